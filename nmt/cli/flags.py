@@ -1,0 +1,64 @@
+"""Makes a command's flags out of the fields of a configuration dataclass, so that no flag is declared twice."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from nmt.config import Config, flag_name
+
+# Fields whose flag is not simply the field's name.
+_SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
+
+
+def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
+    spelling = _SPELLINGS.get(declared.name, [flag_name(declared.name)] if declared.type is not bool else [])
+    info = typer.Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
+    kind: Any = declared.type
+    default = declared.default
+    if kind == tuple[str, ...]:
+        kind, default = list[str], list(default) if default is not MISSING else MISSING
+    if optional:
+        kind, default = kind | None, None
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replaces each named parameter of a command by the flags of its dataclass, and fills it in.
+
+    A parameter whose name ends in `_overrides` gets a dict of those flags only that the user gave.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name not in configs]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        made = [
+            _parameter(f, optional=name.endswith("_overrides"))
+            for name, config in configs.items()
+            for f in fields(config)  # type: ignore[arg-type]
+        ]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            for name, config in configs.items():
+                taken = {f.name: values.pop(f.name) for f in fields(config)}  # type: ignore[arg-type]
+                taken = {k: tuple(v) if isinstance(v, list) else v for k, v in taken.items()}
+                if name.endswith("_overrides"):
+                    values[name] = {k: v for k, v in taken.items() if v is not None}
+                else:
+                    values[name] = config(**taken)
+            command(**values)
+
+        run.__signature__ = inspect.Signature(own + made)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in own + made}
+        return run
+
+    return decorate

@@ -1,0 +1,239 @@
+"""The options of every command, each declared once: the field is the flag, its help text the flag's help.
+
+No torch here, so that `nmt --help` answers at once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from typing import Any, Literal, Self, get_args, get_origin
+
+from nmt.errors import NmtError
+
+
+def option(
+    default: Any = MISSING,
+    *,
+    help: str,
+    panel: str,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A dataclass field that carries its flag's help text, help panel and range."""
+    bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    limits = {name: bound for name, bound in bounds.items() if bound is not None}
+    return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
+
+
+def flag_name(field_name: str) -> str:
+    """`d_ff` -> `--d-ff`."""
+    return "--" + field_name.replace("_", "-")
+
+
+def _satisfies(value: float, relation: str, bound: float) -> bool:
+    return {
+        "at least": value >= bound,
+        "above": value > bound,
+        "at most": value <= bound,
+        "below": value < bound,
+    }[relation]
+
+
+def check_field(declared: Field[Any], value: Any) -> None:
+    """Raises NmtError, naming the flag, if `value` is outside the field's range or choices."""
+    flag = flag_name(declared.name)
+    if get_origin(declared.type) is Literal and value not in get_args(declared.type):
+        raise NmtError(f"{flag} must be one of {', '.join(get_args(declared.type))}, but is {value!r}")
+    limits: dict[str, float] = declared.metadata["limits"]
+    if value is None or all(_satisfies(value, *limit) for limit in limits.items()):
+        return
+    wanted = " and ".join(f"{relation} {bound:g}" for relation, bound in limits.items())
+    raise NmtError(f"{flag} must be {wanted}, but is {value}")
+
+
+class Config:
+    """What the dataclasses below share: checked when made, and to and from plain data."""
+
+    def __post_init__(self) -> None:
+        for declared in fields(self):  # type: ignore[arg-type]
+            check_field(declared, getattr(self, declared.name))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
+        """The inverse of `to_dict`.
+
+        Raises:
+            NmtError: a field is missing or unknown; names the fields and `origin`, the file they were read from.
+        """
+        declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+        missing = [n for n, f in declared.items() if n not in values and f.default is MISSING]
+        unknown = [n for n in values if n not in declared]
+        if missing or unknown:
+            found = [f"{n} missing" for n in missing] + [f"{n} unknown" for n in unknown]
+            raise NmtError(
+                f"{origin} was written by another version of nmt ({cls.__name__}: {', '.join(found)}); "
+                f"read it with that version or make it anew"
+            )
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Config):
+    """The shape of a Transformer (paper §3). No defaults: a registry entry states every field."""
+
+    encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1)
+    decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1)
+    d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2)
+    d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1)
+    heads: int = option(help="Attention heads, h.", panel="Model", at_least=1)
+    d_k: int = option(help="Width of a head's queries and keys.", panel="Model", at_least=1)
+    d_v: int = option(help="Width of a head's values.", panel="Model", at_least=1)
+    dropout: float = option(
+        help="P_drop, on every sub-layer's output and on the sums of embeddings and positions.",
+        panel="Model",
+        at_least=0,
+        below=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_model % 2:
+            raise NmtError(
+                f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Config):
+    """What `nmt preprocess` does to the text."""
+
+    source_lang: str = option(help="Source language, the suffix of its files (en).", panel="Corpus")
+    target_lang: str = option(help="Target language, the suffix of its files (de).", panel="Corpus")
+    train: tuple[str, ...] = option(help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus")
+    valid: str = option(help="Validation corpus, likewise.", panel="Corpus")
+    test: tuple[str, ...] = option((), help="Test corpora, likewise. May repeat.", panel="Corpus")
+    dest: str = option(help="Folder to write; must not exist.", panel="Corpus")
+    tokenizer: Literal["moses", "none"] = option(
+        "moses",
+        help="Moses punctuation normalisation and tokenisation before the subwords, undone after decoding; or none.",
+        panel="Text",
+    )
+    lowercase: bool = option(False, help="Lowercase both sides. The translations are then lowercase too.", panel="Text")
+    subword: Literal["bpe", "unigram", "wordpiece"] = option(
+        "bpe", help="Kind of subword model to train.", panel="Subwords"
+    )
+    vocab_size: int = option(
+        37000, help="Pieces in the vocabulary (each vocabulary, if separate).", panel="Subwords", at_least=8
+    )
+    joint_vocab: bool = option(
+        True, help="One vocabulary for both languages, so that all embeddings are shared.", panel="Subwords"
+    )
+    subword_model: str | None = option(
+        None, help="Use this sentencepiece model instead of training one (with --joint-vocab).", panel="Subwords"
+    )
+    subword_sample: int = option(
+        2_000_000, help="Lines, of each language, that the subword model is trained on.", panel="Subwords", at_least=1
+    )
+    max_length: int = option(
+        256, help="Drop training pairs with more pieces than this on either side.", panel="Filter", at_least=1
+    )
+    max_length_ratio: float = option(
+        9.0, help="Drop training pairs where one side has this many times the pieces.", panel="Filter", at_least=1
+    )
+    workers: int = option(2, help="Processes that tokenise and encode.", panel="Work", at_least=1)
+    seed: int = option(1, help="Seed of the sample that the subword model is trained on.", panel="Work", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.source_lang == self.target_lang:
+            raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        if self.subword_model and not self.joint_vocab:
+            raise NmtError("--subword-model gives one model for both languages; leave out --separate-vocab")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig(Config):
+    """Where and in which precision a model runs."""
+
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", help="auto takes a GPU where there is one.", panel="Hardware"
+    )
+    precision: Literal["auto", "bf16", "fp32"] = option(
+        "auto",
+        help="bf16 computes matrix products in bfloat16 and keeps fp32 weights; auto takes it where the hardware has it.",
+        panel="Hardware",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(RuntimeConfig):
+    """How `nmt train` trains. The defaults are the paper's base model (§5), unless the help says otherwise."""
+
+    save_dir: str = option(help="Run folder: checkpoints, metrics.jsonl. Training resumes what it finds.", panel="Run")
+    max_updates: int = option(100_000, help="Updates to train for.", panel="Run", at_least=1)
+    seed: int = option(1, help="Seed of weights, data order and dropout.", panel="Run", at_least=0)
+    batch_tokens: int = option(
+        25_000, help="Source tokens and target tokens in an update, over all devices.", panel="Batches", at_least=1
+    )
+    batch_groups: int = option(
+        8,
+        help="Groups of similar length an update is put together from; 1 is the paper's text, 8 what its GPUs did.",
+        panel="Batches",
+        at_least=1,
+    )
+    device_tokens: int = option(
+        8192,
+        help="Padded tokens a side in one forward pass; lower it if memory runs out, the update stays the same.",
+        panel="Batches",
+        at_least=1,
+    )
+    label_smoothing: float = option(
+        0.1, help="Share of probability spread over the vocabulary.", panel="Optimiser", at_least=0, below=1
+    )
+    warmup_updates: int = option(4000, help="Updates of linear warm-up.", panel="Optimiser", at_least=1)
+    lr_scale: float = option(
+        1.0, help="Factor on the paper's d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).", panel="Optimiser", above=0
+    )
+    adam_beta1: float = option(0.9, help="Adam's β1.", panel="Optimiser", at_least=0, below=1)
+    adam_beta2: float = option(0.98, help="Adam's β2.", panel="Optimiser", at_least=0, below=1)
+    adam_epsilon: float = option(1e-9, help="Adam's ε.", panel="Optimiser", above=0)
+    clip_norm: float | None = option(
+        None, help="Scale gradients down to this norm. The paper does not.", panel="Optimiser", above=0
+    )
+    valid_updates: int = option(1000, help="Validate every so many updates.", panel="Validation", at_least=1)
+    valid_bleu: bool = option(True, help="Also translate the validation set and score it.", panel="Validation")
+    save_minutes: float = option(10.0, help="Write a snapshot every so many minutes.", panel="Checkpoints", above=0)
+    save_updates: int | None = option(
+        None, help="Write a snapshot every so many updates instead.", panel="Checkpoints", at_least=1
+    )
+    keep_checkpoints: int = option(20, help="Snapshots to keep.", panel="Checkpoints", at_least=1)
+    log_updates: int = option(100, help="Log every so many updates.", panel="Run", at_least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(Config):
+    """Beam search (paper §6.1)."""
+
+    beam: int = option(4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1)
+    alpha: float = option(
+        0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", panel="Search", at_least=0
+    )
+    max_length_offset: int = option(
+        50, help="Longest output: pieces of the input plus this many.", panel="Search", at_least=0
+    )
+    n_best: int = option(1, help="Translations to return for each line.", panel="Search", at_least=1)
+    max_source_length: int = option(
+        512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
+    )
+    batch_tokens: int = option(
+        1024, help="Padded source tokens translated at once.", panel="Search", at_least=1
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_best > self.beam:
+            raise NmtError(f"--n-best must be at most --beam ({self.beam}), but is {self.n_best}")
