@@ -106,6 +106,15 @@ class ModelConfig(Config):
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"
             )
 
+    def parameters(self, vocab_size: int) -> int:
+        """Trainable numbers with one vocabulary shared by source, target and softmax."""
+        attention = self.d_model * self.heads * 2 * (self.d_k + self.d_v)
+        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
+        norm = 2 * self.d_model
+        encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
+        decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
+        return vocab_size * self.d_model + encoder + decoder
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):

@@ -1,0 +1,16 @@
+"""The Transformer of "Attention Is All You Need" as a toolkit for neural machine translation."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name -> module; imported at first use, so that `import nmt` and `nmt --help` need no torch.
+_PUBLIC = {"Translator": "nmt.decoding.translator", "NmtError": "nmt.errors", "load_checkpoint": "nmt.checkpoint"}
+__all__ = ["NmtError", "Translator", "__version__", "load_checkpoint"]  # noqa: F822 (made by __getattr__)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'nmt' has no attribute {name!r}")

@@ -1,0 +1,38 @@
+"""The command `nmt`: its subcommands, and how errors end."""
+
+import os
+import sys
+
+import typer
+
+from nmt import console
+from nmt.cli.architectures import architectures
+from nmt.cli.average_checkpoints import average_checkpoints
+from nmt.cli.generate import generate
+from nmt.cli.preprocess import preprocess
+from nmt.cli.score import score
+from nmt.cli.train import train
+from nmt.errors import NmtError
+
+app = typer.Typer(
+    name="nmt",
+    help="Train and use the Transformer of 'Attention Is All You Need' for machine translation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (preprocess, train, average_checkpoints, generate, score, architectures):
+    app.command(no_args_is_help=command is not architectures)(command)
+
+
+def main() -> None:
+    """Runs `nmt`. A user's mistake ends in one line and exit code 1, a closed pipe quietly."""
+    try:
+        app()
+    except NmtError as error:
+        console.error(str(error))
+        sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # what a shell reports for a program ended by SIGPIPE

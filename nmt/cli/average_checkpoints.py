@@ -1,0 +1,5 @@
+"""`nmt average-checkpoints`."""
+
+
+def average_checkpoints() -> None:
+    raise NotImplementedError

@@ -1,0 +1,5 @@
+"""`nmt generate`."""
+
+
+def generate() -> None:
+    raise NotImplementedError

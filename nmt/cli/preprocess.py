@@ -1,0 +1,5 @@
+"""`nmt preprocess`."""
+
+
+def preprocess() -> None:
+    raise NotImplementedError

@@ -1,0 +1,5 @@
+"""`nmt score`."""
+
+
+def score() -> None:
+    raise NotImplementedError

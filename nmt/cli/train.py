@@ -1,0 +1,5 @@
+"""`nmt train`."""
+
+
+def train() -> None:
+    raise NotImplementedError
