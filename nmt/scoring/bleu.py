@@ -1,0 +1,146 @@
+"""Corpus-level scores of translations against references: BLEU, chrF and TER, computed by sacreBLEU."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nmt.config import Config, option
+from nmt.errors import NmtError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+    from sacrebleu.metrics.bleu import BLEU
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig(Config):
+    """How the metrics look at the text, and whether to estimate how far chance could move the score."""
+
+    lowercase: bool = option(False, help="Lowercase both sides for BLEU and chrF; TER always does.", panel="Metrics")
+    tokenize: str = option(
+        "13a",
+        help="How BLEU cuts words: 13a, none (text that is tokenised already), intl, char, zh, ja-mecab, ….",
+        panel="Metrics",
+    )
+    bootstrap: int | None = option(
+        None,
+        help="Also give mean and 95% confidence interval over this many bootstrap resamples (1000 is usual).",
+        panel="Metrics",
+        at_least=2,
+    )
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Mean of the bootstrap resamples' scores, and the interval that holds 95% of them."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class MetricScore:
+    """A score with the settings it was computed under, without which it cannot be compared."""
+
+    name: str
+    score: float
+    signature: str
+    details: dict[str, Any] = field(default_factory=dict)
+    confidence: Confidence | None = None
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str] = ("bleu",),
+    config: ScoreConfig | None = None,
+) -> list[MetricScore]:
+    """Scores `hypotheses` with each of `metrics` (names in METRICS), in that order.
+
+    Args:
+        hypotheses: detokenised translations, one a segment.
+        references: one list a reference translation, each as long as `hypotheses`.
+
+    Raises:
+        NmtError: an unknown metric or tokeniser, no segments, or lists of different lengths.
+    """
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}")
+    if not hypotheses or not references:
+        raise NmtError("there is nothing to score: give at least one translation and its reference")
+    for reference in references:
+        if len(reference) != len(hypotheses):
+            raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
+    return [METRICS[name](hypotheses, references, config or ScoreConfig()) for name in metrics]
+
+
+def _bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+    def details(score: Any) -> dict[str, Any]:
+        return {
+            "precisions": list(score.precisions),
+            "brevity_penalty": score.bp,
+            "length_ratio": float(score.ratio),
+            "hypothesis_length": score.sys_len,
+            "reference_length": score.ref_len,
+        }
+
+    return _sacrebleu_score(_bleu_metric(config), hypotheses, references, config, details)
+
+
+def _bleu_metric(config: ScoreConfig) -> "BLEU":
+    from sacrebleu.metrics.bleu import BLEU
+
+    if config.tokenize not in BLEU.TOKENIZERS:
+        raise NmtError(f"--tokenize {config.tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
+    try:
+        # `force` only keeps sacreBLEU from printing about text that looks tokenised.
+        return BLEU(lowercase=config.lowercase, tokenize=config.tokenize, force=True)
+    except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
+        reason = " ".join(str(error).split())
+        raise NmtError(f"--tokenize {config.tokenize} cannot be set up here: {reason}") from error
+
+
+def _chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _sacrebleu_score(CHRF(lowercase=config.lowercase), hypotheses, references, config)
+
+
+def _ter(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+    from sacrebleu.metrics.ter import TER
+
+    def details(score: Any) -> dict[str, Any]:
+        return {"edits": score.num_edits, "reference_length": score.ref_length}
+
+    return _sacrebleu_score(TER(), hypotheses, references, config, details)
+
+
+def _sacrebleu_score(
+    metric: "Metric",
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    config: ScoreConfig,
+    details: Callable[[Any], dict[str, Any]] = lambda _: {},
+) -> MetricScore:
+    score = metric.corpus_score(hypotheses, references, n_bootstrap=config.bootstrap or 1)
+    confidence = None
+    if config.bootstrap:
+        mean, half_width = float(score._mean), float(score._ci)
+        confidence = Confidence(mean=mean, low=mean - half_width, high=mean + half_width)
+    return MetricScore(
+        name=score.name,
+        score=score.score,
+        signature=str(metric.get_signature()),
+        details=details(score),
+        confidence=confidence,
+    )
+
+
+# What `--metric` accepts. A new metric is one more function here.
+METRICS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig], MetricScore]] = {
+    "bleu": _bleu,
+    "chrf": _chrf,
+    "ter": _ter,
+}

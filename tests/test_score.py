@@ -1,0 +1,259 @@
+"""`nmt score` and the library function behind it."""
+
+import gzip
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from nmt.errors import NmtError
+from nmt.scoring.bleu import METRICS, ScoreConfig, corpus_scores
+
+HYPOTHESES = [
+    "The cat sat on the mat.",
+    "A man is riding a bicycle down the street.",
+    "Two dogs, one black and one white, run across the grass.",
+    "",
+]
+REFERENCES = [
+    "The cat sat on a mat.",
+    "A man rides his bicycle down the street.",
+    "Two dogs, a black and a white one, are running across the grass.",
+    "A child sleeps.",
+]
+OTHERS = [
+    "A cat was sitting on the mat.",
+    "A man is cycling down the street.",
+    "A black dog and a white dog run across the grass.",
+    "A child is asleep.",
+]
+SACREBLEU = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
+
+
+def write(path: Path, lines: list[str]) -> str:
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return str(path)
+
+
+def nmt_score(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "nmt", "score", *arguments], input=stdin, capture_output=True, timeout=60
+    )
+
+
+def refused(*arguments: str, stdin: bytes = b"") -> str:
+    """The one line with which the command refuses `arguments`."""
+    done = nmt_score(*arguments, stdin=stdin)
+    assert done.returncode == 1
+    assert done.stdout == b""
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+# ------------------------------------------------------------------------------------------------ the library function
+
+
+@pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]], ids=["one reference", "two references"])
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_sacrebleus(name: str, references: list[list[str]]) -> None:
+    metric = SACREBLEU[name]()
+    expected = metric.corpus_score(HYPOTHESES, references)
+    (found,) = corpus_scores(HYPOTHESES, references, [name])
+    assert (found.name, found.score) == (expected.name, expected.score)
+    assert found.signature == str(metric.get_signature())
+    assert found.confidence is None
+
+
+def test_bleu_worked_by_hand() -> None:
+    """7 of 8 words, 5 of 7 bigrams, 3 of 6 trigrams, 1 of 5 four-grams are in the reference of 10 words."""
+    hypothesis = "the quick brown cat jumps over the dog"
+    reference = "the quick brown fox jumps over the very lazy dog"
+    (found,) = corpus_scores([hypothesis], [[reference]])
+    precisions = [7 / 8, 4 / 7, 2 / 6, 1 / 10]  # no four-gram matches: sacreBLEU counts half of one, 1/2 · 1/5
+    expected = 100 * math.exp(1 - 10 / 8) * math.prod(precisions) ** 0.25
+    assert found.score == pytest.approx(expected)
+    assert found.details == {
+        "precisions": pytest.approx([100 * p for p in precisions]),
+        "brevity_penalty": pytest.approx(math.exp(-0.25)),
+        "length_ratio": 0.8,
+        "hypothesis_length": 8,
+        "reference_length": 10,
+    }
+
+
+def test_ter_worked_by_hand() -> None:
+    """One word shifted, one replaced: two edits over six words."""
+    (found,) = corpus_scores(["yesterday he saw a blue dog"], [["he saw a big dog yesterday"]], ["ter"])
+    assert found.score == pytest.approx(100 * 2 / 6)
+    assert found.details == {"edits": 2, "reference_length": 6}
+
+
+def test_a_perfect_translation_has_the_best_scores() -> None:
+    bleu, chrf, ter = corpus_scores(REFERENCES, [REFERENCES], ["bleu", "chrf", "ter"])
+    assert (bleu.score, chrf.score, ter.score) == (pytest.approx(100), pytest.approx(100), 0)
+
+
+def test_lowercase() -> None:
+    shouted = [line.upper() for line in REFERENCES]
+    assert corpus_scores(shouted, [REFERENCES])[0].score < 10
+    (bleu, chrf) = corpus_scores(shouted, [REFERENCES], ["bleu", "chrf"], ScoreConfig(lowercase=True))
+    assert (bleu.score, chrf.score) == (pytest.approx(100), pytest.approx(100))
+    assert "case:lc" in bleu.signature
+    assert "case:lc" in chrf.signature
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char", "zh"])
+def test_tokenize(tokenize: str) -> None:
+    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(tokenize=tokenize))
+    assert found.score == BLEU(tokenize=tokenize).corpus_score(HYPOTHESES, [REFERENCES]).score
+    assert f"tok:{tokenize}" in found.signature
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_bootstrap_gives_sacrebleus_interval(name: str) -> None:
+    metric = SACREBLEU[name]()
+    expected = metric.corpus_score(HYPOTHESES * 10, [REFERENCES * 10], n_bootstrap=50)
+    (found,) = corpus_scores(HYPOTHESES * 10, [REFERENCES * 10], [name], ScoreConfig(bootstrap=50))
+    assert found.score == expected.score
+    assert found.confidence is not None
+    assert found.confidence.low < found.score < found.confidence.high
+    mean, half_width = found.confidence.mean, (found.confidence.high - found.confidence.low) / 2
+    assert f"μ = {mean:.2f} ± {half_width:.2f}" in str(expected)
+    assert "|bs:50|seed:12345|" in found.signature == str(metric.get_signature())
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "metrics", "config", "message"),
+    [
+        (["a"], [["a"]], ["blue"], {}, "--metric blue is unknown; it must be one of bleu, chrf, ter"),
+        (["a"], [["a"]], ["bleu"], {"tokenize": "14b"}, "--tokenize 14b is unknown; it must be one of none, "),
+        (["a"], [["a", "b"]], ["bleu"], {}, "1 translations cannot be scored against 2 references"),
+        ([], [[]], ["bleu"], {}, "nothing to score"),
+        (["a"], [], ["bleu"], {}, "nothing to score"),
+    ],
+)
+def test_mistakes_are_named(
+    hypotheses: list[str], references: list[list[str]], metrics: list[str], config: dict[str, str], message: str
+) -> None:
+    with pytest.raises(NmtError, match=message):
+        corpus_scores(hypotheses, references, metrics, ScoreConfig(**config))  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_that_is_not_installed_is_named() -> None:
+    pytest.importorskip("sacrebleu")
+    try:
+        import MeCab  # noqa: F401
+    except ImportError:
+        with pytest.raises(NmtError, match=r"--tokenize ja-mecab cannot be set up here: .*sacrebleu\[ja\]"):
+            corpus_scores(["a"], [["a"]], ["bleu"], ScoreConfig(tokenize="ja-mecab"))
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    corpus_scores(["It is tokenised ."] * 200, [["It is tokenised ."] * 200])
+    assert capfd.readouterr() == ("", "")
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def test_a_pipe_gives_one_line_a_metric(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref.en", REFERENCES)
+    pipe = "".join(line + "\n" for line in HYPOTHESES).encode()
+    done = nmt_score("--reference", reference, "--metric", "bleu", "--metric", "chrf", "--metric", "ter", stdin=pipe)
+    assert (done.returncode, done.stderr) == (0, b"")
+    bleu, chrf, ter = done.stdout.decode("ascii").splitlines()
+    expected = BLEU().corpus_score(HYPOTHESES, [REFERENCES])
+    precisions = "/".join(f"{p:.1f}" for p in expected.precisions)
+    assert bleu.startswith(
+        f"BLEU {expected.score:.2f} (precisions {precisions}, brevity penalty {expected.bp:.3f}, "
+        f"length ratio {expected.ratio:.3f}, hypothesis length {expected.sys_len}, "
+        f"reference length {expected.ref_len}) nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
+    )
+    assert chrf.startswith(f"chrF2 {CHRF().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f} nrefs:1|")
+    assert ter.startswith(f"TER {TER().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f} (edits ")
+
+
+def test_several_references_from_gzip_as_json(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.gz", write(tmp_path / "b", OTHERS)
+    first.write_bytes(gzip.compress("\n".join([*REFERENCES, ""]).encode()))
+    done = nmt_score(
+        *("--reference", str(first), "--reference", second, "--hypothesis", write(tmp_path / "h", HYPOTHESES)),
+        *("--metric", "ter", "--metric", "bleu", "--metric", "ter", "--bootstrap", "20", "--json"),
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    found = json.loads(done.stdout)
+    assert list(found) == ["ter", "bleu"]
+    assert found["bleu"]["score"] == BLEU().corpus_score(HYPOTHESES, [REFERENCES, OTHERS]).score
+    assert found["bleu"]["details"]["reference_length"] > 0
+    assert found["bleu"]["confidence"]["low"] < found["bleu"]["confidence"]["high"]
+    assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
+
+
+def test_confidence_is_part_of_the_line(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref", REFERENCES)
+    done = nmt_score("--reference", reference, "--hypothesis", reference, "--bootstrap", "10", "--lowercase")
+    assert done.stdout.decode().startswith("BLEU 100.00 [mean 100.00, 95% confidence 100.00 to 100.00] (precisions ")
+
+
+def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
+    odd = ["one\u2028line\u0085of\fmany\x1cparts", "and \v another"]
+    reference = write(tmp_path / "ref", odd)
+    done = nmt_score("--reference", reference, "--metric", "ter", stdin=(odd[0] + "\n" + odd[1]).encode())
+    assert (done.returncode, done.stdout[:9]) == (0, b"TER 0.00 ")
+
+
+def test_tokenised_text_is_warned_about(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref", ["It is tokenised ."])
+    done = nmt_score("--reference", reference, "--hypothesis", reference)
+    assert b"warning: 1 of 1 translations end in ' .'" in done.stderr
+    assert nmt_score("--reference", reference, "--hypothesis", reference, "--tokenize", "none").stderr == b""
+
+
+def test_different_line_counts(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref", REFERENCES)
+    line = refused("--reference", reference, stdin=b"one\ntwo\n")
+    assert "stdin has 2 lines" in line
+    assert f"{reference} has 4" in line
+
+
+def test_empty_files(tmp_path: Path) -> None:
+    reference, empty = write(tmp_path / "ref", REFERENCES), write(tmp_path / "empty", [])
+    assert "stdin is empty" in refused("--reference", reference)
+    assert f"{empty} is empty" in refused("--reference", empty, "--hypothesis", reference)
+
+
+def test_invalid_utf8(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"fine\nM\xfcller\n")
+    line = refused("--reference", str(broken), stdin=b"a\nb\n")
+    assert str(broken) in line
+    assert "line 2" in line
+    assert "UTF-8" in line
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    assert missing in refused("--reference", missing, stdin=b"a\n")
+    assert str(tmp_path) in refused("--reference", str(tmp_path), stdin=b"a\n")
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    damaged = tmp_path / "ref.gz"
+    damaged.write_bytes(b"not gzip at all")
+    assert str(damaged) in refused("--reference", str(damaged), stdin=b"a\n")
+
+
+def test_stdin_is_taken_once() -> None:
+    assert "only one of --hypothesis and --reference can be stdin" in refused("--reference", "-", stdin=b"a\n")
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    reference = write(tmp_path / "ref", ["a"])
+    assert "--metric meteor is unknown" in refused("--reference", reference, "--metric", "meteor", stdin=b"a\n")
+    assert "--tokenize moses is unknown" in refused("--reference", reference, "--tokenize", "moses", stdin=b"a\n")
+    assert "--bootstrap must be at least 2" in refused("--reference", reference, "--bootstrap", "1", stdin=b"a\n")
