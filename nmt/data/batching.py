@@ -1,0 +1,125 @@
+"""Which sentences go into which update (paper §5.1): lengths in, an update plan out. No torch, no files.
+
+An epoch's sentences are sorted by length and cut into *groups* of neighbours; an update takes several groups drawn at
+random. So an update holds about as many tokens as asked for and little padding, yet short and long sentences together.
+Groups depend on the data, the options, the seed and the epoch alone, never on the hardware; only their cut into
+micro-batches, which changes no gradient, depends on what a device can hold.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """One epoch's updates.
+
+    Attributes:
+        source_lengths, target_lengths: (sentences,) tokens of each sentence, EOS included.
+        order: (sentences,) sentence numbers, neighbours of similar length.
+        group_starts: (groups + 1,) where in `order` each group starts and the last one ends.
+        groups: (groups,) the groups in the order they are trained on.
+        groups_per_update: how many of them make an update; the last update may have fewer.
+    """
+
+    source_lengths: Array
+    target_lengths: Array
+    order: Array
+    group_starts: Array
+    groups: Array
+    groups_per_update: int
+
+    def __len__(self) -> int:
+        """Updates in the epoch."""
+        return -(-len(self.groups) // self.groups_per_update)
+
+    def update(self, index: int) -> list[Array]:
+        """The sentence numbers of update `index`, group by group."""
+        first = index * self.groups_per_update
+        chosen = self.groups[first : first + self.groups_per_update]
+        return [self.order[self.group_starts[g] : self.group_starts[g + 1]] for g in chosen]
+
+    def micro_batches(self, index: int, device_tokens: int) -> list[list[Array]]:
+        """Update `index` cut into micro-batches, each a list of blocks of similar length.
+
+        A micro-batch's blocks hold, padding included, at most `device_tokens` tokens on either side, unless a single
+        sentence is longer.
+        """
+        batches: list[list[Array]] = [[]]
+        room = device_tokens
+        for group in self.update(index):
+            for block in self._blocks(group, device_tokens):
+                size = self.padded_size(block)
+                if size > room and batches[-1]:
+                    batches.append([])
+                    room = device_tokens
+                batches[-1].append(block)
+                room -= size
+        return batches
+
+    def padded_size(self, sentences: Array) -> int:
+        """Tokens of the larger side when the sentences are padded to the longest."""
+        width = max(self.source_lengths[sentences].max(), self.target_lengths[sentences].max())
+        return int(width) * len(sentences)
+
+    def padding_share(self, device_tokens: int) -> float:
+        """Share of the epoch's positions, both sides, that hold padding."""
+        blocks = (b for i in range(len(self)) for batch in self.micro_batches(i, device_tokens) for b in batch)
+        padded = sum(len(b) * int(self.source_lengths[b].max() + self.target_lengths[b].max()) for b in blocks)
+        return 1 - float(self.source_lengths.sum() + self.target_lengths.sum()) / padded
+
+    def _blocks(self, group: Array, device_tokens: int) -> Iterator[Array]:
+        """Cuts a group where the block would outgrow the device."""
+        width = np.maximum(self.source_lengths[group], self.target_lengths[group])
+        start = 0
+        while start < len(group):
+            sizes = np.maximum.accumulate(width[start:]) * np.arange(1, len(group) - start + 1)
+            count = max(1, int(np.searchsorted(sizes, device_tokens, side="right")))
+            yield group[start : start + count]
+            start += count
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sentence of either side."""
+        return int(max(self.source_lengths.max(), self.target_lengths.max()))
+
+
+def make_plan(
+    source_lengths: Array, target_lengths: Array, *, batch_tokens: int, groups: int, seed: int, epoch: int
+) -> UpdatePlan:
+    """Plans an epoch: updates of about `batch_tokens` tokens on the larger side, of `groups` groups each.
+
+    Args:
+        source_lengths, target_lengths: (sentences,) tokens of each sentence, EOS included.
+    """
+    random = np.random.default_rng((seed, epoch))
+    shuffled = random.permutation(len(source_lengths))
+    # Sorting a random order with a stable sort: ties, and so a group's make-up, differ from epoch to epoch.
+    order = shuffled[np.lexsort((source_lengths[shuffled], target_lengths[shuffled]))]
+    starts = _group_starts(source_lengths[order], target_lengths[order], max(1, batch_tokens // groups), random)
+    chosen = random.permutation(len(starts) - 1)
+    return UpdatePlan(source_lengths, target_lengths, order, starts, chosen, groups)
+
+
+def _group_starts(source: Array, target: Array, budget: int, random: np.random.Generator) -> Array:
+    """Cuts sorted lengths into groups of at most `budget` tokens a side, or one sentence.
+
+    The first group's budget is random, so that the cuts fall elsewhere in every epoch.
+    """
+    source_ends, target_ends = np.cumsum(source, dtype=np.int64), np.cumsum(target, dtype=np.int64)
+    starts, room = [0], int(random.integers(1, budget + 1))
+    while starts[-1] < len(source):
+        start = starts[-1]
+        used_source, used_target = (0, 0) if start == 0 else (source_ends[start - 1], target_ends[start - 1])
+        end = min(
+            np.searchsorted(source_ends, used_source + room, side="right"),
+            np.searchsorted(target_ends, used_target + room, side="right"),
+        )
+        starts.append(max(int(end), start + 1))
+        room = budget
+    return np.array(starts)

@@ -1,0 +1,165 @@
+"""Plan and store become tensors: the blocks of a micro-batch, laid flat one after the other.
+
+Shapes: B sentences, N flat source positions, M flat target positions (padding of a block to its width included).
+"""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.data.batching import UpdatePlan
+from nmt.data.store import ParallelSplit
+from nmt.text.subword import BOS, EOS, PAD
+
+_PREFETCHED_UPDATES = 4
+
+
+@dataclass(frozen=True)
+class Block:
+    """Sentences padded to one width; `padded` says whether any is shorter."""
+
+    sentences: int
+    width: int
+    padded: bool
+
+
+@dataclass(frozen=True)
+class Side:
+    """One language's half of a micro-batch.
+
+    Attributes:
+        tokens_N, positions_N: ids, and positions within the sentence, of all blocks in turn.
+        lengths_B: tokens of every sentence.
+        blocks: how N falls into sentences.
+    """
+
+    tokens_N: Tensor
+    positions_N: Tensor
+    lengths_B: Tensor
+    blocks: tuple[Block, ...]
+
+    @property
+    def longest(self) -> int:
+        return max(block.width for block in self.blocks)
+
+    def to(self, device: torch.device) -> "Side":
+        moved = (x.to(device, non_blocking=True) for x in (self.tokens_N, self.positions_N, self.lengths_B))
+        return Side(*moved, self.blocks)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch.
+
+    Attributes:
+        source: source sentences with EOS.
+        target: target sentences with BOS before and without EOS: the decoder's input.
+        real_I: where in the flat target positions there is no padding.
+        labels_I: the token to predict at each of these.
+        source_tokens: tokens of the source, padding left out.
+    """
+
+    source: Side
+    target: Side
+    real_I: Tensor
+    labels_I: Tensor
+    source_tokens: int
+
+    @property
+    def target_tokens(self) -> int:
+        return len(self.labels_I)
+
+    @property
+    def positions(self) -> int:
+        """Positions of both sides, padding included."""
+        return len(self.source.tokens_N) + len(self.target.tokens_N)
+
+    def to(self, device: torch.device) -> "Batch":
+        return replace(
+            self,
+            source=self.source.to(device),
+            target=self.target.to(device),
+            real_I=self.real_I.to(device, non_blocking=True),
+            labels_I=self.labels_I.to(device, non_blocking=True),
+        )
+
+
+def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
+    """The sentences as one matrix, filled up with PAD."""
+    matrix = np.full((len(sentences), max(map(len, sentences))), PAD, dtype=np.int64)
+    for row, sentence in zip(matrix, sentences, strict=True):
+        row[: len(sentence)] = sentence
+    return matrix
+
+
+def make_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
+    """Lays blocks of sentences (ids, complete with EOS or BOS) flat."""
+    matrices = [_padded(block) for block in blocks]
+    lengths = [np.array([len(s) for s in block]) for block in blocks]
+    return Side(
+        tokens_N=torch.from_numpy(np.concatenate([m.ravel() for m in matrices])),
+        positions_N=torch.from_numpy(np.concatenate([np.tile(np.arange(m.shape[1]), len(m)) for m in matrices])),
+        lengths_B=torch.from_numpy(np.concatenate(lengths)),
+        blocks=tuple(
+            Block(*m.shape, padded=bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
+        ),
+    )
+
+
+def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
+    return np.append(np.asarray(tokens, dtype=np.int64), EOS)
+
+
+def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
+    """The sentence pairs numbered in `blocks`."""
+    source = make_side([[with_eos(split.source[i]) for i in block] for block in blocks])
+    labels = [[with_eos(split.target[i]) for i in block] for block in blocks]
+    target = make_side([[np.concatenate(([BOS], label[:-1])) for label in block] for block in labels])
+    flat_labels = make_side(labels).tokens_N
+    real = torch.nonzero(flat_labels != PAD)[:, 0]
+    return Batch(source, target, real, flat_labels[real], int(source.lengths_B.sum()))
+
+
+def updates(
+    split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0
+) -> Iterator[list[Batch]]:
+    """The micro-batches of each update of the plan from `first` on, made ahead in another thread."""
+    made = ([make_batch(split, blocks) for blocks in plan.micro_batches(i, device_tokens)] for i in range(first, len(plan)))
+    return prefetched(made)
+
+
+def prefetched(items: Iterable[list[Batch]]) -> Iterator[list[Batch]]:
+    """The same items, a few of them made ahead in another thread; an exception there is raised here."""
+    ready: queue.Queue[list[Batch] | BaseException | None] = queue.Queue(_PREFETCHED_UPDATES)
+    stop = threading.Event()
+
+    def put(item: list[Batch] | BaseException | None) -> None:
+        while not stop.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item)
+                if stop.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    threading.Thread(target=work, daemon=True, name="nmt-loader").start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()

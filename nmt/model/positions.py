@@ -1,0 +1,30 @@
+"""Position encodings (paper §3.5)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (length, d_model), fp32."""
+    frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Looks up encodings by position; the table grows to whatever position is asked for."""
+
+    table_LD: Tensor
+
+    def __init__(self, d_model: int, length: int = 512) -> None:
+        super().__init__()
+        self.register_buffer("table_LD", sinusoids(length, d_model), persistent=False)
+
+    def forward(self, positions_N: Tensor, longest: int) -> Tensor:
+        """Encodings (N, d_model) of `positions_N`, all of them below `longest`."""
+        if longest > len(self.table_LD):
+            grown = sinusoids(2 * longest, self.table_LD.shape[1])
+            self.table_LD = grown.to(self.table_LD)
+        return self.table_LD[positions_N]
