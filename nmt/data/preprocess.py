@@ -1,0 +1,287 @@
+"""From parallel text to a token store: count and check, get a subword model, encode.
+
+The text is streamed three times (once to count and check it, once to sample from it, once to encode it) in chunks of a
+bounded size, so that memory does not grow with the corpus.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmt import console
+from nmt.config import DataConfig
+from nmt.data.pool import in_order
+from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
+from nmt.errors import NmtError
+from nmt.text.codec import Preparer, TextCodec, TextConfig
+from nmt.text.corpus import parallel_paths, read_pairs
+from nmt.text.subword import Subword
+
+_CHUNK_PAIRS = 2000
+_CHUNK_CHARACTERS = 1 << 20  # so that a corpus of book-length lines takes no more memory
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The two files of one PREFIX, and how many lines each has."""
+
+    source: Path
+    target: Path
+    pairs: int
+
+
+class Chunk(NamedTuple):
+    """Raw lines, as many of the source as of the target."""
+
+    source: list[str]
+    target: list[str]
+
+
+class Encoded(NamedTuple):
+    """A chunk in ids, and how many of its pairs were dropped for which reason."""
+
+    source: Flat
+    target: Flat
+    pairs: int  # before any were dropped
+    dropped: Counter[str]
+
+
+def preprocess(config: DataConfig) -> None:
+    """Makes the data folder `config.dest`.
+
+    Raises:
+        NmtError: the text or an option is not as it should be, or the folder cannot be written.
+    """
+    with StoreWriter(config.dest) as writer:
+        splits = count(config)
+        codec = make_codec(config, splits[TRAIN])
+        done = {name: _encode_split(writer, name, splits[name], codec, config) for name in splits}
+        for name, prefixes in _prefixes(config).items():
+            done[name]["corpora"] = list(prefixes)
+        writer.finish(codec, done, config.to_dict())
+    _summarise(config, codec, done)
+
+
+def _prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
+    """The corpora of every split; test corpora are called test, test1, test2, …"""
+    tests = {f"test{i or ''}": (prefix,) for i, prefix in enumerate(config.test)}
+    return {TRAIN: config.train, "valid": (config.valid,), **tests}
+
+
+def count(config: DataConfig) -> dict[str, list[Corpus]]:
+    """Reads all text once, so that a fault at its end shows before hours of work.
+
+    Raises:
+        NmtError: a file is missing, empty, not UTF-8, or not aligned with its other side.
+    """
+    langs = config.source_lang, config.target_lang
+    paths = {
+        name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in _prefixes(config).items()
+    }
+    with console.Progress("Checking", None, "pairs") as progress:
+        return {name: [_count(*pair, progress) for pair in pairs] for name, pairs in paths.items()}
+
+
+def _count(source: Path, target: Path, progress: console.Progress) -> Corpus:
+    pairs, identical = 0, True
+    for chunk in chunked(read_pairs(source, target)):
+        pairs += len(chunk.source)
+        identical = identical and chunk.source == chunk.target
+        progress.advance(len(chunk.source))
+    if not pairs:
+        raise NmtError(f"{source} and {target} have no lines; leave out that corpus or check how it was made")
+    if identical:
+        console.warn(f"{source} and {target} hold the same text; is one of them in the wrong language?")
+    return Corpus(source, target, pairs)
+
+
+def _read(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str]]:
+    for corpus in corpora:
+        yield from read_pairs(corpus.source, corpus.target)
+
+
+def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
+    """Cuts a stream into chunks bounded in pairs and in characters."""
+    chunk, characters = Chunk([], []), 0
+    for source, target in pairs:
+        chunk.source.append(source)
+        chunk.target.append(target)
+        characters += len(source) + len(target)
+        if len(chunk.source) >= _CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = Chunk([], []), 0
+    if chunk.source:
+        yield chunk
+
+
+def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
+    """The codec with a subword model that is read from --subword-model or trained on a sample of `train`."""
+    text = TextConfig(
+        source_lang=config.source_lang,
+        target_lang=config.target_lang,
+        tokenizer=config.tokenizer,
+        lowercase=config.lowercase,
+        subword=config.subword,
+        joint_vocab=config.joint_vocab,
+    )
+    if config.subword_model:
+        model = _load_model(config.subword_model, config.subword)
+        return TextCodec(text, model, model)
+    if config.joint_vocab:
+        model = _train_model(config, text, train, (text.source_lang, text.target_lang))
+        return TextCodec(text, model, model)
+    return TextCodec(
+        text,
+        _train_model(config, text, train, (text.source_lang, None)),
+        _train_model(config, text, train, (None, text.target_lang)),
+    )
+
+
+def _load_model(path: str, kind: str) -> Subword:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise NmtError(f"--subword-model {path} cannot be read ({error.strerror}); check the path") from error
+    model = Subword.from_bytes(data, kind, f"--subword-model {path}")
+    if not model.has_bytes:
+        console.warn(
+            f"--subword-model {path} was trained without byte_fallback; characters it does not know will be lost"
+        )
+    return model
+
+
+def _train_model(
+    config: DataConfig, text: TextConfig, train: list[Corpus], langs: tuple[str | None, str | None]
+) -> Subword:
+    """Trains on the sample's lines of those sides that `langs` names."""
+    total = sum(corpus.pairs for corpus in train)
+    wanted = min(total, config.subword_sample)
+    named = " and ".join(lang for lang in langs if lang)
+    console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {wanted:,} lines of {named}")
+    chunks = chunked(_sample(_read(train), total, wanted, config.seed))
+    workers = _useful_workers(config.workers, wanted) if config.tokenizer == "moses" else 1
+    with closing(in_order(partial(_preparer, text, langs), chunks, workers)) as prepared:
+        lines = (line for chunk in prepared for side in chunk for line in side)
+        return Subword.train(lines, config.subword, config.vocab_size)
+
+
+def _sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:
+    """A uniform sample of `wanted` of `total` pairs, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
+    draw = random.Random(seed)
+    for seen, pair in enumerate(islice(pairs, total)):
+        if (total - seen) * draw.random() < wanted:
+            wanted -= 1
+            yield pair
+
+
+def _preparer(text: TextConfig, langs: tuple[str | None, str | None]) -> Callable[[Chunk], Chunk]:
+    """Made in the worker: takes a chunk to what the subword model sees; a side without a language becomes empty."""
+    preparers = [Preparer(text, lang) if lang else None for lang in langs]
+
+    def prepare(chunk: Chunk) -> Chunk:
+        sides = zip(preparers, chunk, strict=True)
+        return Chunk(*([side.prepare(line) for line in lines] if side else [] for side, lines in sides))
+
+    return prepare
+
+
+def _useful_workers(workers: int, pairs: int) -> int:
+    """No more processes than chunks: starting one takes longer than encoding a chunk."""
+    return max(1, min(workers, -(-pairs // _CHUNK_PAIRS)))
+
+
+def _encode_split(
+    writer: StoreWriter, name: str, corpora: list[Corpus], codec: TextCodec, config: DataConfig
+) -> dict[str, Any]:
+    """Encodes and writes a split; only training pairs are ever dropped. Returns its part of meta.json."""
+    total = sum(corpus.pairs for corpus in corpora)
+    limits = (config.max_length, config.max_length_ratio) if name == TRAIN else None
+    make_encoder = partial(_encoder, codec.to_dict(), limits)
+    dropped: Counter[str] = Counter()
+    with writer.split(name, codec.config, raw=limits is None) as split, _progress(name, total) as progress:
+        chunks = chunked(_read(corpora))
+        if limits is None:
+            chunks = _keep_raw(chunks, split)
+        with closing(in_order(make_encoder, chunks, _useful_workers(config.workers, total))) as results:
+            for encoded in results:
+                split.append(encoded.source, encoded.target)
+                dropped.update(encoded.dropped)
+                progress.advance(encoded.pairs)
+    if not split.pairs:
+        raise NmtError(
+            f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check text and filters"
+        )
+    return split.counts | ({"dropped": dict(dropped)} if limits else {})
+
+
+def _progress(split: str, total: int) -> console.Progress:
+    return console.Progress(f"Encoding {split}", total, "pairs")
+
+
+def _keep_raw(chunks: Iterable[Chunk], split: SplitWriter) -> Iterator[Chunk]:
+    for chunk in chunks:
+        split.append_raw(*chunk)
+        yield chunk
+
+
+def _encoder(codec_values: dict[str, Any], limits: tuple[int, float] | None) -> Callable[[Chunk], Encoded]:
+    """Made in the worker: encodes chunks, and drops pairs outside `limits` (greatest length and ratio) if given."""
+    codec = TextCodec.from_dict(codec_values, "the codec of this run")
+
+    def encode(chunk: Chunk) -> Encoded:
+        source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
+        dropped: Counter[str] = Counter()
+        if limits:
+            kept, dropped = _filter(source, target, *limits)
+            source, target = [source[i] for i in kept], [target[i] for i in kept]
+        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
+        return Encoded(*flat, len(chunk.source), dropped)
+
+    return encode
+
+
+def _filter(
+    source: list[list[int]], target: list[list[int]], max_length: int, max_ratio: float
+) -> tuple[np.ndarray, Counter[str]]:
+    """Indices of the pairs to keep, and how many were dropped for which reason, the first that applies."""
+    lengths = np.array([list(map(len, source)), list(map(len, target))])
+    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    empty = shorter == 0
+    too_long = ~empty & (longer > max_length)
+    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
+    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
+    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
+    return np.flatnonzero(~(empty | too_long | uneven)), dropped
+
+
+def _reasons(dropped: Counter[str], config: DataConfig) -> str:
+    return (
+        f"{dropped['empty']:,} with an empty side, "
+        f"{dropped['too_long']:,} longer than --max-length {config.max_length}, "
+        f"{dropped['uneven']:,} beyond --max-length-ratio {config.max_length_ratio:g}"
+    )
+
+
+def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, dict[str, Any]]) -> None:
+    for name, split in splits.items():
+        sides = [
+            f"{lang} {split[f'{side}_tokens']:,} pieces ({split[f'{side}_tokens'] / split['pairs']:.1f} a line)"
+            for side, lang in (("source", config.source_lang), ("target", config.target_lang))
+        ]
+        console.info(f"{name}: {split['pairs']:,} pairs, {', '.join(sides)}")
+    dropped = Counter(splits[TRAIN]["dropped"])
+    console.info(f"dropped {dropped.total():,} training pairs: {_reasons(dropped, config)}")
+    sizes = f"{len(codec.source):,} pieces, joint"
+    if not codec.config.joint_vocab:
+        sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"
+    console.info(f"vocabulary: {sizes} ({config.subword_model or config.subword})")
+    console.info(f"wrote {config.dest}")

@@ -1,0 +1,185 @@
+"""Writes the token store (data/store.py) chunk by chunk: beside its destination, and renamed when whole."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from nmt import __version__
+from nmt.data.store import META, OFFSET_TYPE, SCHEMA_VERSION, array_names, model_names, raw_name, token_type
+from nmt.errors import NmtError
+from nmt.text.codec import TextCodec, TextConfig
+
+
+class Flat(NamedTuple):
+    """Sentences laid end to end."""
+
+    tokens: np.ndarray  # [all tokens], of `token_type`
+    lengths: np.ndarray  # int64 [sentences]
+
+
+def flatten(sentences: list[list[int]], vocab_size: int) -> Flat:
+    lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    tokens = (token for sentence in sentences for token in sentence)
+    return Flat(np.fromiter(tokens, dtype=token_type(vocab_size), count=int(lengths.sum())), lengths)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise NmtError(f"{path} cannot be written ({reason}); make room or choose another --dest") from error
+
+
+class _Output:
+    """A file of the store while it is written, with the hash of what went into it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.hash = path, hashlib.sha256()
+        with _writing(path):
+            self._file = open(path, "xb")  # noqa: SIM115 (closed by `close` or `abort`)
+
+    def write(self, data: bytes) -> None:
+        self.hash.update(data)
+        with _writing(self.path):
+            self._file.write(data)
+
+    def close(self) -> None:
+        with _writing(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+
+    def abort(self) -> None:
+        with suppress(OSError):  # what is still buffered may meet a full disk once more
+            self._file.close()
+
+
+class _SideWriter:
+    """One side of a split: tokens, offsets, and raw text."""
+
+    def __init__(self, folder: Path, split: str, lang: str, raw: bool) -> None:
+        tokens, offsets = array_names(split, lang)
+        self.tokens, self.offsets = _Output(folder / tokens), _Output(folder / offsets)
+        self.raw = _Output(folder / raw_name(split, lang)) if raw else None
+        self.outputs = [output for output in (self.tokens, self.offsets, self.raw) if output]
+        self.total = 0
+        self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+
+    def append(self, chunk: Flat) -> None:
+        ends = self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)
+        self.tokens.write(chunk.tokens.tobytes())
+        self.offsets.write(ends.astype(OFFSET_TYPE).tobytes())
+        self.total += len(chunk.tokens)
+
+
+class SplitWriter:
+    """Writes a split chunk by chunk. A context manager; `counts` are whole once it is left."""
+
+    def __init__(self, folder: Path, name: str, config: TextConfig, raw: bool) -> None:
+        self._source = _SideWriter(folder, name, config.source_lang, raw)
+        self._target = _SideWriter(folder, name, config.target_lang, raw)
+        self._outputs = self._source.outputs + self._target.outputs
+        self.pairs = 0
+
+    def append(self, source: Flat, target: Flat) -> None:
+        """Adds as many sentences to one side as to the other."""
+        if len(source.lengths) != len(target.lengths):
+            raise ValueError(f"{len(source.lengths)} source sentences but {len(target.lengths)} target sentences")
+        self._source.append(source)
+        self._target.append(target)
+        self.pairs += len(source.lengths)
+
+    def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
+        """Adds lines of raw text; for splits that keep it."""
+        for side, lines in ((self._source, source), (self._target, target)):
+            assert side.raw is not None
+            side.raw.write("".join(f"{line}\n" for line in lines).encode())
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """The split's part of meta.json."""
+        return {
+            "pairs": self.pairs,
+            "source_tokens": self._source.total,
+            "target_tokens": self._target.total,
+            "source_sha256": self._source.tokens.hash.hexdigest(),
+            "target_sha256": self._target.tokens.hash.hexdigest(),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            for output in self._outputs if kind is None else []:
+                output.close()
+        finally:
+            for output in self._outputs:
+                output.abort()
+
+
+class StoreWriter:
+    """Writes a store. A context manager that leaves nothing behind unless `finish` was called.
+
+    Raises:
+        NmtError: the destination exists, or the disk is full or may not be written to.
+    """
+
+    def __init__(self, dest: str | Path) -> None:
+        self.dest = Path(dest)
+        self._folder = self.dest.with_name(f"{self.dest.name}.partial-{secrets.token_hex(4)}")
+
+    def __enter__(self) -> Self:
+        if os.path.lexists(self.dest):
+            raise NmtError(f"--dest {self.dest} exists already; remove it or choose another folder")
+        with _writing(self.dest):
+            self._folder.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)  # after `finish` there is none of this name
+
+    def split(self, name: str, config: TextConfig, raw: bool) -> SplitWriter:
+        return SplitWriter(self._folder, name, config, raw)
+
+    def finish(self, codec: TextCodec, splits: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """Writes models and meta.json, and gives the store its name.
+
+        Args:
+            splits: `SplitWriter.counts` of every split, and what else is to be remembered of it.
+            options: how the data was made, for the record.
+        """
+        for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
+            with _writing(self._folder / name):
+                (self._folder / name).write_bytes(model.to_bytes())
+        meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}
+        output = _Output(self._folder / META)
+        output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1, ensure_ascii=False).encode())
+        output.close()
+        with _writing(self.dest):
+            self._folder.rename(self.dest)
+
+
+def _text_meta(codec: TextCodec) -> dict[str, Any]:
+    models = {"source": codec.source, "target": codec.target}
+    return {
+        "text": asdict(codec.config),
+        "vocab_sizes": {side: len(model) for side, model in models.items()},
+        "subword_sha256": {side: hashlib.sha256(model.to_bytes()).hexdigest() for side, model in models.items()},
+    }

@@ -1,0 +1,197 @@
+"""Subword models: text to piece ids and back, with sentencepiece models.
+
+Three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`: a vocabulary chosen by maximum
+likelihood, segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is spelt in UTF-8
+bytes, one piece each, so nothing ever becomes the unknown piece. Spaces are what is lost: runs of them, and those at
+the ends of a line, as in any text that is split into words; U+2581 (▁), sentencepiece's mark of a space, counts as one.
+"""
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Self
+
+import sentencepiece
+
+from nmt.errors import NmtError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+KINDS = ("bpe", "unigram", "wordpiece")
+
+_SPACE = "▁"
+_BYTES = 256
+# Share of the training text's characters that get a piece of their own; the rest are spelt in bytes. At 1.0 every stray
+# character of a crawl takes a piece that is seen too rarely to be learnt. sentencepiece's 0.9995 leaves digits and
+# capitals such as Ö to bytes in small European corpora, and with them every word they are part of. 0.99995 leaves out
+# at most one character in 20,000.
+_CHARACTER_COVERAGE = 0.99995
+_LONGEST_LINE_BYTES = 1 << 30  # sentencepiece leaves longer ones out of training; its default is 4192
+_CACHED_WORDS = 1 << 16
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Subword:
+    """A subword model; make one with `train` or `from_bytes`.
+
+    Ids 0 to 3 are PAD, UNK, BOS and EOS in every model.
+    """
+
+    def __init__(self, model: bytes, kind: str) -> None:
+        self.kind = kind
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._greedy = _Greedy(self._processor) if kind == "wordpiece" else None
+
+    @classmethod
+    def train(cls, lines: Iterable[str], kind: str, vocab_size: int) -> Self:
+        """A model of exactly `vocab_size` pieces: the special ones, 256 bytes, characters, and parts of words.
+
+        Raises:
+            NmtError: the text is too small for that many pieces, or has too many characters for so few; or whatever
+                NmtError `lines` itself raises.
+        """
+        guarded, model = _Guarded(lines), io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(guarded),
+                model_writer=model,
+                model_type="bpe" if kind == "bpe" else "unigram",
+                vocab_size=vocab_size,
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                byte_fallback=True,
+                character_coverage=_CHARACTER_COVERAGE,
+                normalization_rule_name="identity",
+                max_sentence_length=_LONGEST_LINE_BYTES,
+                num_threads=2,  # of a count that varies with the machine, the model would too
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            if guarded.error:
+                raise guarded.error from None
+            raise _training_error(str(error), kind, vocab_size) from error
+        return cls(model.getvalue(), kind)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
+        """The model that `to_bytes` gave, or any sentencepiece model with the same special ids.
+
+        Raises:
+            NmtError: `data` is no such model; the message names `origin`.
+        """
+        if kind not in KINDS:
+            raise NmtError(f"{origin} holds a subword model of the unknown kind {kind!r}; known are {', '.join(KINDS)}")
+        try:
+            if not data:  # sentencepiece takes this for no model at all
+                raise RuntimeError("no data")
+            loaded = cls(data, kind)
+        except RuntimeError as error:
+            raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make or copy it anew") from error
+        loaded._check(origin)
+        return loaded
+
+    def _check(self, origin: str) -> None:
+        found = [self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id()]
+        if found != [PAD, UNK, BOS, EOS]:
+            raise NmtError(
+                f"{origin} has pad, unk, bos and eos at ids {', '.join(map(str, found))}, but 0, 1, 2, 3 are needed; "
+                f"train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
+            )
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether unknown characters can be spelt in bytes; without, they are lost."""
+        return any(self._processor.is_byte(i) for i in range(len(self)))
+
+    def to_bytes(self) -> bytes:
+        return self._model
+
+    def __len__(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Ids of the pieces of each line, without BOS and EOS. Lone surrogates become U+FFFD."""
+        clean = [_SURROGATE.sub("\ufffd", line) for line in lines]
+        if self._greedy:
+            return [self._greedy.encode(line) for line in clean]
+        return list(self._processor.encode(clean, num_threads=1)) if clean else []
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """One line of text each; special ids are left out and bytes that are no UTF-8 become U+FFFD."""
+        known = [[int(i) for i in line if i > EOS] for line in ids]
+        # A model may spell a line break in bytes, or a ▁.
+        return [str(self._processor.decode(line)).replace("\n", " ").replace(_SPACE, " ").strip(" ") for line in known]
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """How the pieces are written, for people to read."""
+        return [str(self._processor.id_to_piece(i)) for i in ids]
+
+
+class _Guarded:
+    """Lines for sentencepiece; keeps the exception that it would turn into a RuntimeError."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = lines
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for line in self.lines:
+                yield _SURROGATE.sub("\ufffd", line)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
+    """What sentencepiece's complaint means in terms of our flags."""
+    if largest := re.search(r"Please set it to a value <= (\d+)", message):
+        return NmtError(
+            f"--vocab-size is {vocab_size}, but the training text allows a {kind} vocabulary of at most "
+            f"{largest[1]} pieces; lower it or add text"
+        )
+    if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return NmtError(
+            f"--vocab-size is {vocab_size}, but special pieces, bytes and the characters of the training text alone "
+            f"are {smallest[1]}; raise it"
+        )
+    if "!sentences_.empty()" in message or "all_chars_count" in message:
+        return NmtError("the text that the subword model is to be trained on is empty; check the training corpora")
+    return NmtError(
+        f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()}); "
+        f"try another size or --subword"
+    )
+
+
+class _Greedy:
+    """Longest-match-first segmentation of words with a sentencepiece vocabulary."""
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+        ids = range(processor.get_piece_size())
+        self._bytes = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
+        self._bytes_of = [self._bytes.get(f"<0x{byte:02X}>", UNK) for byte in range(_BYTES)]
+        special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
+        self._ids = {processor.id_to_piece(i): i for i in ids if not any(is_so(i) for is_so in special)}
+        self._longest = max(map(len, self._ids), default=1)
+        self._encode_word = lru_cache(maxsize=_CACHED_WORDS)(self._segment)
+
+    def encode(self, line: str) -> list[int]:
+        words = line.replace(_SPACE, " ").split(" ")
+        return [i for word in words if word for i in self._encode_word(_SPACE + word)]
+
+    def _segment(self, word: str) -> tuple[int, ...]:
+        found: list[int] = []
+        start = 0
+        while start < len(word):
+            longest = min(len(word), start + self._longest)
+            end = next((end for end in range(longest, start, -1) if word[start:end] in self._ids), start)
+            if end > start:
+                found.append(self._ids[word[start:end]])
+            else:
+                end = start + 1
+                found.extend(self._bytes_of[byte] for byte in word[start].encode())
+            start = end
+        return tuple(found)
