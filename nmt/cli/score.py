@@ -11,6 +11,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.errors import NmtError
 from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
+from nmt.text.corpus import STDIN, read_lines
 
 
 @flags(config=ScoreConfig)
@@ -24,8 +25,8 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
     """Score translations against references, as raw text, with sacreBLEU's metrics and signatures."""
-    if [hypothesis, *reference].count("-") > 1:
-        raise NmtError("only one of --hypothesis and --reference can be stdin (-); give the others as files")
+    if [hypothesis, *reference].count(STDIN) > 1:
+        raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     hypotheses = _read(hypothesis)
     references = [_read(path) for path in reference]
     for path, lines in zip(reference, references, strict=True):
@@ -40,8 +41,6 @@ def score(
 
 
 def _read(path: str) -> list[str]:
-    from nmt.text.corpus import read_lines
-
     lines = list(read_lines(path))
     if not lines:
         raise NmtError(f"{_name(path)} is empty; scoring needs one line for every sentence")
@@ -49,7 +48,7 @@ def _read(path: str) -> list[str]:
 
 
 def _name(path: str) -> str:
-    return "stdin" if path == "-" else path
+    return "standard input" if path == STDIN else path
 
 
 def _check_line_counts(hypothesis: str, hypotheses: Sequence[str], reference: str, lines: Sequence[str]) -> None:
