@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 
 # Public name -> module; imported at first use, so that `import nmt` and `nmt --help` need no torch.
 _PUBLIC = {"Translator": "nmt.decoding.translator", "NmtError": "nmt.errors", "load_checkpoint": "nmt.checkpoint"}
-__all__ = ["NmtError", "Translator", "__version__", "load_checkpoint"]  # noqa: F822 (made by __getattr__)
+__all__ = ["NmtError", "Translator", "__version__", "load_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:

@@ -60,7 +60,7 @@ class Config:
             check_field(declared, getattr(self, declared.name))
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        return asdict(self)  # type: ignore[call-overload]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
@@ -115,6 +115,17 @@ class ModelConfig(Config):
         decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
         return vocab_size * self.d_model + encoder + decoder
 
+    def training_flops(self, vocab_size: int, source_tokens: int, target_tokens: int) -> float:
+        """Floating-point operations to train on this many tokens: six for each weight a token is multiplied with.
+
+        Left out is what depends on the sentence's length: attention's scores, about 1 % at the length of sentences.
+        """
+        attention = self.d_model * self.heads * 2 * (self.d_k + self.d_v)
+        feed_forward = 2 * self.d_model * self.d_ff
+        encoder = self.encoder_layers * (attention + feed_forward)
+        decoder = self.decoder_layers * (2 * attention + feed_forward) + vocab_size * self.d_model
+        return 6.0 * (encoder * source_tokens + decoder * target_tokens)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):
@@ -122,7 +133,9 @@ class DataConfig(Config):
 
     source_lang: str = option(help="Source language, the suffix of its files (en).", panel="Corpus")
     target_lang: str = option(help="Target language, the suffix of its files (de).", panel="Corpus")
-    train: tuple[str, ...] = option(help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus")
+    train: tuple[str, ...] = option(
+        help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus"
+    )
     valid: str = option(help="Validation corpus, likewise.", panel="Corpus")
     test: tuple[str, ...] = option((), help="Test corpora, likewise. May repeat.", panel="Corpus")
     dest: str = option(help="Folder to write; must not exist.", panel="Corpus")
@@ -173,7 +186,7 @@ class RuntimeConfig(Config):
     )
     precision: Literal["auto", "bf16", "fp32"] = option(
         "auto",
-        help="bf16 computes matrix products in bfloat16 and keeps fp32 weights; auto takes it where the hardware has it.",
+        help="bf16 computes matrix products in bfloat16, with fp32 weights; auto takes it where the hardware has it.",
         panel="Hardware",
     )
 
@@ -238,9 +251,7 @@ class SearchConfig(Config):
     max_source_length: int = option(
         512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
     )
-    batch_tokens: int = option(
-        1024, help="Padded source tokens translated at once.", panel="Search", at_least=1
-    )
+    batch_tokens: int = option(1024, help="Padded source tokens translated at once.", panel="Search", at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,7 +45,12 @@ class Progress:
         self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
         if stderr.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"))
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[unit]}"),
+            )
             times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
             self._bar = RichProgress(*columns, *times, console=stderr, transient=True)
             self._task = self._bar.add_task(description, total=total, completed=completed, unit=unit, rate="")

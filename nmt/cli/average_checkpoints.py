@@ -1,5 +1,22 @@
-"""`nmt average-checkpoints`."""
+"""`nmt average-checkpoints`: the mean of several checkpoints."""
+
+from typing import Annotated
+
+import typer
 
 
-def average_checkpoints() -> None:
-    raise NotImplementedError
+def average_checkpoints(
+    checkpoints: Annotated[
+        list[str], typer.Argument(metavar="RUN|CHECKPOINT...", help="Run folders or checkpoint files.")
+    ],
+    output: Annotated[str, typer.Option(help="File to write.")],
+    last: Annotated[int, typer.Option(min=1, help="How many of a run folder's newest snapshots.")] = 5,
+) -> None:
+    """Average the weights of the last snapshots of a run, or of the named checkpoints."""
+    from pathlib import Path
+
+    from nmt import checkpoint, console
+
+    paths = checkpoint.newest_snapshots(checkpoints, last)
+    checkpoint.save_checkpoint(checkpoint.average_checkpoints(paths), Path(output))
+    console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

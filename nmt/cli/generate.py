@@ -1,5 +1,67 @@
-"""`nmt generate`."""
+"""`nmt generate`: raw text in, raw text out, line by line."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+
+import typer
+
+from nmt import console
+from nmt.cli.flags import flags
+from nmt.config import RuntimeConfig, SearchConfig
+from nmt.errors import NmtError
+
+if TYPE_CHECKING:
+    from nmt.decoding.translator import Hypothesis
+
+# Lines read before translation begins, so that they can be sorted by length and memory stays bounded.
+_LINES_AT_ONCE = 8192
 
 
-def generate() -> None:
-    raise NotImplementedError
+@flags(search=SearchConfig, runtime=RuntimeConfig)
+def generate(
+    checkpoints: Annotated[list[str], typer.Argument(metavar="CHECKPOINT...", help="Several make an ensemble.")],
+    search: SearchConfig,
+    runtime: RuntimeConfig,
+    input: Annotated[str, typer.Option(help="Raw text to translate; - is standard input.")] = "-",
+    output: Annotated[str, typer.Option(help="File to write; - is standard output.")] = "-",
+    output_format: Annotated[
+        Literal["text", "jsonl"], typer.Option(help="text, or jsonl with source, scores and pieces.")
+    ] = "text",
+) -> None:
+    """Translate raw text with beam search: one output line for every input line, in order."""
+    from nmt.decoding.translator import Translator
+    from nmt.text.corpus import read_lines
+
+    lines = read_lines(input)
+    translator = Translator.load(*checkpoints, runtime=runtime)
+    with _writing(output) as out, console.Progress("translate", None, "lines") as progress:
+        while chunk := list(islice(lines, _LINES_AT_ONCE)):
+            for source, hypotheses in zip(chunk, translator.hypotheses(chunk, search, progress), strict=True):
+                out.write(_formatted(source, hypotheses, search.n_best, output_format))
+            out.flush()
+
+
+def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_format: str) -> str:
+    """One line; with --n-best in text format, as many lines as hypotheses were asked for."""
+    if output_format == "jsonl":
+        found = [{"text": h.text, "score": h.score, "log_prob": h.log_prob, "pieces": h.pieces} for h in hypotheses]
+        return json.dumps({"source": source, "hypotheses": found}, ensure_ascii=False) + "\n"
+    texts = [h.text for h in hypotheses]
+    return "".join(text + "\n" for text in texts + [""] * (n_best - len(texts)))
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[TextIO]:
+    if path == "-":
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        yield sys.stdout
+        return
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+    except OSError as error:
+        raise NmtError(f"--output {path} cannot be written ({error.strerror}); choose another file") from error

@@ -1,5 +1,23 @@
 """`nmt train`."""
 
+from typing import Annotated, Any
 
-def train() -> None:
-    raise NotImplementedError
+import typer
+
+from nmt.cli.flags import flags
+from nmt.config import ModelConfig, TrainConfig
+from nmt.registry import model_config
+
+
+@flags(config=TrainConfig, model_overrides=ModelConfig)
+def train(
+    data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
+    arch: Annotated[str, typer.Option(help="Architecture; `nmt architectures` lists them.")],
+    config: TrainConfig,
+    model_overrides: dict[str, Any],
+) -> None:
+    """Train a Transformer. Options of the panel Model replace fields of the architecture."""
+    model = model_config(arch, **model_overrides)
+    from nmt.training.trainer import train as run_training
+
+    run_training(data, model, config)

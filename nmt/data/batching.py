@@ -67,11 +67,13 @@ class UpdatePlan:
         width = max(self.source_lengths[sentences].max(), self.target_lengths[sentences].max())
         return int(width) * len(sentences)
 
-    def padding_share(self, device_tokens: int) -> float:
-        """Share of the epoch's positions, both sides, that hold padding."""
-        blocks = (b for i in range(len(self)) for batch in self.micro_batches(i, device_tokens) for b in batch)
+    def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
+        """Share of positions, both sides, that hold padding; in the first `updates` updates, or in the epoch."""
+        chosen = range(len(self))[:updates]
+        blocks = [b for i in chosen for batch in self.micro_batches(i, device_tokens) for b in batch]
+        real = sum(int(self.source_lengths[b].sum() + self.target_lengths[b].sum()) for b in blocks)
         padded = sum(len(b) * int(self.source_lengths[b].max() + self.target_lengths[b].max()) for b in blocks)
-        return 1 - float(self.source_lengths.sum() + self.target_lengths.sum()) / padded
+        return 1 - real / padded
 
     def _blocks(self, group: Array, device_tokens: int) -> Iterator[Array]:
         """Cuts a group where the block would outgrow the device."""

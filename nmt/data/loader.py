@@ -48,8 +48,12 @@ class Side:
         return max(block.width for block in self.blocks)
 
     def to(self, device: torch.device) -> "Side":
-        moved = (x.to(device, non_blocking=True) for x in (self.tokens_N, self.positions_N, self.lengths_B))
-        return Side(*moved, self.blocks)
+        return replace(
+            self,
+            tokens_N=self.tokens_N.to(device, non_blocking=True),
+            positions_N=self.positions_N.to(device, non_blocking=True),
+            lengths_B=self.lengths_B.to(device, non_blocking=True),
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def make_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
         positions_N=torch.from_numpy(np.concatenate([np.tile(np.arange(m.shape[1]), len(m)) for m in matrices])),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
         blocks=tuple(
-            Block(*m.shape, padded=bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
+            Block(len(m), m.shape[1], bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
         ),
     )
 
@@ -125,11 +129,11 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
     return Batch(source, target, real, flat_labels[real], int(source.lengths_B.sum()))
 
 
-def updates(
-    split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0
-) -> Iterator[list[Batch]]:
+def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0) -> Iterator[list[Batch]]:
     """The micro-batches of each update of the plan from `first` on, made ahead in another thread."""
-    made = ([make_batch(split, blocks) for blocks in plan.micro_batches(i, device_tokens)] for i in range(first, len(plan)))
+    made = (
+        [make_batch(split, blocks) for blocks in plan.micro_batches(i, device_tokens)] for i in range(first, len(plan))
+    )
     return prefetched(made)
 
 
@@ -141,9 +145,10 @@ def prefetched(items: Iterable[list[Batch]]) -> Iterator[list[Batch]]:
     def put(item: list[Batch] | BaseException | None) -> None:
         while not stop.is_set():
             try:
-                return ready.put(item, timeout=0.1)
+                ready.put(item, timeout=0.1)
+                return
             except queue.Full:
-                continue
+                pass
 
     def work() -> None:
         try:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -29,7 +30,7 @@ class Flat(NamedTuple):
 
 def flatten(sentences: list[list[int]], vocab_size: int) -> Flat:
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
-    tokens = (token for sentence in sentences for token in sentence)
+    tokens = chain.from_iterable(sentences)
     return Flat(np.fromiter(tokens, dtype=token_type(vocab_size), count=int(lengths.sum())), lengths)
 
 
@@ -141,11 +142,11 @@ class StoreWriter:
 
     def __init__(self, dest: str | Path) -> None:
         self.dest = Path(dest)
+        if os.path.lexists(self.dest):
+            raise NmtError(f"--dest {self.dest} exists already; remove it or choose another folder")
         self._folder = self.dest.with_name(f"{self.dest.name}.partial-{secrets.token_hex(4)}")
 
     def __enter__(self) -> Self:
-        if os.path.lexists(self.dest):
-            raise NmtError(f"--dest {self.dest} exists already; remove it or choose another folder")
         with _writing(self.dest):
             self._folder.mkdir(parents=True)
         return self
@@ -170,7 +171,7 @@ class StoreWriter:
                 (self._folder / name).write_bytes(model.to_bytes())
         meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}
         output = _Output(self._folder / META)
-        output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1, ensure_ascii=False).encode())
+        output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1).encode())
         output.close()
         with _writing(self.dest):
             self._folder.rename(self.dest)

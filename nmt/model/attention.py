@@ -77,7 +77,7 @@ class _MatmulAttention(torch.autograd.Function):
 def attend(q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
     """softmax(q kᵀ / √d_k + bias) v, as BHQU."""
     if q_BHQK.device.type == "cpu":
-        return _MatmulAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias)  # type: ignore[no-any-return, no-untyped-call]
+        return _MatmulAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias)
     return F.scaled_dot_product_attention(
         q_BHQK, k_BHSK, v_BHSU, attn_mask=None if bias is None else bias.to(q_BHQK.dtype)
     )
@@ -117,8 +117,10 @@ class MultiHeadAttention(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot's uniform initialisation of each of W_Q, W_K, W_V (not of their concatenation) and W_O."""
-        stored = self.query_key_value.weight.split(self.sizes) if self.over_self else (
-            self.query.weight, *self.key_value.weight.split(self.sizes[1:])
+        stored = (
+            self.query_key_value.weight.split(self.sizes)
+            if self.over_self
+            else (self.query.weight, *self.key_value.weight.split(self.sizes[1:]))
         )
         for weight in (*stored, self.output.weight):
             nn.init.xavier_uniform_(weight)
@@ -131,7 +133,7 @@ class MultiHeadAttention(nn.Module):
         return self._by_head(*self.query_key_value(x_ND).split(self.sizes, -1))
 
     def project_query(self, x_ND: Tensor) -> Tensor:
-        return self.query(x_ND).unflatten(-1, (self.heads, -1))  # type: ignore[no-any-return]
+        return self.query(x_ND).unflatten(-1, (self.heads, -1))
 
     def project_memory(self, memory_MD: Tensor) -> tuple[Tensor, ...]:
         """Keys MHK and values MHU of attention over the encoder output."""
@@ -143,4 +145,4 @@ class MultiHeadAttention(nn.Module):
             q, k, v = self.project_self(x_ND)
         else:
             q, (k, v) = self.project_query(x_ND), self.project_memory(memory_MD)
-        return self.output(attend_spans(q, k, v, spans))  # type: ignore[no-any-return]
+        return self.output(attend_spans(q, k, v, spans))

@@ -46,7 +46,7 @@ class Dropout(nn.Module):
         if not self.training or self.probability == 0:
             return x
         if x.device.type == "cpu":
-            return _RandomBitsDropout.apply(x, self.probability)  # type: ignore[no-any-return, no-untyped-call]
+            return _RandomBitsDropout.apply(x, self.probability)
         return F.dropout(x, self.probability)
 
 
@@ -59,7 +59,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_ND: Tensor, sublayer_ND: Tensor) -> Tensor:
-        return self.norm(x_ND + self.dropout(sublayer_ND))  # type: ignore[no-any-return]
+        return self.norm(x_ND + self.dropout(sublayer_ND))
 
 
 class FeedForward(nn.Module):
@@ -74,7 +74,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        return self.outer(F.relu(self.inner(x_ND)))  # type: ignore[no-any-return]
+        return self.outer(F.relu(self.inner(x_ND)))
 
 
 class EncoderLayer(nn.Module):
@@ -88,7 +88,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x_ND: Tensor, spans: Sequence[Span]) -> Tensor:
         x_ND = self.self_attention_residual(x_ND, self.self_attention(x_ND, None, spans))
-        return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))  # type: ignore[no-any-return]
+        return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,10 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(c.d_model, c.d_ff)
         self.feed_forward_residual = Residual(c.d_model, c.dropout)
 
-    def forward(
-        self, x_ND: Tensor, memory_MD: Tensor, spans: Sequence[Span], memory_spans: Sequence[Span]
-    ) -> Tensor:
+    def forward(self, x_ND: Tensor, memory_MD: Tensor, spans: Sequence[Span], memory_spans: Sequence[Span]) -> Tensor:
         x_ND = self.self_attention_residual(x_ND, self.self_attention(x_ND, None, spans))
         x_ND = self.memory_attention_residual(x_ND, self.memory_attention(x_ND, memory_MD, memory_spans))
-        return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))  # type: ignore[no-any-return]
+        return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))
 
     def start(self, memory_MD: Tensor, spans: Sequence[Span]) -> LayerCache:
         """An empty cache over one span's encoder output."""
@@ -144,7 +142,9 @@ class DecoderLayer(nn.Module):
         attended_RHU = attend(q_RHK[:, :, None], cache.keys_RHTK, cache.values_RHTU)[:, :, 0]
         x_RD = self.self_attention_residual(x_RD, self.self_attention.output(attended_RHU.flatten(1)))
         # A sentence's hypotheses are that sentence's queries: its keys and values are never copied per hypothesis.
-        q_BHQK = self.memory_attention.project_query(x_RD).unflatten(0, (len(cache.memory_keys_BHSK), -1)).transpose(1, 2)
+        q_BHQK = (
+            self.memory_attention.project_query(x_RD).unflatten(0, (len(cache.memory_keys_BHSK), -1)).transpose(1, 2)
+        )
         attended_BHQU = attend(q_BHQK, cache.memory_keys_BHSK, cache.memory_values_BHSU, memory_bias)
         attended_RD = self.memory_attention.output(attended_BHQU.transpose(1, 2).flatten(0, 1).flatten(1))
         x_RD = self.memory_attention_residual(x_RD, attended_RD)

@@ -4,7 +4,6 @@ Shapes: B sentences, N flat source positions, M flat target positions, D d_model
 vocabulary.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +56,7 @@ class Transformer(nn.Module):
 
     def _embed(self, embedding: nn.Embedding, tokens_N: Tensor, positions_N: Tensor, longest: int) -> Tensor:
         x_ND = embedding(tokens_N) * self.config.d_model**0.5
-        return self.dropout(x_ND + self.positions(positions_N, longest))  # type: ignore[no-any-return]
+        return self.dropout(x_ND + self.positions(positions_N, longest))
 
     def encode(self, source: Side) -> Tensor:
         """Encoder output, ND."""
@@ -73,9 +72,7 @@ class Transformer(nn.Module):
         """Decoder output MD at every target position, which sees the positions up to itself."""
         x_MD = self._embed(self.target_embedding, target.tokens_N, target.positions_N, target.longest)
         # A position's own padding lies in its future, so the causal bias hides that as well.
-        spans = [
-            Span(b.sentences, b.width, b.width, causal_bias(b.width, x_MD.device)) for b in target.blocks
-        ]
+        spans = [Span(b.sentences, b.width, b.width, causal_bias(b.width, x_MD.device)) for b in target.blocks]
         memory_spans = _spans(target, source)
         for layer in self.decoder:
             x_MD = layer(x_MD, memory_ND, spans, memory_spans)
@@ -98,9 +95,7 @@ class Transformer(nn.Module):
 
     def step(self, tokens_R: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
         """Scores RV of the token after `tokens_R`, and the cache to go on with."""
-        x_RD = self._embed(
-            self.target_embedding, tokens_R, torch.full_like(tokens_R, cache.length), cache.length + 1
-        )
+        x_RD = self._embed(self.target_embedding, tokens_R, torch.full_like(tokens_R, cache.length), cache.length + 1)
         layers = []
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             x_RD, layer_cache = layer.step(x_RD, layer_cache, cache.memory_bias)  # type: ignore[operator]

@@ -35,7 +35,11 @@ class TrainingLoss(nn.Module):
         """The loss to train on, and the negative log-likelihood in nats, each summed over the batch's target tokens."""
         hidden_ID = self.model(batch.source, batch.target)[batch.real_I]
         weight_VD = self.model.target_embedding.weight
-        dtype = torch.get_autocast_dtype(hidden_ID.device.type) if torch.is_autocast_enabled(hidden_ID.device.type) else hidden_ID.dtype
+        dtype = (
+            torch.get_autocast_dtype(hidden_ID.device.type)
+            if torch.is_autocast_enabled(hidden_ID.device.type)
+            else hidden_ID.dtype
+        )
         nll = summed_nll(hidden_ID.to(dtype), weight_VD.to(dtype), batch.labels_I)
         if not self.label_smoothing:
             return nll, nll.detach()

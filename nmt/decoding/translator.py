@@ -1,0 +1,159 @@
+"""Raw text to translations: batches, ensembles, order."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt import console
+from nmt.checkpoint import build_model, load_checkpoint
+from nmt.config import RuntimeConfig, SearchConfig
+from nmt.data.loader import make_side, with_eos
+from nmt.decoding.search import Found, beam_search
+from nmt.errors import NmtError
+from nmt.model.runtime import Runtime, resolve
+from nmt.model.transformer import DecoderCache, Transformer
+from nmt.text.codec import TextCodec
+from nmt.text.subword import BOS, EOS
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation: raw text, score (log P over the length penalty), log P, and the target pieces.
+
+    Of a line translated in parts, text and pieces are joined and scores added up.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    pieces: list[str]
+
+
+@dataclass(frozen=True)
+class _EnsembleCache:
+    caches: tuple[DecoderCache, ...]
+
+    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "_EnsembleCache":
+        return _EnsembleCache(tuple(cache.select(rows_R, sentences_B) for cache in self.caches))
+
+
+class Translator:
+    """Translates with one model, or with several that average their probabilities."""
+
+    def __init__(self, models: Sequence[Transformer], codec: TextCodec, runtime: Runtime) -> None:
+        self.models = [model.to(runtime.device).eval() for model in models]
+        self.codec, self.runtime = codec, runtime
+
+    @classmethod
+    def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None) -> Self:
+        """The model of a checkpoint, or an ensemble of several.
+
+        Raises:
+            NmtError: a file is no checkpoint, or the vocabularies or text processing of two differ.
+        """
+        resolved = resolve(runtime or RuntimeConfig())
+        loaded = [(path, load_checkpoint(path)) for path in checkpoints]
+        first_path, first = loaded[0]
+        for path, other in loaded[1:]:
+            if other.codec.to_dict() != first.codec.to_dict():
+                raise NmtError(
+                    f"{path} and {first_path} differ in vocabulary or text processing; "
+                    f"an ensemble's models must be trained on one data folder"
+                )
+        return cls([build_model(checkpoint, path) for path, checkpoint in loaded], first.codec, resolved)
+
+    def translate(self, lines: Sequence[str], search: SearchConfig | None = None) -> list[str]:
+        """The best translation of each raw line, in order; an empty line's is empty."""
+        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig())]
+
+    @torch.no_grad()
+    def hypotheses(
+        self, lines: Sequence[str], search: SearchConfig, progress: console.Progress | None = None
+    ) -> list[list[Hypothesis]]:
+        """The n best translations of each raw line, best first. A blank line has a single, empty one.
+
+        A line longer than `search.max_source_length` pieces is translated in parts, with a warning; each part's best
+        translations are joined.
+        """
+        encoded = [np.array(ids) for ids in self.codec.encode_source(list(lines))]
+        parts = [_parts(ids, search.max_source_length) for ids in encoded]
+        for number, line_parts in enumerate(parts, 1):
+            if len(line_parts) > 1:
+                pieces = sum(map(len, line_parts))
+                console.warn(
+                    f"input line {number} of this batch has {pieces} pieces, more than --max-source-length "
+                    f"{search.max_source_length}; it is translated in {len(line_parts)} parts"
+                )
+        flat = [part for line_parts in parts for part in line_parts]
+        found: list[list[Found]] = [[] for _ in flat]
+        for batch in _batches([len(part) for part in flat], search.batch_tokens):
+            for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
+                found[index] = result
+            if progress:
+                progress.advance(len(batch))
+        return self._assemble(parts, found)
+
+    def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
+        side = make_side([[with_eos(ids) for ids in sources]]).to(self.runtime.device)
+        max_lengths_B = side.lengths_B - 1 + search.max_length_offset
+        with self.runtime.autocast():
+            cache = _EnsembleCache(tuple(model.start(side) for model in self.models))
+            return beam_search(self._step, cache, max_lengths_B.clamp(min=1), bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
+
+    def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
+        """Log-probabilities RV of the next token: the log of the models' mean probability."""
+        outputs = [model.step(tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
+        log_probs = [logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]
+        caches = _EnsembleCache(tuple(c for _, c in outputs))
+        if len(log_probs) == 1:
+            return log_probs[0], caches
+        return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs)), caches
+
+    def _assemble(self, parts: list[list[np.ndarray]], found: list[list[Found]]) -> list[list[Hypothesis]]:
+        """Found token sequences back to text, line by line."""
+        texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
+        made = [[self._hypothesis(f, next(texts)) for f in part] for part in found]
+        following = iter(made)
+        return [_joined([next(following) for _ in line_parts]) for line_parts in parts]
+
+    def _hypothesis(self, found: Found, text: str) -> Hypothesis:
+        return Hypothesis(text, found.score, found.log_prob, self.codec.target.pieces(found.tokens))
+
+
+def _parts(ids: np.ndarray, longest: int) -> list[np.ndarray]:
+    """A line's ids cut into as few even parts as none is longer than `longest`; none for a line without ids."""
+    return np.array_split(ids, math.ceil(len(ids) / longest)) if len(ids) else []
+
+
+def _joined(parts: list[list[Hypothesis]]) -> list[Hypothesis]:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return [Hypothesis("", 0.0, 0.0, [])]
+    return [
+        Hypothesis(
+            " ".join(h.text for h in ranked),
+            sum(h.score for h in ranked),
+            sum(h.log_prob for h in ranked),
+            [piece for h in ranked for piece in h.pieces],
+        )
+        for ranked in zip(*parts, strict=False)
+    ]
+
+
+def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Numbers of sentences of similar length, longest first (so that too large a batch fails at once)."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
