@@ -1,0 +1,40 @@
+"""Made-up parallel text that several tests use."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("nmt", deadline=None)  # a busy machine is no failure
+settings.load_profile("nmt")
+
+_SYLLABLES = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo", "ä", "ß"]
+
+
+def invented_pairs(pairs: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Sentences of invented words; the target is the source's words spelt backwards, in reverse order."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 4))) for _ in range(200)]
+    sources = [draw.choices(words, k=draw.randint(2, 12)) for _ in range(pairs)]
+    return [(" ".join(source).capitalize() + ".", " ".join(source)[::-1] + " !") for source in sources]
+
+
+@pytest.fixture
+def write_corpus(tmp_path: Path) -> Callable[..., str]:
+    """Writes pairs to NAME.en and NAME.de in the test's folder, and returns the prefix."""
+
+    def write(name: str, pairs: list[tuple[str, str]]) -> str:
+        for lang, lines in zip(("en", "de"), zip(*pairs, strict=True) if pairs else ([], []), strict=True):
+            (tmp_path / f"{name}.{lang}").write_bytes("".join(f"{line}\n" for line in lines).encode())
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.fixture
+def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
+    """Prefixes of 300 training, 20 validation and 10 test pairs of invented text (en, de)."""
+    sizes = {"train": 300, "valid": 20, "test": 10}
+    return {name: write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in enumerate(sizes.items())}

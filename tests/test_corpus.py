@@ -1,0 +1,140 @@
+"""Reading lines: where they end, what is refused, and how it is said."""
+
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.errors import NmtError
+from nmt.text.corpus import parallel_paths, read_lines, read_pairs
+
+any_line = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
+    lambda line: not line.endswith("\r")
+)
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@given(lines=st.lists(any_line), ending=st.sampled_from(["\n", "\r\n"]), suffix=st.sampled_from(["en", "en.gz"]))
+def test_lines_come_back_as_written(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], ending: str, suffix: str
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / f"text.{suffix}"
+    write(path, "".join(line + ending for line in lines).encode())
+    assert list(read_lines(path)) == lines
+
+
+@pytest.mark.parametrize("data, lines", [
+    (b"", []),
+    (b"\n", [""]),
+    (b"\n\n", ["", ""]),
+    (b"a", ["a"]),
+    (b"a\nb", ["a", "b"]),
+    (b"a\r\nb\r", ["a", "b\r"]),
+    (b"a\rb\n", ["a\rb"]),
+    (b"a\r\r\n", ["a\r"]),
+    ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
+    (b"a\0b\n", ["a\0b"]),
+])  # fmt: skip
+def test_only_a_newline_ends_a_line(tmp_path: Path, data: bytes, lines: list[str]) -> None:
+    assert list(read_lines(write(tmp_path / "text", data))) == lines
+
+
+def test_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("eins\u2028zwei\nä\n".encode())))
+    assert list(read_lines("-")) == ["eins\u2028zwei", "ä"]
+
+
+def test_bad_bytes_are_named_by_file_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "latin1.de.gz", b"gut\nauch gut\nf\xfcr\n")
+    lines = read_lines(path)
+    assert [next(lines), next(lines)] == ["gut", "auch gut"]  # streamed: what comes before the fault is there
+    with pytest.raises(NmtError, match=r"latin1\.de\.gz, line 3: byte 2 \(0xfc\) is not UTF-8; .*iconv"):
+        next(lines)
+
+
+def test_bad_bytes_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
+    with pytest.raises(NmtError, match="standard input, line 1"):
+        list(read_lines("-"))
+
+
+def cut(path: Path) -> Path:
+    noise = os.urandom(50_000).hex().encode()
+    path.write_bytes(gzip.compress(noise)[:-1000])
+    return path
+
+
+def flipped(path: Path) -> Path:
+    data = bytearray(gzip.compress(os.urandom(50_000).hex().encode()))
+    data[20_000:20_100] = bytes(100)
+    path.write_bytes(data)
+    return path
+
+
+def plain(path: Path) -> Path:
+    path.write_bytes(b"this is no gzip file\n")
+    return path
+
+
+@pytest.mark.parametrize("make", [cut, flipped, plain])
+def test_damaged_gzip(tmp_path: Path, make: object) -> None:
+    path = make(tmp_path / "text.en.gz")  # type: ignore[operator]
+    with pytest.raises(NmtError, match=r"text\.en\.gz is not a whole gzip file \(.+\); compress or copy it anew"):
+        list(read_lines(path))
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="nowhere does not exist"):
+        list(read_lines(tmp_path / "nowhere"))
+    with pytest.raises(NmtError, match="is a folder"):
+        list(read_lines(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(tmp_path: Path) -> None:
+    path = write(tmp_path / "secret", b"a\n")
+    path.chmod(0)
+    with pytest.raises(NmtError, match="permission denied"):
+        list(read_lines(path))
+
+
+def test_both_sides_of_a_prefix(tmp_path: Path) -> None:
+    write(tmp_path / "c.v2.en", b"a\n")
+    write(tmp_path / "c.v2.de.gz", b"b\n")
+    paths = parallel_paths(str(tmp_path / "c.v2"), "en", "de")
+    assert [path.name for path in paths] == ["c.v2.en", "c.v2.de.gz"]
+    assert list(read_pairs(*paths)) == [("a", "b")]
+    write(tmp_path / "c.v2.de", b"plain\n")
+    assert parallel_paths(str(tmp_path / "c.v2"), "en", "de")[1].name == "c.v2.de"
+
+
+def test_a_missing_side_names_what_was_sought_and_what_is_there(tmp_path: Path) -> None:
+    write(tmp_path / "train.en", b"a\n")
+    write(tmp_path / "train.fr", b"b\n")
+    with pytest.raises(NmtError, match=r"neither .*/train\.de nor .*/train\.de\.gz exists; .*train\.en, train\.fr"):
+        parallel_paths(str(tmp_path / "train"), "en", "de")
+    with pytest.raises(NmtError, match=r"nothing in .* starts with 'tain'"):
+        parallel_paths(str(tmp_path / "tain"), "en", "de")
+    with pytest.raises(NmtError, match=r"the folder .*/no does not exist"):
+        parallel_paths(str(tmp_path / "no" / "train"), "en", "de")
+
+
+@pytest.mark.parametrize("source, target, counts", [(2, 5, "2 lines but .*b has 5;"), (1003, 0, "1,003 .*b has 0;")])
+def test_misaligned_files_are_counted(tmp_path: Path, source: int, target: int, counts: str) -> None:
+    paths = write(tmp_path / "a", b"x\n" * source), write(tmp_path / "b", b"y\n" * target)
+    with pytest.raises(NmtError, match=rf"a has {counts} the two must be aligned line by line"):
+        list(read_pairs(*paths))
+
+
+def test_pairs_are_streamed(tmp_path: Path) -> None:
+    paths = write(tmp_path / "a", b"x\n\xff\n"), write(tmp_path / "b", b"y\n")
+    assert next(read_pairs(*paths)) == ("x", "y")

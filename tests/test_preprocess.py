@@ -1,0 +1,312 @@
+"""`nmt preprocess`, from text files to a data folder."""
+
+import dataclasses
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+from conftest import invented_pairs
+
+from nmt.config import DataConfig
+from nmt.data import preprocess as module
+from nmt.data.pool import in_order
+from nmt.data.preprocess import preprocess
+from nmt.data.store import DataFolder
+from nmt.errors import NmtError
+from nmt.text.subword import Subword
+
+Run = Callable[..., DataFolder]
+WriteCorpus = Callable[[str, list[tuple[str, str]]], str]
+
+
+@pytest.fixture
+def run(tiny_corpus: dict[str, str], tmp_path: Path) -> Run:
+    """Preprocesses the tiny corpus, with any option changed, and opens the data folder."""
+
+    def run_with(**changes: Any) -> DataFolder:
+        options = {"source_lang": "en", "target_lang": "de", "dest": str(tmp_path / "data"), "vocab_size": 330}
+        corpora = {"train": (tiny_corpus["train"],), "valid": tiny_corpus["valid"], "test": (tiny_corpus["test"],)}
+        config = DataConfig(**{**options, **corpora, "workers": 1, **changes})
+        preprocess(config)
+        return DataFolder.open(config.dest)
+
+    return run_with
+
+
+def decoded(data: DataFolder, name: str) -> list[str]:
+    target = data.split(name).target
+    return data.codec.decode_target([target[i].tolist() for i in range(len(target))])
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"tokenizer": "none"}, {"subword": "unigram"}, {"subword": "wordpiece"}, {"joint_vocab": False},
+])  # fmt: skip
+def test_text_is_encoded_in_order(run: Run, changes: dict[str, Any]) -> None:
+    data = run(**changes)
+    lines = {"train": invented_pairs(300, 0), "valid": invented_pairs(20, 1), "test": invented_pairs(10, 2)}
+    for name, pairs in lines.items():
+        split = data.split(name)
+        for side, encode in ((0, data.codec.encode_source), (1, data.codec.encode_target)):
+            array = (split.source, split.target)[side]
+            assert [array[i].tolist() for i in range(len(array))] == encode([pair[side] for pair in pairs])
+        restored = [target.replace(" !", "!") for _, target in pairs] if not changes.get("tokenizer") else None
+        assert decoded(data, name) == (restored or [target for _, target in pairs])
+    assert data.raw_lines("valid", "en") == [source for source, _ in lines["valid"]]
+    assert data.raw_lines("test", "de") == [target for _, target in lines["test"]]
+    assert (data.codec.source is data.codec.target) == changes.get("joint_vocab", True)
+    assert len(data.codec.source) == len(data.codec.target) == 330
+    assert not set(range(4)) & set(data.split("train").source.tokens.tolist())
+
+
+def test_lowercase(run: Run) -> None:
+    data = run(lowercase=True, source_lang="de", target_lang="en")
+    assert decoded(data, "train") == [source.lower() for source, _ in invented_pairs(300, 0)]
+    assert data.raw_lines("valid", "en") == [source for source, _ in invented_pairs(20, 1)]
+
+
+def test_several_corpora_follow_one_another(run: Run, tiny_corpus: dict[str, str]) -> None:
+    data = run(train=(tiny_corpus["train"], tiny_corpus["test"]), test=(tiny_corpus["test"], tiny_corpus["valid"]))
+    assert list(data.meta["splits"]) == ["train", "valid", "test", "test1"]
+    assert data.meta["splits"]["train"]["corpora"] == [tiny_corpus["train"], tiny_corpus["test"]]
+    assert decoded(data, "train")[300:] == decoded(data, "test")
+    assert len(data.split("test1")) == 20
+
+
+def test_training_pairs_are_dropped_and_counted(
+    run: Run, write_corpus: WriteCorpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = invented_pairs(200)
+    odd = [("", "ba"), ("ba", " \t"), ("", ""), ("ba " * 60, "de " * 60), ("ba " * 30, "de"), ("de", "ba " * 30)]
+    train = write_corpus("odd", kept[:100] + odd + kept[100:])
+    valid = write_corpus("oddvalid", odd)
+    data = run(train=(train,), valid=valid, test=(valid,), max_length=50, max_length_ratio=9.0)
+    assert len(data.split("train")) == 200
+    assert data.meta["splits"]["train"]["dropped"] == {"empty": 3, "too_long": 1, "uneven": 2}
+    assert data.split("train").source.lengths.max() <= 50
+    assert len(data.split("valid")) == len(data.split("test")) == len(data.raw_lines("valid", "en")) == len(odd)
+    assert data.split("valid").source.lengths.tolist()[:3] == [0, data.split("valid").source.lengths[1], 0]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "dropped 6 training pairs: 3 with an empty side, 1 longer than --max-length 50, 2 beyond" in said
+
+
+def test_limits_are_inclusive(run: Run, write_corpus: WriteCorpus, tmp_path: Path) -> None:
+    model = tmp_path / "characters.model"
+    model.write_bytes(Subword.train(["a"], "bpe", 263).to_bytes())  # pieces: ▁a, ▁, a
+    train = write_corpus("edges", [("a" * 4, "a"), ("a" * 5, "a a"), ("a a", "a a a a"), ("a", "a a a a")])
+    data = run(train=(train,), subword_model=str(model), max_length=4, max_length_ratio=2.0)
+    lengths = [side.lengths.tolist() for side in (data.split("train").source, data.split("train").target)]
+    assert lengths == [[2], [4]]
+    assert data.meta["splits"]["train"]["dropped"] == {"empty": 0, "too_long": 1, "uneven": 2}
+
+
+def test_all_dropped_is_an_error(run: Run, write_corpus: WriteCorpus, tmp_path: Path) -> None:
+    train = write_corpus("uneven", [("ba de " * 20 * i, "lo") for i in range(1, 5)])
+    with pytest.raises(
+        NmtError, match=r"all 4 training pairs were dropped \(.* 3 longer than --max-length 100, 1 beyond"
+    ):
+        run(train=(train,), vocab_size=270, max_length=100)
+    assert not list(tmp_path.glob("data*"))
+
+
+def test_workers_change_nothing(run: Run, write_corpus: WriteCorpus, tmp_path: Path) -> None:
+    train = write_corpus("large", [*invented_pairs(4500), ("", "dropped")])
+    prints = {
+        run(train=(train,), workers=workers, dest=str(tmp_path / f"of{workers}")).fingerprint for workers in (1, 2, 3)
+    }
+    assert len(prints) == 1
+
+
+def test_chunks_are_bounded_in_pairs_and_characters() -> None:
+    pairs = [("a" * 400_000, "b" * 400_000)] * 5 + [("a", "b")] * 4100
+    chunks = list(module.chunked(pairs))
+    assert [pair for chunk in chunks for pair in zip(*chunk, strict=True)] == pairs
+    assert [len(chunk.source) for chunk in chunks] == [2, 2, 2000, 2000, 101]
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 7, 20])
+def test_the_sample_is_uniform_and_of_the_size_asked_for(wanted: int) -> None:
+    pairs = [(str(i), "") for i in range(20)]
+    counts = [0] * 20
+    for seed in range(500):
+        sample = list(module._sample(pairs, 20, wanted, seed))
+        assert len(sample) == wanted
+        assert sample == sorted(sample, key=lambda pair: int(pair[0]))
+        for source, _ in sample:
+            counts[int(source)] += 1
+    assert all(abs(count - 500 * wanted / 20) < 60 for count in counts)
+
+
+def test_the_subword_model_sees_the_sample_only(run: Run, tmp_path: Path) -> None:
+    whole = run(dest=str(tmp_path / "whole"), subword_sample=300)
+    part = run(dest=str(tmp_path / "part"), subword_sample=40, vocab_size=330)
+    assert whole.fingerprint != part.fingerprint
+    with pytest.raises(NmtError, match="at most"):
+        run(dest=str(tmp_path / "tiny"), subword_sample=1, vocab_size=400)
+    again = run(dest=str(tmp_path / "again"), subword_sample=40, vocab_size=330)
+    assert again.fingerprint == part.fingerprint
+
+
+def test_a_given_model_is_used(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = run(dest=str(tmp_path / "first"), vocab_size=300).path / "subword.model"
+    data = run(subword_model=str(model), subword="wordpiece")
+    assert len(data.codec.source) == 300
+    assert data.codec.source.to_bytes() == model.read_bytes()
+    assert data.codec.source.kind == "wordpiece"
+    assert "warning" not in capsys.readouterr().err
+    with pytest.raises(NmtError, match=r"--subword-model .*/nowhere cannot be read"):
+        run(subword_model=str(tmp_path / "nowhere"), dest=str(tmp_path / "second"))
+    with pytest.raises(NmtError, match=r"--subword-model .*meta\.json is not a sentencepiece model"):
+        run(subword_model=str(tmp_path / "first" / "meta.json"), dest=str(tmp_path / "second"))
+
+
+def test_a_model_without_bytes_is_warned_of(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["ba de ki lo mu"]), model_writer=model, vocab_size=17, model_type="char",
+        pad_id=0, unk_id=1, bos_id=2, eos_id=3, minloglevel=2,
+    )  # fmt: skip
+    (tmp_path / "their.model").write_bytes(model.getvalue())
+    run(subword_model=str(tmp_path / "their.model"))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("was trained without byte_fallback; characters it does not know will be lost") == 1
+
+
+def test_equal_sides_are_warned_of(run: Run, write_corpus: WriteCorpus, capsys: pytest.CaptureFixture[str]) -> None:
+    run(valid=write_corpus("same", [(source, source) for source, _ in invented_pairs(5)]))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "same.en and " in said
+    assert said.count("hold the same text; is one of them in the wrong language?") == 1
+
+
+def spoil(path: str, data: bytes) -> None:
+    Path(path).write_bytes(data)
+
+
+@pytest.mark.parametrize("spoilt, data, changes, message", [
+    ("train.de", b"\xff\n" * 300, {}, r"train\.de, line 1: byte 1 \(0xff\) is not UTF-8"),
+    ("test.de", b"ba\n" * 9, {}, r"test\.en has 10 lines but .*test\.de has 9"),
+    ("valid.en", b"", {}, r"valid\.en has 0 lines but .*valid\.de has 20"),
+    (None, b"", {"source_lang": "fr"}, r"neither .*train\.fr nor .*train\.fr\.gz exists"),
+    (None, b"", {"vocab_size": 20_000}, r"--vocab-size is 20000, .* at most \d+ pieces"),
+    (None, b"", {"vocab_size": 8}, r"--vocab-size is 8, .* alone are \d+; raise it"),
+])  # fmt: skip
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    run: Run, tmp_path: Path, spoilt: str | None, data: bytes, changes: dict[str, Any], message: str
+) -> None:
+    if spoilt:
+        spoil(str(tmp_path / spoilt), data)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(NmtError, match=message):
+        run(**changes)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_empty_corpus_is_an_error(run: Run, write_corpus: WriteCorpus) -> None:
+    with pytest.raises(NmtError, match=r"empty\.en and .*empty\.de have no lines"):
+        run(valid=write_corpus("empty", []))
+
+
+def test_the_destination_is_made_with_its_parents_but_never_overwritten(run: Run, tmp_path: Path) -> None:
+    dest = tmp_path / "a" / "b" / "data"
+    run(dest=str(dest))
+    assert [path.name for path in dest.parent.iterdir()] == ["data"]
+    with pytest.raises(NmtError, match=r"--dest .*/a/b/data exists already; remove it or choose another folder"):
+        run(dest=str(dest))
+    assert len(DataFolder.open(dest).split("train")) == 300
+
+
+def test_options_are_recorded(run: Run) -> None:
+    options = run(max_length=77).meta["options"]
+    assert options["max_length"] == 77
+    assert set(options) == {field.name for field in dataclasses.fields(DataConfig)}
+
+
+def dies() -> Callable[[int], int]:
+    return os._exit
+
+
+def fails() -> Callable[[int], int]:
+    def fail(chunk: int) -> int:
+        raise NmtError(f"chunk {chunk} is bad")
+
+    return fail
+
+
+def doubles() -> Callable[[int], int]:
+    return lambda chunk: 2 * chunk
+
+
+def test_a_dying_worker_is_an_error_and_not_a_hang() -> None:
+    with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
+        list(in_order(dies, range(10), 2))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_of_workers_and_of_the_input_come_through(workers: int) -> None:
+    with pytest.raises(NmtError, match="chunk 0 is bad"):
+        list(in_order(fails, range(10), workers))
+
+    def chunks() -> Any:
+        yield 1
+        raise NmtError("the input is bad")
+
+    with pytest.raises(NmtError, match="the input is bad"):
+        list(in_order(doubles, chunks(), workers))
+
+
+def test_few_chunks_are_in_flight() -> None:
+    taken = []
+
+    def chunks() -> Any:
+        for i in range(100):
+            taken.append(i)
+            yield i
+
+    results = in_order(doubles, chunks(), 2)
+    assert [next(results) for _ in range(10)] == list(range(0, 20, 2))
+    assert len(taken) <= 20
+    results.close()
+
+
+def command(write_corpus: WriteCorpus, tmp_path: Path, pairs: int) -> list[str]:
+    train, valid = write_corpus("large", invented_pairs(pairs)), write_corpus("v", invented_pairs(5))
+    options = {"--source-lang": "en", "--target-lang": "de", "--train": train, "--valid": valid, "--workers": "2"}
+    options |= {"--dest": str(tmp_path / "out" / "data"), "--vocab-size": "330", "--subword-sample": "500"}
+    return [sys.executable, "-m", "nmt", "preprocess", *(word for option in options.items() for word in option)]
+
+
+def test_the_command_needs_no_torch(write_corpus: WriteCorpus, tmp_path: Path) -> None:
+    shadow = tmp_path / "shadow" / "torch"
+    shadow.mkdir(parents=True)
+    (shadow / "__init__.py").write_text("raise SystemExit('torch was imported')")
+    environment = os.environ | {"PYTHONPATH": str(shadow.parent)}
+    arguments = command(write_corpus, tmp_path, 2500)
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "train: 2,500 pairs, en " in done.stderr
+    assert "vocabulary: 330 pieces, joint (bpe)" in done.stderr
+    assert len(DataFolder.open(tmp_path / "out" / "data").split("train")) == 2500
+
+
+def test_ctrl_c_leaves_nothing_and_is_quiet(write_corpus: WriteCorpus, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(write_corpus, tmp_path, 60_000), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    encoding = list((tmp_path / "out").glob("*/train.en.tokens"))
+    while process.poll() is None and not encoding:
+        time.sleep(0.02)
+        encoding = list((tmp_path / "out").glob("*/train.en.tokens"))
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers as well
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert list((tmp_path / "out").iterdir()) == []

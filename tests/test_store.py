@@ -1,0 +1,233 @@
+"""The token store: what is written can be read back, and a store that is not whole never looks whole."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import invented_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.data.store import DataFolder, TokenArray, token_type
+from nmt.data.writer import StoreWriter, flatten
+from nmt.errors import NmtError
+from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.subword import Subword
+
+TEXT = [line for pair in invented_pairs(200) for line in pair]
+MODEL, OTHER = Subword.train(TEXT, "bpe", 330), Subword.train(TEXT[::2], "bpe", 310)
+CONFIG = TextConfig(
+    source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
+)
+CODEC = TextCodec(CONFIG, MODEL, MODEL)
+SEPARATE = TextCodec(dataclasses.replace(CONFIG, joint_vocab=False), MODEL, OTHER)
+
+Pairs = list[tuple[list[int], list[int]]]
+
+
+def write(dest: Path, splits: dict[str, Pairs], codec: TextCodec = CODEC, chunk: int = 3) -> Path:
+    done = {}
+    with StoreWriter(dest) as writer:
+        for name, pairs in splits.items():
+            with writer.split(name, codec.config, raw=name != "train") as split:
+                for start in range(0, len(pairs), chunk):
+                    sides = zip(*pairs[start : start + chunk], strict=True)
+                    split.append(*(flatten(list(side), len(codec.source)) for side in sides))
+                if name != "train":
+                    split.append_raw(*[[f"{lang} {i}" for i in range(len(pairs))] for lang in ("en", "de")])
+            done[name] = split.counts
+        writer.finish(codec, done, {"seed": 1})
+    return dest
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write(tmp_path / "data", {"train": [([4, 5], [6]), ([7], [8, 9, 10])], "valid": [([], [11])]})
+
+
+sentences = st.lists(st.integers(4, 329), max_size=6)
+pair_lists = st.lists(st.tuples(sentences, sentences), max_size=8)
+
+
+@given(train=pair_lists, valid=pair_lists, chunk=st.integers(1, 4), separate=st.booleans())
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, train: Pairs, valid: Pairs, chunk: int, separate: bool
+) -> None:
+    path = tmp_path_factory.mktemp("store") / "data"
+    codec = SEPARATE if separate else CODEC
+    data = DataFolder.open(write(path, {"train": train, "valid": valid}, codec, chunk))
+    for name, pairs in (("train", train), ("valid", valid)):
+        split = data.split(name)
+        assert len(split) == len(split.source) == len(split.target) == len(pairs)
+        for side, array in enumerate((split.source, split.target)):
+            assert [array[i].tolist() for i in range(len(array))] == [pair[side] for pair in pairs]
+            assert array.lengths.dtype == np.int32
+            assert array.lengths.tolist() == [len(pair[side]) for pair in pairs]
+    assert data.codec.config == codec.config
+    assert data.codec.encode_target(TEXT) == codec.encode_target(TEXT)
+
+
+def test_two_bytes_a_token_where_the_vocabulary_allows(store: Path) -> None:
+    assert DataFolder.open(store).split("train").source[0].dtype == np.uint16
+    assert (store / "train.en.tokens").stat().st_size == 3 * 2
+    assert [token_type(size).itemsize for size in (1 << 16, (1 << 16) + 1)] == [2, 4]
+    assert flatten([[65535]], 1 << 16).tokens.tolist() == [65535]
+    assert flatten([[65536], []], 70_000).tokens.tolist() == [65536]
+
+
+def test_sentences_cannot_be_changed_or_missed(store: Path) -> None:
+    array = DataFolder.open(store).split("train").source
+    with pytest.raises(ValueError, match="read-only"):
+        array[0][0] = 9
+    for index in (2, -1):
+        with pytest.raises(IndexError, match="of 2"):
+            array[index]
+
+
+def test_lengths_of_many_tokens_do_not_overflow() -> None:
+    offsets = np.array([0, 1 << 33, (1 << 33) + 5], dtype="<i8")
+    assert TokenArray(np.empty(0), offsets).lengths[1] == 5
+
+
+def test_raw_text_is_kept_to_the_letter(tmp_path: Path) -> None:
+    lines = ["", " a \u2028 b\x85", "ends in \r", "ä\0"]
+    with StoreWriter(tmp_path / "data") as writer:
+        with writer.split("test1", CONFIG, raw=True) as split:
+            split.append(flatten([[4]] * 4, 330), flatten([[5]] * 4, 330))
+            split.append_raw(lines[:1], lines[:1])
+            split.append_raw(lines[1:], [line.upper() for line in lines[1:]])
+        writer.finish(CODEC, {"test1": split.counts}, {})
+    data = DataFolder.open(tmp_path / "data")
+    assert data.raw_lines("test1", "en") == lines
+    assert data.raw_lines("test1", "de") == [line.upper() for line in lines]
+
+
+def test_what_is_not_there_is_named(store: Path) -> None:
+    data = DataFolder.open(store)
+    with pytest.raises(NmtError, match="no split 'test'; it has train, valid"):
+        data.split("test")
+    with pytest.raises(NmtError, match="no split 'test'"):
+        data.raw_lines("test", "en")
+    with pytest.raises(NmtError, match=r"train\.en\.txt .* keeps the text of valid and test only"):
+        data.raw_lines("train", "en")
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("name", [f"{s}.{lang}.{k}" for s in ("train", "valid") for lang in ("en", "de")
+                                  for k in ("tokens", "offsets")])  # fmt: skip
+def test_missing_and_truncated_files_are_named(store: Path, name: str) -> None:
+    path = store / name
+    if path.stat().st_size:
+        truncate(path)
+        with pytest.raises(NmtError, match=rf"{name} has \d+ bytes instead of \d+"):
+            DataFolder.open(store)
+    path.unlink()
+    with pytest.raises(NmtError, match=f"{name} is missing; copy the data folder again"):
+        DataFolder.open(store)
+
+
+def test_damaged_models_and_meta_are_named(store: Path) -> None:
+    model = store / "subword.model"
+    good = model.read_bytes()
+    model.write_bytes(good.replace(b"ba", b"ab", 1))
+    with pytest.raises(NmtError, match=r"subword\.model is not the subword model the data was encoded with"):
+        DataFolder.open(store)
+    model.unlink()
+    with pytest.raises(NmtError, match=r"subword\.model cannot be read"):
+        DataFolder.open(store)
+    model.write_bytes(good)
+    meta = json.loads((store / "meta.json").read_text())
+    for text in (json.dumps({**meta, "splits": None}), json.dumps({**meta, "text": {}}), "{", "\xff"):
+        (store / "meta.json").write_text(text, encoding="latin-1")
+        with pytest.raises(NmtError, match=r"meta\.json (is damaged|cannot be read)"):
+            DataFolder.open(store)
+
+
+def test_other_folders_and_schemas_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="nowhere does not exist; make it with nmt preprocess"):
+        DataFolder.open(tmp_path / "nowhere")
+    with pytest.raises(NmtError, match="is not a data folder"):
+        DataFolder.open(tmp_path)
+    with pytest.raises(NmtError, match="is not a data folder"):
+        DataFolder.open(store / "meta.json")
+    meta = json.loads((store / "meta.json").read_text())
+    (store / "meta.json").write_text(json.dumps(meta | {"schema_version": 99}))
+    with pytest.raises(NmtError, match="schema version 99, but this nmt reads version 1"):
+        DataFolder.open(store)
+
+
+def test_fingerprint_tells_data_apart(tmp_path: Path) -> None:
+    one: dict[str, Pairs] = {"train": [([4, 5], [6])]}
+    prints = [
+        DataFolder.open(write(tmp_path / str(i), splits, codec)).fingerprint
+        for i, (splits, codec) in enumerate([
+            (one, CODEC), (one, CODEC), ({"train": [([5, 4], [6])]}, CODEC), (one, SEPARATE),
+        ])
+    ]  # fmt: skip
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+@pytest.mark.parametrize("error", [NmtError("x"), KeyboardInterrupt(), ZeroDivisionError()])
+def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, error: BaseException) -> None:
+    writer = StoreWriter(tmp_path / "data")
+    with pytest.raises(type(error)), writer, writer.split("train", CONFIG, raw=False) as split:
+        split.append(flatten([[4]], 330), flatten([[5]], 330))
+        assert not (tmp_path / "data").exists()
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_destination_must_not_exist(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for dest in (store, store / "meta.json", tmp_path / "dangling", Path("."), Path("/")):
+        with pytest.raises(NmtError, match=r"--dest .* exists already"):
+            StoreWriter(dest)
+    with pytest.raises(NmtError, match=r"data2 cannot be written"), StoreWriter(store / "meta.json" / "data2"):
+        pass
+
+
+def test_sides_of_a_chunk_must_match(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path / "data")
+    with (
+        pytest.raises(ValueError, match="2 source sentences but 1"),
+        writer,
+        writer.split("train", CONFIG, raw=False) as split,
+    ):
+        split.append(flatten([[4], [5]], 330), flatten([[4]], 330))
+
+
+FULL_DISK = """
+    import resource, sys
+    from nmt.data.writer import StoreWriter, flatten
+    from nmt.errors import NmtError
+    from nmt.text.codec import TextConfig
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # writing beyond fails, as on a full disk
+    config = TextConfig(source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe",
+                        joint_vocab=True)
+    try:
+        with StoreWriter(sys.argv[1]) as writer, writer.split("train", config, raw=False) as split:
+            for _ in range(int(sys.argv[2])):
+                split.append(flatten([[4] * 50] * 100, 300), flatten([[4]] * 100, 300))
+    except NmtError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("chunks", [50, 11])  # found out while writing, and only when the file is closed
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, chunks: int) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path / "data"), str(chunks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{tmp_path}/data.partial-")
+    assert "train.en.tokens cannot be written (File too large); make room or choose another --dest" in done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,196 @@
+"""Subword models: what they round-trip, how large they are, and what they refuse."""
+
+import io
+import random
+
+import pytest
+import sentencepiece
+from conftest import invented_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.errors import NmtError
+from nmt.text.subword import BOS, EOS, KINDS, PAD, UNK, Subword
+
+TEXT = [line for pair in invented_pairs(400) for line in pair]
+SIZE = 400
+MODELS = {kind: Subword.train(TEXT, kind, SIZE) for kind in KINDS}
+SPECIAL = {PAD, UNK, BOS, EOS}
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+any_line = st.text(st.characters(exclude_characters="\n▁", exclude_categories=["Cs"]))
+familiar = st.lists(st.sampled_from(TEXT[0].split() + TEXT[1].split() + ["quäx", "日本", "\0", "🦊", "<unk>"])).map(
+    " ".join
+)
+
+
+def spaced(line: str) -> str:
+    """The line with what counts as one space in its pieces."""
+    return " ".join(word for word in line.split(" ") if word)
+
+
+def other_model(**options: object) -> bytes:
+    model = io.BytesIO()
+    settings = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "pad_id": 0, "unk_id": 1, "bos_id": 2}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT), model_writer=model, minloglevel=2, **(settings | {"eos_id": 3} | options)
+    )
+    return model.getvalue()
+
+
+@given(lines=st.lists(any_line | familiar, max_size=4))
+@kinds
+def test_any_text_round_trips_without_unknowns(kind: str, lines: list[str]) -> None:
+    model = MODELS[kind]
+    ids = model.encode(lines)
+    assert not SPECIAL & {i for line in ids for i in line}
+    assert model.decode(ids) == [spaced(line) for line in lines]
+
+
+@kinds
+@pytest.mark.parametrize("line, decoded", [
+    ("", ""),
+    ("   ", ""),
+    ("\0", "\0"),
+    (" a \0  b\t\r\x0b\x0c\x85\u2028 ", "a \0 b\t\r\x0b\x0c\x85\u2028"),
+    ("a▁b▁", "a b"),
+    ("▁", ""),
+    ("⁇ <unk> </s> <0x41>", "⁇ <unk> </s> <0x41>"),
+    ("a\nb", "a b"),
+    ("a\ud800b", "a\ufffdb"),
+    ("\ufeffe\u0301", "\ufeffe\u0301"),
+])  # fmt: skip
+def test_odd_lines(kind: str, line: str, decoded: str) -> None:
+    model = MODELS[kind]
+    assert model.decode(model.encode([line])) == [decoded]
+
+
+@kinds
+def test_long_lines(kind: str) -> None:
+    words, word = " ".join(["baki", "Ξένος"] * 5000), "dekimulo" * 2000
+    assert MODELS[kind].decode(MODELS[kind].encode([words, word])) == [words, word]
+
+
+@kinds
+@given(ids=st.lists(st.lists(st.integers(0, SIZE - 1) | st.integers(4, 260)), max_size=3))
+def test_any_ids_decode_to_one_line_each(kind: str, ids: list[list[int]]) -> None:
+    lines = MODELS[kind].decode(ids)
+    assert len(lines) == len(ids)
+    assert not any("\n" in line or "⁇" in line or "▁" in line for line in lines if "\ufffd" not in line)
+    assert lines == MODELS[kind].decode([[BOS, PAD, *line, EOS, UNK] for line in ids])
+
+
+def test_broken_utf8_becomes_the_replacement_character() -> None:
+    model = MODELS["bpe"]
+    a, b = (model.encode([text])[0] for text in ("é", "b"))
+    assert model.decode([a[:-1] + b]) == ["\ufffd b"]
+
+
+@kinds
+def test_size_special_ids_and_pieces(kind: str) -> None:
+    model = MODELS[kind]
+    assert (len(model), model.kind, model.has_bytes) == (SIZE, kind, True)
+    pieces = model.pieces(model.encode([TEXT[0]])[0])
+    assert "".join(pieces).replace("▁", " ").strip() == TEXT[0]
+    assert sum(map(len, model.encode(TEXT))) < sum(map(len, TEXT)) / 2  # it has learnt something
+
+
+@kinds
+def test_bytes_hold_the_whole_model(kind: str) -> None:
+    model = MODELS[kind]
+    again = Subword.from_bytes(model.to_bytes(), kind, "here")
+    assert again.encode(TEXT) == model.encode(TEXT)
+    assert (again.kind, again.to_bytes()) == (kind, model.to_bytes())
+
+
+@kinds
+def test_training_is_repeatable(kind: str) -> None:
+    assert Subword.train(iter(TEXT), kind, SIZE).to_bytes() == MODELS[kind].to_bytes()
+
+
+def test_rare_characters_take_no_piece_but_digits_and_capitals_do() -> None:
+    lines = [*TEXT * 40, "7 Ö", "0 8 Q"] * 2 + ["字"]
+    model = Subword.train(lines, "bpe", 600)
+    assert len(model.encode(["字"])[0]) == 4  # ▁ and three bytes
+    assert all("<" not in piece for piece in model.pieces(model.encode(["k Ba"])[0]))
+
+
+def greedy(pieces: dict[str, int], word: str) -> list[int]:
+    """Longest match first, by trying all prefixes."""
+    if not word:
+        return []
+    for end in range(len(word), 0, -1):
+        if word[:end] in pieces:
+            return [pieces[word[:end]], *greedy(pieces, word[end:])]
+    return [pieces[f"<0x{byte:02X}>"] for byte in word[0].encode()] + greedy(pieces, word[1:])
+
+
+def test_wordpiece_takes_the_longest_match() -> None:
+    model = MODELS["wordpiece"]
+    pieces = {piece: i for i, piece in enumerate(model.pieces(list(range(SIZE)))) if i > EOS}
+    draw = random.Random(3)
+    words = [draw.choice(TEXT).split()[0] + draw.choice(["", "x", "ñ", "kilo"]) for _ in range(200)]
+    assert model.encode(words) == [greedy(pieces, "▁" + word) for word in words]
+    # The most likely segmentation, the unigram model's, is another one.
+    assert model.encode(words) != Subword.from_bytes(model.to_bytes(), "unigram", "here").encode(words)
+
+
+@kinds
+def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
+    with pytest.raises(NmtError, match=r"--vocab-size is 30000, .* at most \d+ pieces; lower it") as caught:
+        Subword.train(TEXT, kind, 30000)
+    largest = int(str(caught.value).split("at most ")[1].split()[0])
+    assert len(Subword.train(TEXT, kind, largest)) == largest
+
+
+@kinds
+def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
+    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* alone are \d+; raise it") as caught:
+        Subword.train(TEXT, kind, 100)
+    assert 260 < int(str(caught.value).split("alone are ")[1].split(";")[0]) < 300
+
+
+@kinds
+@pytest.mark.parametrize("lines", [[], [""], ["", "  "]])
+def test_no_text(kind: str, lines: list[str]) -> None:
+    with pytest.raises(NmtError, match="is empty"):
+        Subword.train(lines, kind, 300)
+
+
+@pytest.mark.parametrize("error", [NmtError("from the corpus"), KeyboardInterrupt(), ValueError("a bug")])
+def test_errors_of_the_text_come_through(error: BaseException) -> None:
+    def lines() -> object:
+        yield from TEXT
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        Subword.train(lines(), "bpe", 300)  # type: ignore[arg-type]
+    assert caught.value is error
+
+
+GOOD = MODELS["bpe"].to_bytes()
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", GOOD[:1000], GOOD[:-3], bytes(100)])
+def test_damaged_models_are_named(data: bytes) -> None:
+    with pytest.raises(NmtError, match=r"run/average\.pt is not a sentencepiece model, or is damaged"):
+        Subword.from_bytes(data, "bpe", "run/average.pt")
+
+
+def test_other_special_ids_are_refused() -> None:
+    with pytest.raises(NmtError, match=r"their\.model has pad, unk, bos and eos at ids -1, 0, 1, 2, but 0, 1, 2, 3"):
+        Subword.from_bytes(other_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "bpe", "their.model")
+
+
+def test_unknown_kind_is_refused() -> None:
+    with pytest.raises(NmtError, match="unknown kind 'word'"):
+        Subword.from_bytes(GOOD, "word", "here")
+
+
+@kinds
+def test_a_model_without_bytes_says_so_and_drops_what_it_does_not_know(kind: str) -> None:
+    model = Subword.from_bytes(other_model(byte_fallback=False, vocab_size=60), kind, "here")
+    assert not model.has_bytes
+    ids = model.encode(["ba 字 ba"])
+    assert UNK in ids[0]
+    assert model.decode(ids) == ["ba  ba"]
