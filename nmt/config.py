@@ -155,7 +155,9 @@ class DataConfig(Config):
         True, help="One vocabulary for both languages, so that all embeddings are shared.", panel="Subwords"
     )
     subword_model: str | None = option(
-        None, help="Use this sentencepiece model instead of training one (with --joint-vocab).", panel="Subwords"
+        None,
+        help="Use this sentencepiece model instead of training one; --subword wordpiece segments greedily with it.",
+        panel="Subwords",
     )
     subword_sample: int = option(
         2_000_000, help="Lines, of each language, that the subword model is trained on.", panel="Subwords", at_least=1
@@ -164,7 +166,10 @@ class DataConfig(Config):
         256, help="Drop training pairs with more pieces than this on either side.", panel="Filter", at_least=1
     )
     max_length_ratio: float = option(
-        9.0, help="Drop training pairs where one side has this many times the pieces.", panel="Filter", at_least=1
+        9.0,
+        help="Drop training pairs where one side has more than this many times the other's pieces.",
+        panel="Filter",
+        at_least=1,
     )
     workers: int = option(2, help="Processes that tokenise and encode.", panel="Work", at_least=1)
     seed: int = option(1, help="Seed of the sample that the subword model is trained on.", panel="Work", at_least=0)
