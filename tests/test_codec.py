@@ -37,7 +37,7 @@ def test_each_side_uses_its_language_and_model() -> None:
 
 def test_lowercasing_comes_after_tokenisation() -> None:
     one = codec(lowercase=True)
-    assert one.source.decode(one.encode_source(["Dr. Mulo."])) == ["dr. mulo ."]
+    assert one.source.decode(one.encode_source(["Mr. 5."])) == ["mr. 5 ."]  # "mr." is no abbreviation
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -80,12 +80,19 @@ def flipped(path: Path) -> Path:
     return path
 
 
+def misheaded(path: Path) -> Path:
+    data = bytearray(gzip.compress(b"text"))
+    data[10] = 0xFF  # the first byte after the header: a kind of block that does not exist
+    path.write_bytes(data)
+    return path
+
+
 def plain(path: Path) -> Path:
     path.write_bytes(b"this is no gzip file\n")
     return path
 
 
-@pytest.mark.parametrize("make", [cut, flipped, plain])
+@pytest.mark.parametrize("make", [cut, flipped, misheaded, plain])
 def test_damaged_gzip(tmp_path: Path, make: object) -> None:
     path = make(tmp_path / "text.en.gz")  # type: ignore[operator]
     with pytest.raises(NmtError, match=r"text\.en\.gz is not a whole gzip file \(.+\); compress or copy it anew"):

@@ -41,6 +41,11 @@ def test_ordinary_text_is_restored(lang: str, text: str) -> None:
     assert one.detokenize(one.tokenize(text)) == straight
 
 
+def test_entities_are_text() -> None:
+    assert moses["en"].tokenize("&amp;") == "& amp ;"
+    assert moses["en"].detokenize("a &amp; b") == "a &amp; b"
+
+
 @given(lang=st.sampled_from(LANGS), text=st.text())
 def test_any_text_goes_through(lang: str, text: str) -> None:
     tokens = moses[lang].tokenize(text)

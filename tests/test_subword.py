@@ -86,6 +86,12 @@ def test_broken_utf8_becomes_the_replacement_character() -> None:
     assert model.decode([a[:-1] + b]) == ["\ufffd b"]
 
 
+def test_line_breaks_and_space_marks_spelt_in_bytes_become_spaces() -> None:
+    byte = {piece: i for i, piece in enumerate(MODELS["bpe"].pieces(list(range(SIZE))))}
+    spelt = [byte[f"<0x{value:02X}>"] for value in "a▁b\nc".encode()]
+    assert MODELS["bpe"].decode([spelt]) == ["a b c"]
+
+
 @kinds
 def test_size_special_ids_and_pieces(kind: str) -> None:
     model = MODELS[kind]
@@ -108,11 +114,14 @@ def test_training_is_repeatable(kind: str) -> None:
     assert Subword.train(iter(TEXT), kind, SIZE).to_bytes() == MODELS[kind].to_bytes()
 
 
-def test_rare_characters_take_no_piece_but_digits_and_capitals_do() -> None:
-    lines = [*TEXT * 40, "7 Ö", "0 8 Q"] * 2 + ["字"]
-    model = Subword.train(lines, "bpe", 600)
-    assert len(model.encode(["字"])[0]) == 4  # ▁ and three bytes
-    assert all("<" not in piece for piece in model.pieces(model.encode(["k Ba"])[0]))
+def test_only_very_rare_characters_are_left_to_bytes() -> None:
+    lines = ["ba de ki lo mu"] * 6000 + ["Ö"] * 12 + ["字"]  # Ö is 1 character in 7,500, 字 1 in 90,000
+    model = Subword.train(lines, "bpe", 280)
+    assert [len(ids) for ids in model.encode(["Ö", "字"])] == [2, 4]  # ▁ and Ö; ▁ and three bytes
+
+
+def test_long_lines_are_trained_on() -> None:
+    assert len(Subword.train(["bakide " * 5000], "bpe", 270)) == 270
 
 
 def greedy(pieces: dict[str, int], word: str) -> list[int]:
