@@ -1,5 +1,8 @@
 """Plan and store become tensors: the blocks of a micro-batch, laid flat one after the other.
 
+Batches are made in a thread of their own, with numpy alone: a torch operation there would start a second team of OpenMP
+threads, more than there are cores, and OpenMP would then slow down every operation of the training thread by a third.
+
 Shapes: B sentences, N flat source positions, M flat target positions (padding of a block to its width included).
 """
 
@@ -122,11 +125,12 @@ def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
 def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
     """The sentence pairs numbered in `blocks`."""
     source = make_side([[with_eos(split.source[i]) for i in block] for block in blocks])
-    labels = [[with_eos(split.target[i]) for i in block] for block in blocks]
-    target = make_side([[np.concatenate(([BOS], label[:-1])) for label in block] for block in labels])
-    flat_labels = make_side(labels).tokens_N
-    real = torch.nonzero(flat_labels != PAD)[:, 0]
-    return Batch(source, target, real, flat_labels[real], int(source.lengths_B.sum()))
+    outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
+    target = make_side([[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs])
+    labels = np.concatenate([_padded(block).ravel() for block in outputs])
+    real = np.flatnonzero(labels != PAD)
+    source_tokens = sum(len(split.source[i]) + 1 for block in blocks for i in block)
+    return Batch(source, target, torch.from_numpy(real), torch.from_numpy(labels[real]), source_tokens)
 
 
 def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0) -> Iterator[list[Batch]]:
@@ -160,7 +164,8 @@ def prefetched(items: Iterable[list[Batch]]) -> Iterator[list[Batch]]:
         except BaseException as error:
             put(error)
 
-    threading.Thread(target=work, daemon=True, name="nmt-loader").start()
+    thread = threading.Thread(target=work, daemon=True, name="nmt-loader")
+    thread.start()
     try:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
@@ -168,3 +173,4 @@ def prefetched(items: Iterable[list[Batch]]) -> Iterator[list[Batch]]:
             yield item
     finally:
         stop.set()
+        thread.join()

@@ -122,7 +122,7 @@ class Trainer:
         """Weights, optimiser and counters as they are now, on the CPU."""
         provenance = {
             "nmt": nmt.__version__,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "python": platform.python_version(),
             "data": self.data.fingerprint,
             "options": self.config.to_dict(),
@@ -240,8 +240,8 @@ class Trainer:
             "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
             "data": f"{text.source_lang} -> {text.target_lang}, {len(self.split):,} pairs, "
             f"{plan.target_lengths.sum():,} target tokens",
-            "batches": f"{c.batch_tokens:,} tokens an update in {c.batch_groups} groups, {len(plan):,} updates an epoch, "
-            f"{plan.padding_share(c.device_tokens, _SAMPLED_UPDATES):.1%} padding",
+            "batches": f"{c.batch_tokens:,} tokens an update in {c.batch_groups} groups, "
+            f"{len(plan):,} updates an epoch, {plan.padding_share(c.device_tokens, _SAMPLED_UPDATES):.1%} padding",
             "device": f"{self.runtime.name}, {self.runtime.precision}",
             "run": f"{self.folder}, up to update {c.max_updates:,}",
         }
