@@ -102,7 +102,10 @@ def make_plan(
     random = np.random.default_rng((seed, epoch))
     shuffled = random.permutation(len(source_lengths))
     # Sorting a random order with a stable sort: ties, and so a group's make-up, differ from epoch to epoch.
-    order = shuffled[np.lexsort((source_lengths[shuffled], target_lengths[shuffled]))]
+    source, target = source_lengths[shuffled], target_lengths[shuffled]
+    # By target length, then back and forth by source length, so that neighbours across a step of the target's length
+    # are alike as well.
+    order = shuffled[np.lexsort((np.where(target % 2, source, -source), target))]
     starts = _group_starts(source_lengths[order], target_lengths[order], max(1, batch_tokens // groups), random)
     chosen = random.permutation(len(starts) - 1)
     return UpdatePlan(source_lengths, target_lengths, order, starts, chosen, groups)

@@ -1,0 +1,200 @@
+"""The Transformer against torch's own layers, the paper's formulas, and itself one step at a time."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.config import ModelConfig
+from nmt.data.loader import Side, make_side
+from nmt.model.attention import MultiHeadAttention, attend
+from nmt.model.layers import DecoderLayer, Dropout, EncoderLayer, Residual
+from nmt.model.positions import SinusoidalPositions, sinusoids
+from nmt.model.transformer import Transformer
+from nmt.registry import ARCHITECTURES
+
+SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
+VOCABULARY = 50
+SOURCES = [[5, 6, 7, 3], [8, 3], [9, 10, 11, 12, 3]]
+TARGETS = [[2, 5, 6], [2, 7, 8, 9, 10], [2, 5]]
+
+
+def side(*blocks: list[list[int]]) -> Side:
+    return make_side([[np.array(sentence) for sentence in block] for block in blocks])
+
+
+def model(config: ModelConfig = SMALL, *, shared: bool = True) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(config, VOCABULARY, VOCABULARY, shared=shared).eval()
+
+
+def copy_attention(source: MultiHeadAttention, target: nn.MultiheadAttention) -> None:
+    weights = [source.query_key_value.weight] if source.over_self else [source.query.weight, source.key_value.weight]
+    target.load_state_dict(
+        {
+            "in_proj_weight": torch.cat(weights),
+            "in_proj_bias": torch.zeros(3 * SMALL.d_model),
+            "out_proj.weight": source.output.weight,
+            "out_proj.bias": torch.zeros(SMALL.d_model),
+        }
+    )
+
+
+def copy_rest(
+    layer: EncoderLayer | DecoderLayer, norms: list[tuple[nn.LayerNorm, Residual]], target: nn.Module
+) -> None:
+    target.linear1.load_state_dict(layer.feed_forward.inner.state_dict())  # type: ignore[union-attr]
+    target.linear2.load_state_dict(layer.feed_forward.outer.state_dict())  # type: ignore[union-attr]
+    for norm, residual in norms:
+        norm.load_state_dict(residual.norm.state_dict())
+
+
+def torch_encoder(layer: EncoderLayer) -> nn.TransformerEncoderLayer:
+    made = nn.TransformerEncoderLayer(SMALL.d_model, SMALL.heads, SMALL.d_ff, batch_first=True).eval()
+    copy_attention(layer.self_attention, made.self_attn)
+    norms = [(made.norm1, layer.self_attention_residual), (made.norm2, layer.feed_forward_residual)]
+    copy_rest(layer, norms, made)
+    return made
+
+
+def torch_decoder(layer: DecoderLayer) -> nn.TransformerDecoderLayer:
+    made = nn.TransformerDecoderLayer(SMALL.d_model, SMALL.heads, SMALL.d_ff, batch_first=True).eval()
+    copy_attention(layer.self_attention, made.self_attn)
+    copy_attention(layer.memory_attention, made.multihead_attn)
+    norms = [
+        (made.norm1, layer.self_attention_residual),
+        (made.norm2, layer.memory_attention_residual),
+        (made.norm3, layer.feed_forward_residual),
+    ]
+    copy_rest(layer, norms, made)
+    return made
+
+
+def formula_positions(length: int, width: int) -> Tensor:
+    table = torch.zeros(length, width, dtype=torch.float64)
+    for position in range(length):
+        for i in range(0, width, 2):
+            table[position, i] = math.sin(position / 10000 ** (i / width))
+            table[position, i + 1] = math.cos(position / 10000 ** (i / width))
+    return table
+
+
+def embedded(ours: Transformer, sentences: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Embeddings times √d_model plus positions, BSD, and which positions are padding, BS."""
+    tokens = nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sentences], batch_first=True)
+    x = ours.target_embedding.weight[tokens] * math.sqrt(SMALL.d_model)
+    return x + formula_positions(tokens.shape[1], SMALL.d_model).float(), tokens == 0
+
+
+@torch.no_grad()
+def test_logits_equal_those_of_torchs_layers() -> None:
+    ours = model()
+    memory, source_padding = embedded(ours, SOURCES)
+    for layer in ours.encoder:
+        memory = torch_encoder(layer)(memory, src_key_padding_mask=source_padding)  # type: ignore[arg-type]
+    x, _ = embedded(ours, TARGETS)
+    causal = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+    for layer in ours.decoder:
+        x = torch_decoder(layer)(x, memory, tgt_mask=causal, memory_key_padding_mask=source_padding)  # type: ignore[arg-type]
+    expected = x @ ours.target_embedding.weight.T
+
+    # Two blocks of different widths, flat one after the other, both with padding or without.
+    found = ours.logits(ours(side(SOURCES[:2], SOURCES[2:]), side(TARGETS[:2], TARGETS[2:])))
+    first, second = found[:10].view(2, 5, -1), found[10:].view(1, 2, -1)
+    for ours_BTV, row, length in ((first[0], 0, 3), (first[1], 1, 5), (second[0], 2, 2)):
+        torch.testing.assert_close(ours_BTV[:length], expected[row, :length], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shared", [True, False])
+def test_decoding_step_by_step_equals_the_full_pass(shared: bool) -> None:
+    ours = model(replace(SMALL, d_k=5, d_v=11), shared=shared)
+    source, beam = side(SOURCES), 2
+    targets = [[2, *((7 * row + 3 * i) % 40 + 4 for i in range(6))] for row in range(len(SOURCES) * beam)]
+    repeated = side([sentence for sentence in SOURCES for _ in range(beam)])
+    expected = ours.logits(ours(repeated, side(targets))).view(len(targets), 7, -1)
+    cache = ours.start(source).select(torch.arange(3).repeat_interleave(beam), None)
+    for i in range(7):
+        found, cache = ours.step(torch.tensor([t[i] for t in targets]), cache)
+        torch.testing.assert_close(found, expected[:, i], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_cache_follows_its_rows() -> None:
+    """After hypotheses are swapped and a sentence has left, the next step is that of the rows that stayed."""
+    ours, beam = model(), 2
+    cache = ours.start(side(SOURCES)).select(torch.arange(3).repeat_interleave(beam), None)
+    _, cache = ours.step(torch.tensor([2] * 6), cache)
+    _, cache = ours.step(torch.tensor([10, 11, 12, 13, 14, 15]), cache)
+    rows, sentences = torch.tensor([5, 4, 1, 1]), torch.tensor([2, 0])
+    found, _ = ours.step(torch.tensor([20, 21, 22, 23]), cache.select(rows, sentences))
+    kept = side([SOURCES[2], SOURCES[2], SOURCES[0], SOURCES[0]])
+    full = ours.logits(ours(kept, side([[2, 15, 20], [2, 14, 21], [2, 11, 22], [2, 11, 23]]))).view(4, 3, -1)
+    torch.testing.assert_close(found, full[:, 2], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_position_sees_neither_the_future_nor_padding() -> None:
+    ours = model()
+    alone = ours(side([SOURCES[1]]), side([TARGETS[0]]))
+    padded = ours(side([SOURCES[1], SOURCES[2]]), side([[*TARGETS[0], 40, 41], TARGETS[1]]))
+    torch.testing.assert_close(padded[:3], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 7, 40])
+def test_cpu_attention_and_its_gradient_equal_torchs(width: int) -> None:
+    torch.manual_seed(0)
+    shapes = [(3, 2, 5, 4), (3, 2, width, 4), (3, 2, width, 6)]
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    bias = torch.zeros(3, 1, 1, width, dtype=torch.float64).masked_fill(torch.rand(3, 1, 1, width) < 0.4, -torch.inf)
+    bias[..., 0] = 0
+    gradient = torch.randn(3, 2, 5, 6, dtype=torch.float64)
+    found, expected = attend(*inputs, bias), F.scaled_dot_product_attention(*inputs, attn_mask=bias)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, inputs, gradient), torch.autograd.grad(expected, inputs, gradient)
+    )
+
+
+def test_dropout_drops_its_share_scales_the_rest_and_repeats_with_its_seed() -> None:
+    dropout, x = Dropout(0.3).train(), torch.ones(300_000, requires_grad=True)
+    torch.manual_seed(1)
+    first = dropout(x)
+    kept = first != 0
+    assert kept.float().mean() == pytest.approx(0.7, abs=0.005)
+    assert first[kept].unique().item() == pytest.approx(1 / 0.7, rel=1e-4)
+    torch.testing.assert_close(torch.autograd.grad(first.sum(), x)[0], first.detach())
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x), first)
+    assert not torch.equal(dropout(x), first)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_positions_follow_the_formula_and_grow() -> None:
+    torch.testing.assert_close(sinusoids(60, 16).double(), formula_positions(60, 16), rtol=0, atol=1e-6)
+    positions = SinusoidalPositions(16, length=4)
+    found = positions(torch.tensor([50, 0]), 51)
+    torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_parameters_are_counted_right(name: str) -> None:
+    with torch.device("meta"):
+        made = Transformer(ARCHITECTURES[name], 37_000, 37_000, shared=True)
+    assert sum(p.numel() for p in made.parameters()) == ARCHITECTURES[name].parameters(37_000)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("transformer_base", 65), ("transformer_big", 213)])
+def test_parameters_are_those_of_the_papers_table_3(name: str, millions: float) -> None:
+    assert ARCHITECTURES[name].parameters(37_000) / 1e6 == pytest.approx(millions, rel=0.05)
+
+
+def test_training_flops_of_a_layer_by_hand() -> None:
+    """Six operations a weight and token: one product forwards and two backwards, a multiplication and addition each."""
+    one = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
+    encoder, decoder = 4 * 16 + 2 * 24, 8 * 16 + 2 * 24 + 10 * 4
+    assert one.training_flops(10, 5, 7) == 6 * (5 * encoder + 7 * decoder)

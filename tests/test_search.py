@@ -1,0 +1,153 @@
+"""Beam search against enumeration of all sequences, against greedy search, and one sentence against many."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt.config import SearchConfig
+from nmt.decoding.search import Found, beam_search
+
+BOS, EOS, VOCABULARY = 0, 1, 4
+
+
+@dataclass(frozen=True)
+class History:
+    """A cache of everything said so far: sentence and tokens of each row."""
+
+    sentences: list[int]
+    tokens: list[tuple[int, ...]]
+
+    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "History":  # noqa: ARG002
+        rows = rows_R.tolist()
+        return History([self.sentences[r] for r in rows], [self.tokens[r] for r in rows])
+
+
+class Language:
+    """Random next-token probabilities for every sentence and history, the same whenever they are asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
+        generator = torch.Generator().manual_seed(hash((self.seed, sentence, tokens)) % 2**31)
+        return (torch.randn(VOCABULARY, generator=generator) * 1.5).log_softmax(-1)
+
+    def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
+        tokens = [(*t, n) for t, n in zip(cache.tokens, last_R.tolist(), strict=True)]
+        rows = [self.log_probs(s, t) for s, t in zip(cache.sentences, tokens, strict=True)]
+        return torch.stack(rows), History(cache.sentences, tokens)
+
+    def search(
+        self, max_lengths: list[int], config: SearchConfig, sentences: list[int] | None = None
+    ) -> list[list[Found]]:
+        numbers = sentences or list(range(len(max_lengths)))
+        cache = History(numbers, [()] * len(numbers))
+        return beam_search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
+
+    def score(self, sentence: int, tokens: tuple[int, ...], alpha: float) -> float:
+        """log P of the tokens and EOS over the length penalty."""
+        whole, total = (*tokens, EOS), 0.0
+        for i, token in enumerate(whole):
+            total += float(self.log_probs(sentence, (BOS, *tokens[:i]))[token])
+        return total / ((5 + len(whole)) / 6) ** alpha
+
+    def enumerated(self, sentence: int, longest: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
+        """Every output of at most `longest` tokens, EOS included, best first."""
+        others = [t for t in range(VOCABULARY) if t != EOS]
+        outputs = [o for n in range(longest) for o in itertools.product(others, repeat=n)]
+        return sorted(((o, self.score(sentence, o, alpha)) for o in outputs), key=lambda pair: -pair[1])
+
+
+def near(found: list[Found], expected: list[tuple[tuple[int, ...], float]]) -> None:
+    assert [tuple(f.tokens) for f in found] == [tokens for tokens, _ in expected]
+    assert [f.score for f in found] == pytest.approx([score for _, score in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_wide_beam_finds_what_enumeration_finds(seed: int, alpha: float) -> None:
+    language = Language(seed)
+    found = language.search([4, 1, 5], SearchConfig(beam=200, alpha=alpha, n_best=3))
+    for sentence, longest in enumerate([4, 1, 5]):
+        near(found[sentence], language.enumerated(sentence, longest, alpha)[:3])
+
+
+@given(st.integers(0, 10_000))
+def test_beam_one_is_greedy_search(seed: int) -> None:
+    language, tokens = Language(seed), (BOS,)
+    for _ in range(7):
+        best = int(language.log_probs(0, tokens).argmax())
+        if best == EOS:
+            break
+        tokens = (*tokens, best)
+    found = language.search([8], SearchConfig(beam=1, alpha=0.6))[0][0]
+    assert tuple(found.tokens) == tokens[1:]
+    assert found.score == pytest.approx(language.score(0, tokens[1:], 0.6), abs=1e-4)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_sentences_do_not_disturb_each_other(seed: int, beam: int, max_lengths: list[int]) -> None:
+    language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
+    together = language.search(max_lengths, config)
+    for number, longest in enumerate(max_lengths):
+        assert together[number] == language.search([longest], config, [number])[0]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 9), st.floats(0, 2))
+def test_hypotheses_are_distinct_sorted_scored_right_and_not_too_long(
+    seed: int, beam: int, longest: int, alpha: float
+) -> None:
+    language = Language(seed)
+    found = language.search([longest], SearchConfig(beam=beam, alpha=alpha, n_best=beam))[0]
+    assert 1 <= len(found) <= beam
+    assert len({tuple(f.tokens) for f in found}) == len(found)
+    assert [f.score for f in found] == sorted((f.score for f in found), reverse=True)
+    for hypothesis in found:
+        assert len(hypothesis.tokens) < longest
+        assert EOS not in hypothesis.tokens
+        assert hypothesis.score == pytest.approx(language.score(0, tuple(hypothesis.tokens), alpha), abs=1e-3)
+
+
+class Hesitant(Language):
+    """Prefers to go on with token 2; EOS takes half of the rest, and the longer, the likelier."""
+
+    def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+        end = min(0.1 * len(tokens), 0.8)
+        return torch.tensor([0.05 * (1 - end), end, 0.9 * (1 - end), 0.05 * (1 - end)]).log()
+
+
+def test_a_larger_alpha_prefers_longer_output() -> None:
+    lengths = [len(Hesitant(0).search([20], SearchConfig(alpha=alpha))[0][0].tokens) for alpha in (0.0, 1.0, 3.0)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+def test_search_stops_as_soon_as_nothing_live_can_win() -> None:
+    """Certain to end at once, so one step is enough, however long the output might be."""
+
+    class Certain(Language):
+        steps = 0
+
+        def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
+            self.steps += 1
+            return super().step(last_R, cache)
+
+        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+            return torch.tensor([1e-30, 1.0, 1e-30, 1e-30]).log()
+
+    language = Certain(0)
+    assert language.search([50], SearchConfig(beam=4))[0][0].tokens == []
+    assert language.steps == 1
+
+
+def test_length_penalty_by_hand() -> None:
+    language = Language(7)
+    found = language.search([1], SearchConfig(beam=1, alpha=2.0))[0][0]
+    assert found.tokens == []
+    assert found.score == pytest.approx(float(language.log_probs(0, (BOS,))[EOS]) / math.pow(6 / 6, 2))
