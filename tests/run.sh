@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# All checks a change must pass. Needs Python 3.11 or newer and makes its own environment; arguments go to pytest.
+set -euo pipefail
+. "$(dirname "$0")/../recipes/common.sh"
+
+status=0
+check() {
+    say "$*"
+    "$@" || status=1
+}
+check ruff check
+check ruff format --check
+check mypy
+check pytest "$@"
+exit $status
