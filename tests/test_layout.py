@@ -1,0 +1,121 @@
+"""Imports point one way, and help is given without loading PyTorch."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+import typer
+
+from nmt.cli.app import app
+
+PACKAGE = Path(__file__).parents[1] / "nmt"
+FILES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+# From the bottom up: a module imports what is on its own level or below.
+LEVELS = [
+    ["nmt.errors", "nmt.config", "nmt.console"],
+    ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
+    ["nmt.checkpoint"],
+    ["nmt.training", "nmt.decoding.translator"],
+    ["nmt.cli", "nmt.__main__"],
+]
+UNITS = [unit for level in LEVELS for unit in level]
+# These know neither a model nor a disk, nor import anything that does.
+PURE = [
+    module
+    for module in ("nmt.decoding.search", "nmt.data.batching", "nmt.training.schedule", "nmt.scoring.brackets")
+    if module in FILES
+]
+DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def parsed(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+def imported(module: str) -> Iterator[str]:
+    """Every module imported anywhere in a module's file; names from a package count as its modules where they are."""
+    for node in ast.walk(parsed(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import; write it out"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in FILES else str(node.module) for name in names)
+
+
+def own(module: str) -> set[str]:
+    """The project's modules that a module imports. `nmt` itself holds only the version."""
+    return {name for name in imported(module) if name in FILES and name != "nmt"}
+
+
+def unit_of(module: str) -> str:
+    return next(unit for unit in UNITS if module == unit or module.startswith(unit + "."))
+
+
+def level_of(module: str) -> int:
+    return next(number for number, level in enumerate(LEVELS) if unit_of(module) in level)
+
+
+def with_everything_below(module: str) -> set[str]:
+    found, new = set[str](), {module}
+    while new:
+        found |= new
+        new = {name for one in new for name in own(one)} - found
+    return found
+
+
+MODULES = [module for module, path in FILES.items() if path.name != "__init__.py"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module: str) -> None:
+    above = {name for name in own(module) if level_of(name) > level_of(module)}
+    assert not above, f"{module} must not import {', '.join(sorted(above))}"
+
+
+def test_stages_do_not_import_each_other_in_a_circle() -> None:
+    graph = {unit: set[str]() for unit in UNITS}
+    for module in MODULES:
+        graph[unit_of(module)] |= {unit_of(name) for name in own(module)} - {unit_of(module)}
+    list(TopologicalSorter(graph).static_order())
+
+
+def test_nothing_imports_the_command_line() -> None:
+    users = {module for module in MODULES if any(unit_of(name) == "nmt.cli" for name in own(module))}
+    assert {unit_of(module) for module in users} <= {"nmt.cli", "nmt.__main__"}
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_pure_modules_know_neither_model_nor_disk(module: str) -> None:
+    for reached in with_everything_below(module):
+        assert not reached.startswith("nmt.model"), f"{module} reaches {reached}"
+        assert not DISK & set(imported(reached)), f"{module} reaches {reached}, which touches the disk"
+        calls = [node for node in ast.walk(parsed(reached)) if isinstance(node, ast.Call)]
+        assert not any(isinstance(call.func, ast.Name) and call.func.id == "open" for call in calls), reached
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_does_not_load_torch(command: str) -> None:
+    program = (
+        "import sys; from nmt.cli.app import app\n"
+        "try: app(sys.argv[1:])\n"
+        "finally: print('loaded:', *sorted({'torch', 'sacrebleu'} & set(sys.modules)), file=sys.stderr)"
+    )
+    arguments = [*command.split(), "--help"]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "Usage" in done.stdout
+    assert done.stderr.strip() == "loaded:"
+
+
+def test_commands_are_found() -> None:
+    assert {"preprocess", "train", "average-checkpoints", "generate", "score"} <= set(COMMANDS)
