@@ -9,7 +9,6 @@ holds tensors and plain data only, so that opening one never runs code from it. 
 """
 
 import os
-import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -113,22 +112,18 @@ def _read(path: Path) -> dict[str, Any]:
     if path.is_dir():
         raise NmtError(f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'average.pt'}")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        file = path.open("rb")
     except FileNotFoundError as error:
         raise NmtError(f"{path} does not exist; check the name, or train with nmt train first") from error
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        KeyError,
-        AttributeError,
-        IndexError,
-        TypeError,
-    ) as error:
-        raise NmtError(f"{path} is no checkpoint of nmt, or it is damaged or truncated; take another one") from error
+    with file:
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file makes torch raise whatever the damage leads to
+            raise NmtError(
+                f"{path} is no checkpoint of nmt, or it is damaged or truncated; take another one"
+            ) from error
     if not isinstance(content, dict) or content.get("format") != _MAGIC:
         raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
     return content

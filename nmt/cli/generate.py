@@ -1,10 +1,12 @@
 """`nmt generate`: raw text in, raw text out, line by line."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
@@ -56,12 +58,17 @@ def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_
 
 @contextmanager
 def _writing(path: str) -> Iterator[TextIO]:
+    """Standard output, or a file that appears under its name when it is complete."""
     if path == "-":
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         return
+    partial = Path(f"{path}.partial-{os.getpid()}")
     try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
             yield file
+        partial.replace(path)
     except OSError as error:
         raise NmtError(f"--output {path} cannot be written ({error.strerror}); choose another file") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,154 @@
+"""Checkpoints: whole or an error, averaged right, and safe to open."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.checkpoint import (
+    Checkpoint,
+    average_checkpoints,
+    build_model,
+    load_checkpoint,
+    new_model,
+    numbered,
+    save_checkpoint,
+    save_progress,
+)
+from nmt.config import ModelConfig
+from nmt.errors import NmtError
+from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.subword import Subword
+
+CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
+
+
+@pytest.fixture(scope="module")
+def codec() -> TextCodec:
+    subword = Subword.train(["some words to learn pieces from, and a few more words"] * 5, "bpe", 300)
+    text = TextConfig(
+        source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
+    )
+    return TextCodec(text, subword, subword)
+
+
+@pytest.fixture
+def make(codec: TextCodec) -> Callable[[int], Checkpoint]:
+    def checkpoint(seed: int) -> Checkpoint:
+        torch.manual_seed(seed)
+        weights = new_model(CONFIG, codec).state_dict()
+        return Checkpoint(CONFIG, codec, weights, {"update": seed}, {"counters": {"update": seed}})
+
+    return checkpoint
+
+
+def test_a_checkpoint_comes_back_as_it_was(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    written = make(3)
+    save_checkpoint(written, tmp_path / "a.pt")
+    read = load_checkpoint(tmp_path / "a.pt")
+    assert (read.model_config, read.provenance, read.training) == (CONFIG, {"update": 3}, {"counters": {"update": 3}})
+    assert read.codec.to_dict() == written.codec.to_dict()
+    model = build_model(read, "a.pt")
+    assert model.state_dict().keys() == written.weights.keys()
+    assert all(torch.equal(tensor, written.weights[name]) for name, tensor in model.state_dict().items())
+    assert [p.name for p in tmp_path.iterdir()] == ["a.pt"]
+
+
+def test_opening_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    with (tmp_path / "trap.pt").open("wb") as file:
+        pickle.dump(Trap(), file)
+    torch.save({"format": "nmt checkpoint", "trap": Trap()}, tmp_path / "trap2.pt")
+    for name in ("trap.pt", "trap2.pt"):
+        with pytest.raises(NmtError, match=r"trap2?\.pt is no checkpoint of nmt"):
+            load_checkpoint(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x00" * 1000, b"PK\x03\x04 not really a zip"])
+def test_a_file_that_is_no_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(NmtError, match=r"x\.pt is no checkpoint of nmt"):
+        load_checkpoint(tmp_path / "x.pt")
+
+
+def test_a_truncated_checkpoint_is_refused(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    save_checkpoint(make(1), path)
+    whole = path.read_bytes()
+    for share in (0.1, 0.5, 0.9, 0.999):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(NmtError, match="damaged or truncated"):
+            load_checkpoint(path)
+
+
+def test_other_files_and_versions_are_named(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=r"none\.pt does not exist"):
+        load_checkpoint(tmp_path / "none.pt")
+    with pytest.raises(NmtError, match="is a folder"):
+        load_checkpoint(tmp_path)
+    torch.save({"state_dict": {}}, tmp_path / "other.pt")
+    with pytest.raises(NmtError, match="a torch file, but no checkpoint of nmt"):
+        load_checkpoint(tmp_path / "other.pt")
+    torch.save({"format": "nmt checkpoint", "schema_version": 99}, tmp_path / "new.pt")
+    with pytest.raises(NmtError, match="schema version 99, this nmt reads 1"):
+        load_checkpoint(tmp_path / "new.pt")
+
+
+def test_every_tensor_that_does_not_fit_is_named(make: Callable[[int], Checkpoint]) -> None:
+    whole = make(1)
+    weights = dict(whole.weights)
+    del weights["encoder.0.feed_forward.inner.bias"]
+    weights["surprise"] = torch.zeros(1)
+    weights["encoder.0.feed_forward.outer.bias"] = torch.zeros(3)
+    with pytest.raises(NmtError) as error:
+        build_model(replace(whole, weights=weights), "x.pt")
+    for part in ("inner.bias is missing", "surprise is unexpected", "outer.bias is (3,) instead of (8,)"):
+        assert part in str(error.value)
+
+
+def test_an_average_is_the_mean_of_its_weights(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.pt" for i in range(3)]
+    for seed, path in enumerate(paths):
+        save_checkpoint(make(seed), path)
+    average = average_checkpoints(paths)
+    for name, tensor in average.weights.items():
+        expected = torch.stack([make(seed).weights[name].double() for seed in range(3)]).mean(0)
+        torch.testing.assert_close(tensor.double(), expected, rtol=0, atol=1e-7)
+        assert tensor.dtype == make(0).weights[name].dtype
+    assert average.provenance["averaged"] == [str(p) for p in paths]
+
+
+def test_checkpoints_of_different_models_are_not_averaged(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    codec = make(0).codec
+    wide = replace(CONFIG, d_ff=16)
+    subword = Subword.train(["quite other words"] * 3, "bpe", 290)
+    other = TextCodec(codec.config, subword, subword)
+    save_checkpoint(make(0), tmp_path / "a.pt")
+    save_checkpoint(Checkpoint(wide, codec, new_model(wide, codec).state_dict(), {}), tmp_path / "wide.pt")
+    save_checkpoint(Checkpoint(CONFIG, other, new_model(CONFIG, other).state_dict(), {}), tmp_path / "other.pt")
+    with pytest.raises(NmtError, match=r"wide\.pt cannot be averaged with .*a\.pt: d_ff is 16 instead of 8"):
+        average_checkpoints([tmp_path / "a.pt", tmp_path / "wide.pt"])
+    with pytest.raises(NmtError, match="the vocabulary or text processing differs"):
+        average_checkpoints([tmp_path / "a.pt", tmp_path / "other.pt"])
+
+
+def test_old_snapshots_and_states_are_removed(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    for update in (5, 10, 100, 1000):
+        save_progress(make(update), tmp_path, update, keep=3)
+    assert [p.name for p in numbered(tmp_path, "snapshot")] == [f"snapshot-{n:08d}.pt" for n in (10, 100, 1000)]
+    assert [p.name for p in numbered(tmp_path, "state")] == [f"state-{n:08d}.pt" for n in (100, 1000)]
+    assert load_checkpoint(tmp_path / "snapshot-00001000.pt").training == {}
+    assert load_checkpoint(tmp_path / "state-00001000.pt").training == {"counters": {"update": 1000}}
+
+
+def test_a_folder_that_cannot_be_written_to(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=r"x\.pt cannot be written \(No such file or directory\)"):
+        save_checkpoint(make(1), tmp_path / "missing" / "x.pt")

@@ -1,0 +1,271 @@
+"""The five commands as a user runs them, on a small made-up corpus."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import invented_pairs
+
+import nmt
+from nmt.cli.app import main
+from nmt.config import RuntimeConfig, SearchConfig
+
+SMALL = [
+    "--d-model",
+    "32",
+    "--d-ff",
+    "64",
+    "--heads",
+    "2",
+    "--d-k",
+    "16",
+    "--d-v",
+    "16",
+    "--encoder-layers",
+    "1",
+    "--decoder-layers",
+    "1",
+    "--dropout",
+    "0.1",
+]
+TRAIN = [
+    "--arch",
+    "transformer_tiny",
+    "--batch-tokens",
+    "800",
+    "--batch-groups",
+    "2",
+    "--warmup-updates",
+    "20",
+    "--valid-updates",
+    "20",
+    "--save-updates",
+    "10",
+    "--log-updates",
+    "10",
+    "--precision",
+    "fp32",
+    "--device",
+    "cpu",
+]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    stdout: bytes
+    stderr: str
+
+
+def run(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> Done:
+    """Runs `nmt` in this process (importing torch anew each time would take minutes) and checks its exit code."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["nmt", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stderr)
+        try:
+            main()
+        except SystemExit as ended:
+            found = int(ended.code or 0)
+    done = Done(found, stdout.buffer.getvalue(), stderr.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    assert done.code == code, done.stderr
+    return done
+
+
+def failed(*arguments: str | Path, stdin: bytes = b"") -> str:
+    """What a command that fails says last: one line."""
+    lines = run(*arguments, stdin=stdin, code=1).stderr.strip().split("\n")
+    assert lines[-1].startswith("error: ")
+    return lines[-1]
+
+
+def train(data: Path, folder: Path, *extra: str) -> str:
+    return run("train", data, "--save-dir", folder, *TRAIN, *SMALL, *extra).stderr
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data/, run/ (40 updates) and run/average.pt."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
+        for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
+            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    corpora = [x for name in ("train", "valid", "test") for x in (f"--{name}", str(folder / name))]
+    langs = ["--source-lang", "en", "--target-lang", "de"]
+    run("preprocess", *langs, *corpora, "--dest", folder / "data", "--vocab-size", "330", "--workers", "1")
+    log = train(folder / "data", folder / "run", "--max-updates", "40")
+    for part in ("parameters", "joint", "updates an epoch", "padding", "tok/s", "left", "BLEU", "| best"):
+        assert part in log
+    run("average-checkpoints", folder / "run", "--last", "2", "--output", folder / "run" / "average.pt")
+    return folder
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return nmt.load_checkpoint(path).weights  # type: ignore[no-any-return]
+
+
+def test_generate_pipes_into_score(trained: Path) -> None:
+    source = (trained / "test.en").read_bytes()
+    translated = run("generate", trained / "run" / "average.pt", stdin=source).stdout
+    assert translated.count(b"\n") == 10
+    scored = run("score", "--reference", trained / "test.de", "--json", stdin=translated)
+    assert 0 <= json.loads(scored.stdout)["bleu"]["score"] <= 100
+
+
+def test_a_run_folder_tells_what_happened(trained: Path) -> None:
+    run_folder = trained / "run"
+    names = {p.name for p in run_folder.iterdir()}
+    assert names >= {f"snapshot-{n:08d}.pt" for n in (10, 20, 30, 40)} | {"state-00000030.pt", "state-00000040.pt"}
+    assert names >= {"best.pt", "metrics.jsonl"}
+    records = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    train_records = [r for r in records if r["kind"] == "train"]
+    assert [r["update"] for r in train_records] == [10, 20, 30, 40]
+    assert train_records[-1]["nll"] < train_records[0]["nll"]
+    assert train_records[-1]["flops"] > train_records[0]["flops"] > 0
+    assert [r["update"] for r in records if r["kind"] == "valid"] == [20, 40]
+    checkpoint = nmt.load_checkpoint(run_folder / "snapshot-00000040.pt")
+    assert checkpoint.provenance["options"]["batch_tokens"] == 800
+    assert checkpoint.provenance["update"] == 40
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one(trained: Path, tmp_path: Path) -> None:
+    train(trained / "data", tmp_path / "run", "--max-updates", "20")
+    log = train(trained / "data", tmp_path / "run", "--max-updates", "40")
+    assert "resumed from" in log
+    expected, found = (weights(folder / "run" / "snapshot-00000040.pt") for folder in (trained, tmp_path))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_the_cut_into_micro_batches_does_not_change_the_update(trained: Path, tmp_path: Path) -> None:
+    options = ["--max-updates", "5", "--dropout", "0", "--no-valid-bleu", "--lr-scale", "0.1"]
+    train(trained / "data", tmp_path / "whole", *options)
+    train(trained / "data", tmp_path / "cut", *options, "--device-tokens", "150")
+    whole, cut = (weights(tmp_path / name / "snapshot-00000005.pt") for name in ("whole", "cut"))
+    assert all(torch.allclose(whole[name], cut[name], rtol=0, atol=1e-6) for name in whole)
+
+
+def test_separate_vocabularies_and_clipping_train(trained: Path, tmp_path: Path) -> None:
+    corpora = ["--train", trained / "train", "--valid", trained / "valid"]
+    langs = ["--source-lang", "en", "--target-lang", "de"]
+    text = ["--vocab-size", "310", "--separate-vocab", "--tokenizer", "none", "--workers", "1"]
+    run("preprocess", *langs, *corpora, "--dest", tmp_path / "data", *text)
+    train(tmp_path / "data", tmp_path / "run", "--max-updates", "2", "--clip-norm", "0.5", "--no-valid-bleu")
+    assert run("generate", tmp_path / "run" / "best.pt", stdin=b"Ba de ki.\n").stdout.count(b"\n") == 1
+
+
+AWKWARD = [b"", b"   ", b"\x00", b"\xc2\xa0", "naïve ☃ 漢字 \u2028 \x85 \x0c".encode(), b"a" * 3000, b"- ?", b""]
+
+
+def test_every_input_line_gives_one_output_line(trained: Path) -> None:
+    lines = [*AWKWARD, b" ".join([b"ba"] * 10_000), b"Ba de ki."]
+    done = run("generate", trained / "run" / "best.pt", "--max-length-offset", "5", stdin=b"\n".join(lines))
+    output = done.stdout.split(b"\n")
+    assert len(output) == len(lines) + 1
+    assert [output[i] for i in (0, 1, 7)] == [b"", b"", b""]
+    assert "--max-source-length" in done.stderr
+    # The same line comes out the same in other company.
+    alone = run("generate", trained / "run" / "best.pt", "--max-length-offset", "5", stdin=b"Ba de ki.")
+    assert alone.stdout == output[-2] + b"\n"
+
+
+def test_n_best_and_jsonl(trained: Path) -> None:
+    source, best = b"Ba de ki.\n\nLo mu.\n", trained / "run" / "best.pt"
+    three = run("generate", best, "--n-best", "3", stdin=source).stdout.decode().split("\n")
+    assert len(three) == 10
+    assert three[3:6] == ["", "", ""]
+    found = [
+        json.loads(line)
+        for line in run("generate", best, "--n-best", "3", "--output-format", "jsonl", stdin=source).stdout.splitlines()
+    ]
+    assert [r["source"] for r in found] == source.decode().split("\n")[:-1]
+    assert [h["text"] for h in found[0]["hypotheses"]] == three[:3]
+    scores = [h["score"] for h in found[0]["hypotheses"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_files_and_ensembles(trained: Path, tmp_path: Path) -> None:
+    best, output = trained / "run" / "best.pt", tmp_path / "out.de"
+    run("generate", best, best, "--input", trained / "test.en", "--output", output)
+    # A model that votes twice decides as it does alone.
+    assert output.read_bytes() == run("generate", best, "--input", trained / "test.en").stdout
+
+
+def test_python_interface(trained: Path) -> None:
+    translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
+    lines = (trained / "test.en").read_text().splitlines()
+    expected = run("generate", trained / "run" / "average.pt", stdin="\n".join(lines).encode()).stdout.decode()
+    assert translator.translate(lines) == expected.split("\n")[:-1]
+    assert translator.translate([]) == []
+    hypotheses = translator.hypotheses(lines[:1], SearchConfig(n_best=2))[0]
+    assert len(hypotheses) == 2
+
+
+def test_a_closed_pipe_ends_quietly(trained: Path) -> None:
+    generate = f"{sys.executable} -m nmt generate {trained}/run/best.pt --input {trained}/train.en"
+    done = subprocess.run(["bash", "-c", f"{generate} | head -n 1"], capture_output=True, timeout=300)
+    assert done.stdout.count(b"\n") == 1
+    assert b"Traceback" not in done.stderr
+    assert b"rror" not in done.stderr
+
+
+def test_architectures_are_listed() -> None:
+    table = run("architectures").stdout.decode()
+    for name in ("transformer_base", "transformer_big", "transformer_parsing", "transformer_tiny", "63.0M"):
+        assert name in table
+
+
+BAD_TRAIN: dict[str, tuple[list[str], str]] = {
+    "unknown architecture": (["--arch", "transfomer_bas"], "did you mean transformer_base"),
+    "out of range": (["--label-smoothing", "1"], "--label-smoothing must be at least 0 and below 1, but is 1"),
+    "odd width": (["--d-model", "33"], "--d-model must be even"),
+    "too small a device": (["--device-tokens", "5"], "--device-tokens 5 is too small for"),
+    "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TRAIN)
+def test_training_options_that_do_not_fit(name: str, trained: Path, tmp_path: Path) -> None:
+    options, message = BAD_TRAIN[name]
+    if name == "no GPU" and torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert message in failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *options)
+
+
+def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
+    missing = failed("train", tmp_path / "none", "--save-dir", tmp_path / "run", *TRAIN)
+    assert "none" in missing
+    changed = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, "--d-ff", "65")
+    assert "cannot be resumed: d_ff is 64 there, 65 here" in changed
+    (tmp_path / "file").touch()
+    assert "--save-dir" in failed("train", trained / "data", "--save-dir", tmp_path / "file", *TRAIN)
+    few = failed("average-checkpoints", trained / "run", "--last", "9", "--output", tmp_path / "a.pt")
+    assert "holds 4 snapshots, --last asks for 9" in few
+    assert not (tmp_path / "a.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam", "0"], "--beam must be at least 1, but is 0"),
+        (["--n-best", "5"], "--n-best must be at most --beam (4), but is 5"),
+        (["--input", "nowhere.txt"], "nowhere.txt"),
+        (["--output", "no/such/folder/x"], "--output no/such/folder/x cannot be written"),
+    ],
+)
+def test_generate_options_that_do_not_fit(options: list[str], message: str, trained: Path) -> None:
+    assert message in failed("generate", trained / "run" / "best.pt", *options, stdin=b"Ba.\n")
+
+
+def test_generate_names_a_bad_line(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.en").write_bytes(b"Ba.\n\xff\xfe\n")
+    message = failed("generate", trained / "run" / "best.pt", "--input", tmp_path / "in.en", "--output", tmp_path / "o")
+    assert "in.en" in message
+    assert "line 2" in message
+    assert not (tmp_path / "o").exists()
