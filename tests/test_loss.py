@@ -17,7 +17,7 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, he
 def batch() -> Batch:
     source, target = [[[4, 5, 3], [6, 3]]], [[[2, 7, 8, 9], [2, 10]]]
     sides = [make_side([[np.array(s) for s in block] for block in blocks]) for blocks in (source, target)]
-    return Batch(sides[0], sides[1], torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([7, 8, 9, 3, 10, 3]), 5)
+    return Batch(sides[0], sides[1], torch.tensor([7, 8, 9, 3, 10, 3, 0, 0]), 5, 6)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
@@ -30,11 +30,13 @@ def test_loss_and_gradient_equal_torchs_cross_entropy(smoothing: float) -> None:
     found = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad()
     module.double()
-    logits = module.model.logits(module.model(made.source, made.target)[made.real_I])
-    expected = F.cross_entropy(logits, made.labels_I, reduction="sum", label_smoothing=smoothing)
+    logits = module.model.logits(module.model(made.source, made.target))
+    expected = F.cross_entropy(logits, made.labels_M, ignore_index=0, reduction="sum", label_smoothing=smoothing)
     expected.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert nll.item() == pytest.approx(F.cross_entropy(logits, made.labels_I, reduction="sum").item(), rel=1e-5)
+    assert nll.item() == pytest.approx(
+        F.cross_entropy(logits, made.labels_M, ignore_index=0, reduction="sum").item(), rel=1e-5
+    )
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None
         torch.testing.assert_close(found[name].double(), parameter.grad, rtol=1e-4, atol=1e-5)
@@ -43,14 +45,14 @@ def test_loss_and_gradient_equal_torchs_cross_entropy(smoothing: float) -> None:
 @pytest.mark.parametrize("rows", [1, 256, 700])
 def test_nll_in_chunks_equals_nll_at_once(rows: int) -> None:
     torch.manual_seed(rows)
-    hidden, weight, labels = torch.randn(rows, 8), torch.randn(11, 8), torch.randint(11, (rows,))
+    hidden, weight, labels = torch.randn(rows, 8), torch.randn(11, 8), torch.randint(1, 11, (rows,))
     expected = F.cross_entropy(hidden.double() @ weight.double().T, labels, reduction="sum")
     assert summed_nll(hidden, weight, labels).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_nll_without_linear_cross_entropy_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    hidden, weight, labels = torch.randn(300, 8), torch.randn(11, 8), torch.randint(11, (300,))
+    hidden, weight, labels = torch.randn(300, 8), torch.randn(11, 8), torch.randint(1, 11, (300,))
     chunked = summed_nll(hidden, weight, labels)
     monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
     torch.testing.assert_close(summed_nll(hidden, weight, labels), chunked)

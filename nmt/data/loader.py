@@ -20,6 +20,9 @@ from nmt.data.store import ParallelSplit
 from nmt.text.subword import BOS, EOS, PAD
 
 _PREFETCHED_UPDATES = 4
+# Matrix products on a CPU are compiled for every new number of rows, at a millisecond and a megabyte each: so let there
+# be few such numbers.
+_MULTIPLE = 128
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Side:
     """One language's half of a micro-batch.
 
     Attributes:
-        tokens_N, positions_N: ids, and positions within the sentence, of all blocks in turn.
+        tokens_N, positions_N: ids, and positions within the sentence, of all blocks in turn, and perhaps padding.
         lengths_B: tokens of every sentence.
         blocks: how N falls into sentences.
     """
@@ -66,20 +69,15 @@ class Batch:
     Attributes:
         source: source sentences with EOS.
         target: target sentences with BOS before and without EOS: the decoder's input.
-        real_I: where in the flat target positions there is no padding.
-        labels_I: the token to predict at each of these.
-        source_tokens: tokens of the source, padding left out.
+        labels_M: the token to predict at each target position, PAD at padding.
+        source_tokens, target_tokens: how many there are, padding left out.
     """
 
     source: Side
     target: Side
-    real_I: Tensor
-    labels_I: Tensor
+    labels_M: Tensor
     source_tokens: int
-
-    @property
-    def target_tokens(self) -> int:
-        return len(self.labels_I)
+    target_tokens: int
 
     @property
     def positions(self) -> int:
@@ -91,8 +89,7 @@ class Batch:
             self,
             source=self.source.to(device),
             target=self.target.to(device),
-            real_I=self.real_I.to(device, non_blocking=True),
-            labels_I=self.labels_I.to(device, non_blocking=True),
+            labels_M=self.labels_M.to(device, non_blocking=True),
         )
 
 
@@ -104,18 +101,24 @@ def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
     return matrix
 
 
-def make_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
-    """Lays blocks of sentences (ids, complete with EOS or BOS) flat."""
+def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1) -> Side:
+    """Lays blocks of sentences (ids, complete with EOS or BOS) flat, and pads the end to a multiple of positions."""
     matrices = [_padded(block) for block in blocks]
     lengths = [np.array([len(s) for s in block]) for block in blocks]
+    positions = [np.tile(np.arange(m.shape[1]), len(m)) for m in matrices]
     return Side(
-        tokens_N=torch.from_numpy(np.concatenate([m.ravel() for m in matrices])),
-        positions_N=torch.from_numpy(np.concatenate([np.tile(np.arange(m.shape[1]), len(m)) for m in matrices])),
+        tokens_N=_flat(matrices, multiple),
+        positions_N=_flat(positions, multiple),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
         blocks=tuple(
             Block(len(m), m.shape[1], bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
         ),
     )
+
+
+def _flat(parts: Sequence[np.ndarray], multiple: int) -> Tensor:
+    flat = np.concatenate([part.ravel() for part in parts])
+    return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
 def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
@@ -124,13 +127,16 @@ def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
 
 def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
     """The sentence pairs numbered in `blocks`."""
-    source = make_side([[with_eos(split.source[i]) for i in block] for block in blocks])
+    sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
     outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
-    target = make_side([[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs])
-    labels = np.concatenate([_padded(block).ravel() for block in outputs])
-    real = np.flatnonzero(labels != PAD)
-    source_tokens = sum(len(split.source[i]) + 1 for block in blocks for i in block)
-    return Batch(source, target, torch.from_numpy(real), torch.from_numpy(labels[real]), source_tokens)
+    inputs = [[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs]
+    return Batch(
+        source=make_side(sources, _MULTIPLE),
+        target=make_side(inputs, _MULTIPLE),
+        labels_M=_flat([_padded(block) for block in outputs], _MULTIPLE),
+        source_tokens=sum(len(sentence) for block in sources for sentence in block),
+        target_tokens=sum(len(sentence) for block in outputs for sentence in block),
+    )
 
 
 def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0) -> Iterator[list[Batch]]:
