@@ -37,11 +37,15 @@ def clock(seconds: float) -> str:
 class Progress:
     """Progress of long work: a bar with rate and time left on a terminal, a line now and then elsewhere.
 
-    Use as a context manager and call `advance`. `total=None` is for work of unknown size.
+    Use as a context manager and call `advance`. `total=None` is for work of unknown size; `lines=False` leaves the
+    lines out, for work that prints its own.
     """
 
-    def __init__(self, description: str, total: int | None, unit: str, completed: int = 0) -> None:
+    def __init__(
+        self, description: str, total: int | None, unit: str, *, completed: int = 0, lines: bool = True
+    ) -> None:
         self.description, self.total, self.unit, self.completed = description, total, unit, completed
+        self._lines = lines
         self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
         if stderr.is_terminal:
@@ -65,7 +69,7 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
-        if kind is None and self.completed > self._first:
+        if self._lines and kind is None and self.completed > self._first:
             elapsed = time.monotonic() - self._start
             info(f"{self.description}: {self.completed:,} {self.unit} in {clock(elapsed)} ({self.rate:,.0f}/s)")
 
@@ -82,7 +86,7 @@ class Progress:
         self.completed += amount
         if self._bar:
             self._bar.update(self._task, completed=self.completed, rate=f"{self.rate:,.0f}/s")
-        elif time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
+        elif self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
             of, left = (f"/{self.total:,}", f", {clock(self.seconds_left)} left") if self.total else ("", "")
             info(f"{self.description}: {self.completed:,}{of} {self.unit} ({self.rate:,.0f}/s{left})")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -141,6 +142,18 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trained: Path, tmp_path: Pat
     assert "resumed from" in log
     expected, found = (weights(folder / "run" / "snapshot-00000040.pt") for folder in (trained, tmp_path))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_a_run_that_went_on_after_its_last_state_repeats_itself(trained: Path, tmp_path: Path) -> None:
+    """Killed after update 35, training resumes from the state of update 30, and so does metrics.jsonl."""
+    shutil.copytree(trained / "run", tmp_path / "run")
+    (tmp_path / "run" / "state-00000040.pt").unlink()
+    log = train(trained / "data", tmp_path / "run", "--max-updates", "40")
+    assert "after update 30" in log
+    logs = [(folder / "run" / "metrics.jsonl").read_text().splitlines() for folder in (trained, tmp_path)]
+    expected, found = ([(r["kind"], r["update"], r.get("nll")) for r in map(json.loads, lines)] for lines in logs)
+    assert found == expected
+    assert "nothing to do" in train(trained / "data", tmp_path / "run", "--max-updates", "40")
 
 
 def test_the_cut_into_micro_batches_does_not_change_the_update(trained: Path, tmp_path: Path) -> None:

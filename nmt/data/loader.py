@@ -8,7 +8,7 @@ Shapes: B sentences, N flat source positions, M flat target positions (padding o
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,6 +93,10 @@ class Batch:
         )
 
 
+# The micro-batches of one update after the other; to be closed if it is not read to its end.
+Batches = Generator[list[Batch], None, None]
+
+
 def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
     """The sentences as one matrix, filled up with PAD."""
     matrix = np.full((len(sentences), max(map(len, sentences))), PAD, dtype=np.int64)
@@ -139,7 +143,7 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
     )
 
 
-def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0) -> Iterator[list[Batch]]:
+def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0) -> Batches:
     """The micro-batches of each update of the plan from `first` on, made ahead in another thread."""
     made = (
         [make_batch(split, blocks) for blocks in plan.micro_batches(i, device_tokens)] for i in range(first, len(plan))
@@ -147,7 +151,7 @@ def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: i
     return prefetched(made)
 
 
-def prefetched(items: Iterable[list[Batch]]) -> Iterator[list[Batch]]:
+def prefetched(items: Iterable[list[Batch]]) -> Batches:
     """The same items, a few of them made ahead in another thread; an exception there is raised here."""
     ready: queue.Queue[list[Batch] | BaseException | None] = queue.Queue(_PREFETCHED_UPDATES)
     stop = threading.Event()

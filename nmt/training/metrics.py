@@ -79,6 +79,16 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def rewind(self, update: int) -> None:
+        """Drops the records of updates after `update`, which a resumed run makes anew."""
+        if not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update]
+        partial = self.path.with_suffix(".partial")
+        partial.write_text("".join(kept), encoding="utf-8")
+        partial.replace(self.path)
+
     def append(self, kind: str, values: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "time": time.time(), **values}) + "\n")

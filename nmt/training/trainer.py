@@ -4,6 +4,7 @@ import math
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +107,7 @@ class Trainer:
         self.model.model.load_state_dict(build_model(checkpoint, states[-1]).state_dict())
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
         self.counters = Counters(**checkpoint.training["counters"])
+        self.metrics.rewind(self.counters.update)
         console.info(f"resumed from {states[-1]} after update {self.counters.update:,}")
 
     def _check_resumable(self, checkpoint: Checkpoint, path: Path) -> None:
@@ -140,7 +142,10 @@ class Trainer:
         """Updates until `max_updates`, with log lines, validation and snapshots in between."""
         config, counters = self.config, self.counters
         interval, saved_at = Interval(), time.monotonic()
-        with console.Progress("train", config.max_updates, "updates", completed=counters.update) as progress:
+        done = counters.update
+        if done >= config.max_updates:
+            console.info(f"nothing to do: {self.folder} is at update {done:,}; raise --max-updates to train on")
+        with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
             for batches in self._updates():
                 self._update(batches, interval)
                 progress.advance(1)
@@ -158,12 +163,15 @@ class Trainer:
         """The micro-batches of one update after the other, over as many epochs as it takes, counted as they go by."""
         while self.counters.update < self.config.max_updates:
             plan = self.plan(self.counters.epoch)
-            for batches in updates(self.split, plan, self.config.device_tokens, self.counters.update_in_epoch):
-                self.counters.update += 1
-                self.counters.update_in_epoch += 1
-                yield batches
-                if self.counters.update == self.config.max_updates:
-                    return
+            with closing(
+                updates(self.split, plan, self.config.device_tokens, self.counters.update_in_epoch)
+            ) as prepared:
+                for batches in prepared:
+                    self.counters.update += 1
+                    self.counters.update_in_epoch += 1
+                    yield batches
+                    if self.counters.update == self.config.max_updates:
+                        return
             self.counters.epoch += 1
             self.counters.update_in_epoch = 0
 

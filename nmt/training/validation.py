@@ -10,7 +10,7 @@ from nmt.data.loader import updates
 from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
 from nmt.model.runtime import Runtime
-from nmt.scoring.bleu import corpus_scores
+from nmt.scoring.bleu import ScoreConfig, corpus_scores
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 
@@ -55,4 +55,4 @@ def _bleu(model: TrainingLoss, data: DataFolder, runtime: Runtime) -> float:
     text = data.codec.config
     source, reference = (data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
     output = Translator([model.model], data.codec, runtime).translate(source, SearchConfig())
-    return corpus_scores(output, [reference])[0].score
+    return corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score
