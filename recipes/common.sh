@@ -1,6 +1,4 @@
-# What tests/run.sh and the recipes share; to be sourced. Goes to the repository's root and puts its own environment,
-# .venv, on the PATH, which it makes first where that is missing, unfinished or older than what it is made from.
-# PYTHON names the interpreter to make it with (python3).
+# What tests/run.sh and the recipes share; to be sourced. Goes to the repository's root.
 # shellcheck shell=bash
 
 fail() {
@@ -12,6 +10,30 @@ say() {
     echo "== $*" >&2
 }
 
+# Says the command, then runs it.
+run() {
+    say "$*"
+    "$@"
+}
+
+# unless_there FILE COMMAND...: runs the command that makes FILE, unless an earlier run did.
+unless_there() {
+    if [ -e "$1" ]; then
+        say "$1 is there already"
+    else
+        run "${@:2}"
+    fi
+}
+
+# path_or PATH DEFAULT: a path as it was meant where the script was called; the default if it is empty.
+path_or() {
+    case $1 in
+        '') echo "$2" ;;
+        /*) echo "$1" ;;
+        *) echo "$called_from/$1" ;;
+    esac
+}
+
 # What the environment was made from. Written last, so that an interrupted set-up is not taken for a whole one.
 environment_inputs() {
     echo "$PWD"
@@ -19,9 +41,11 @@ environment_inputs() {
     cat pyproject.toml constraints.txt
 }
 
+# Puts the repository's own environment, .venv, on the PATH, and makes it first where it is missing, unfinished or older
+# than what it is made from. PYTHON names the interpreter to make it with (python3).
 set_up_environment() {
     local python=${PYTHON:-python3}
-    command -v "$python" > /dev/null || fail "there is no $python; install Python 3.11 or newer, or name it with PYTHON="
+    command -v "$python" > /dev/null || fail "there is no $python; install Python 3.11 or newer, or name one with PYTHON="
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$python is $("$python" -V 2>&1), but nmt needs Python 3.11 or newer; name one with PYTHON="
     if ! environment_inputs | cmp -s - .venv/made-from; then
@@ -37,5 +61,5 @@ set_up_environment() {
     unset PYTHONHOME PYTHONPATH
 }
 
+called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-set_up_environment

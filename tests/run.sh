@@ -2,11 +2,11 @@
 # All checks a change must pass. Needs Python 3.11 or newer and makes its own environment; arguments go to pytest.
 set -euo pipefail
 . "$(dirname "$0")/../recipes/common.sh"
+set_up_environment
 
 status=0
 check() {
-    say "$*"
-    "$@" || status=1
+    run "$@" || status=1
 }
 check ruff check
 check ruff format --check

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Multi30k: trains transformer_tiny on 29,000 image captions and scores its translations of test_2016_flickr.
+#
+#   bash recipes/multi30k.sh [en-de|en-fr] [--published]
+#
+# --published takes the lowercased, normalised, tokenised text that published results are measured on.
+# MULTI30K=folder uses files that are there already (train.en.gz, …; for --published tok/train.lc.norm.tok.en.gz, …);
+# without it they are downloaded. RUN=folder is where everything else goes. Run it again and it goes on where it was.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+VOCAB_SIZE=10000
+DROPOUT=0.3
+BATCH_TOKENS=4096 # source tokens and target tokens in an update
+WARMUP_UPDATES=2000
+LR_SCALE=2.5
+MAX_UPDATES=8000
+SAVE_UPDATES=200
+AVERAGED=10 # checkpoints
+BEAM=4
+ALPHA=0.6 # length penalty
+REPOSITORY=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1
+
+pair=en-de
+published=
+for argument in "$@"; do
+    case $argument in
+        en-de | en-fr) pair=$argument ;;
+        --published) published=yes ;;
+        *) fail "$argument is not known; usage: multi30k.sh [en-de|en-fr] [--published]" ;;
+    esac
+done
+source=${pair%-*} target=${pair#*-}
+run_dir=$(path_or "${RUN:-}" "runs/multi30k-$pair${published:+-published}")
+corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
+if [ $published ]; then
+    folder=$corpus/tok suffix=.lc.norm.tok tokenizer=none score_tokenizer=none
+else
+    folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
+fi
+
+fetch() {
+    if command -v curl > /dev/null; then
+        curl --fail --location --silent --show-error --continue-at - --output "$2" "$1"
+    elif command -v wget > /dev/null; then
+        wget --no-verbose --continue --output-document="$2" "$1"
+    else
+        fail "neither curl nor wget is installed; install one, or name a folder that has the corpus with MULTI30K="
+    fi
+}
+
+# download URL FILE: a file is either whole or called FILE.part, and a part is taken up where it ends.
+download() {
+    fetch "$1" "$2.part" ||
+        fail "$1 could not be downloaded (what came is in $2.part); run this again, or name a folder with MULTI30K="
+    case $2 in
+        *.gz) gzip -t "$2.part" || { rm "$2.part" && fail "$1 is not a gzip file as it came; run this again"; } ;;
+    esac
+    mv "$2.part" "$2"
+}
+
+download_corpus() {
+    local split language name
+    mkdir -p "$folder"
+    for split in train val test_2016_flickr; do
+        for language in "$source" "$target"; do
+            if [ $published ]; then
+                name=$split$suffix.$language
+                unless_there "$folder/$name" download "$REPOSITORY/tok/$name" "$folder/$name"
+            else
+                name=$split.$language.gz
+                unless_there "$folder/$name" download "$REPOSITORY/raw/$name" "$folder/$name"
+            fi
+        done
+    done
+}
+
+# The file of a split and language, compressed or not.
+file_of() {
+    local file=$folder/$1$suffix.$2
+    if [ -e "$file" ]; then echo "$file"; else echo "$file.gz"; fi
+}
+
+[ -z "${MULTI30K:-}" ] || [ -d "$corpus" ] || fail "MULTI30K=$MULTI30K is not a folder; leave it out to download the corpus"
+set_up_environment
+[ -n "${MULTI30K:-}" ] || download_corpus
+mkdir -p "$run_dir"
+data=$run_dir/data model=$run_dir/model output=$run_dir/test_2016_flickr.out.$target
+unless_there "$data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$folder/train$suffix" \
+    --valid "$folder/val$suffix" --test "$folder/test_2016_flickr$suffix" --dest "$data" --tokenizer "$tokenizer" \
+    --vocab-size "$VOCAB_SIZE"
+run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \
+    --warmup-updates "$WARMUP_UPDATES" --lr-scale "$LR_SCALE" --max-updates "$MAX_UPDATES" --save-updates "$SAVE_UPDATES"
+run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.pt"
+run nmt generate "$model/average.pt" --input "$(file_of test_2016_flickr "$source")" --output "$output" \
+    --beam "$BEAM" --alpha "$ALPHA"
+run nmt score --reference "$(file_of test_2016_flickr "$target")" --hypothesis "$output" --tokenize "$score_tokenizer"
