@@ -6,9 +6,10 @@ import torch
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.loader import Batch, make_side
+from nmt.data.loader import Batch, make_batch, make_side
+from nmt.data.store import ParallelSplit
 from nmt.model.transformer import Transformer
-from nmt.training.loss import TrainingLoss, summed_nll
+from nmt.training.loss import TrainingLoss
 from nmt.training.schedule import learning_rate
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2, d_k=8, d_v=8, dropout=0.0)
@@ -42,20 +43,43 @@ def test_loss_and_gradient_equal_torchs_cross_entropy(smoothing: float) -> None:
         torch.testing.assert_close(found[name].double(), parameter.grad, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [1, 256, 700])
-def test_nll_in_chunks_equals_nll_at_once(rows: int) -> None:
-    torch.manual_seed(rows)
-    hidden, weight, labels = torch.randn(rows, 8), torch.randn(11, 8), torch.randint(1, 11, (rows,))
-    expected = F.cross_entropy(hidden.double() @ weight.double().T, labels, reduction="sum")
-    assert summed_nll(hidden, weight, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+def long_batch(pairs: int, vocabulary: int) -> Batch:
+    """Several chunks of labels, with padding between and after them."""
+    random = np.random.default_rng(0)
+    sentences = [random.integers(4, vocabulary, random.integers(5, 20)) for _ in range(pairs)]
+    split = ParallelSplit(sentences, sentences)  # type: ignore[arg-type]
+    return make_batch(split, [np.arange(pairs // 2), np.arange(pairs // 2, pairs)])
 
 
-def test_nll_without_linear_cross_entropy_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bf16", [False, True])
+def test_many_chunks_equal_float64(bf16: bool) -> None:
     torch.manual_seed(0)
-    hidden, weight, labels = torch.randn(300, 8), torch.randn(11, 8), torch.randint(1, 11, (300,))
-    chunked = summed_nll(hidden, weight, labels)
-    monkeypatch.delattr(F, "linear_cross_entropy", raising=False)
-    torch.testing.assert_close(summed_nll(hidden, weight, labels), chunked)
+    module, made = TrainingLoss(Transformer(CONFIG, 300, 300, shared=True), 0.1), long_batch(400, 300)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        loss, nll = module(made)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    found = module.model.target_embedding.weight.grad.clone()
+    module.zero_grad()
+    module.double()
+    logits = module.model.logits(module.model(made.source, made.target))
+    expected = F.cross_entropy(logits, made.labels_M, ignore_index=0, reduction="sum", label_smoothing=0.1)
+    expected.backward()
+    expected_nll = F.cross_entropy(logits, made.labels_M, ignore_index=0, reduction="sum")
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4 if bf16 else 1e-6)
+    assert nll.item() == pytest.approx(expected_nll.item(), rel=1e-4 if bf16 else 1e-6)
+    gradient = module.model.target_embedding.weight.grad
+    assert (found - gradient).norm() / gradient.norm() < (2e-2 if bf16 else 1e-5)
+
+
+def test_a_hopeless_label_has_a_finite_loss() -> None:
+    """A label whose probability is 0 in fp32 still has its log-probability."""
+    torch.manual_seed(0)
+    module = TrainingLoss(Transformer(CONFIG, 30, 30, shared=True), 0.0)
+    with torch.no_grad():
+        module.model.target_embedding.weight *= 2000
+    _, nll = module(batch())
+    assert 500 < nll.item() < float("inf")
 
 
 @pytest.mark.parametrize(

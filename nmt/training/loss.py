@@ -3,6 +3,8 @@
 Shapes: M flat target positions, D d_model, V target vocabulary.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,18 +17,36 @@ from nmt.text.subword import PAD
 _CHUNK_ROWS = 128
 
 
-def summed_nll(hidden_MD: Tensor, weight_VD: Tensor, labels_M: Tensor) -> Tensor:
-    """−Σ log softmax(hidden · weightᵀ)[label] over labels other than PAD.
+class _ChunkedNll(torch.autograd.Function):
+    """−Σ log softmax(hidden · weightᵀ)[label] over labels other than PAD, and its gradient.
 
-    The M × V logits never exist as a whole where torch offers that.
+    It takes some rows of logits at a time, so that all M × V of them never exist together. Matrix products are computed
+    in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under bfloat16.)
     """
-    if not hasattr(F, "linear_cross_entropy"):  # torch before 2.13
-        logits_MV = F.linear(hidden_MD, weight_VD).float()
-        return F.cross_entropy(logits_MV, labels_M, ignore_index=PAD, reduction="sum")
-    options = torch.nn.LinearCrossEntropyOptions(
-        batch_chunk_size=_CHUNK_ROWS, chunking_method=None, acc_policy="accurate"
-    )
-    return F.linear_cross_entropy(hidden_MD, weight_VD, labels_M, ignore_index=PAD, reduction="sum", options=options)
+
+    @staticmethod
+    def forward(ctx: Any, hidden_MD: Tensor, weight_VD: Tensor, labels_M: Tensor, dtype: torch.dtype) -> Tensor:
+        grad_hidden_MD, grad_weight_VD = torch.empty_like(hidden_MD), torch.zeros_like(weight_VD)
+        total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
+        real_M, weight = labels_M != PAD, weight_VD.to(dtype)
+        chunks = (x.split(_CHUNK_ROWS) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
+        for hidden_CD, labels_C1, real_C, grad_hidden_CD in zip(*chunks, strict=True):
+            logits_CV = (hidden_CD @ weight.T).to(total.dtype)
+            probabilities_CV = logits_CV.softmax(-1)
+            # log Σ exp from the largest probability, because the label's may vanish.
+            log_sum_C = logits_CV.amax(-1) - probabilities_CV.amax(-1).log()
+            total += ((log_sum_C - logits_CV.gather(1, labels_C1)[:, 0]) * real_C).sum()
+            ones_C1 = total.new_ones(labels_C1.shape)
+            grad_CV = probabilities_CV.scatter_add_(1, labels_C1, -ones_C1).to(dtype)
+            grad_hidden_CD.copy_((grad_CV @ weight) * real_C[:, None])
+            grad_weight_VD += grad_CV.T @ (hidden_CD * real_C[:, None])
+        ctx.save_for_backward(grad_hidden_MD, grad_weight_VD)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden_MD, grad_weight_VD = ctx.saved_tensors
+        return grad_hidden_MD * gradients[0], grad_weight_VD * gradients[0], None, None
 
 
 class TrainingLoss(nn.Module):
@@ -41,7 +61,8 @@ class TrainingLoss(nn.Module):
         hidden_MD = self.model(batch.source, batch.target)
         weight_VD = self.model.target_embedding.weight
         dtype = _product_dtype(hidden_MD)
-        nll = summed_nll(hidden_MD.to(dtype), weight_VD.to(dtype), batch.labels_M)
+        with torch.autocast(hidden_MD.device.type, enabled=False):  # the function says itself what is bfloat16
+            nll = _ChunkedNll.apply(hidden_MD, weight_VD, batch.labels_M, dtype)
         if not self.label_smoothing:
             return nll, nll.detach()
         # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit), and a logit is a product with a row
