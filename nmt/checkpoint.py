@@ -182,15 +182,15 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
     Raises:
         NmtError: two differ in architecture, vocabulary or tensors; names the first differences.
     """
-    first = load_checkpoint(paths[0])
+    first = last = load_checkpoint(paths[0])
     sums = {name: tensor.double() for name, tensor in first.weights.items()}
     for path in paths[1:]:
-        other = load_checkpoint(path)
-        _refuse_differences(paths[0], first, path, other)
-        for name, tensor in other.weights.items():
+        last = load_checkpoint(path)
+        _refuse_differences(paths[0], first, path, last)
+        for name, tensor in last.weights.items():
             sums[name] += tensor.double()
     means = {name: (total / len(paths)).to(first.weights[name].dtype) for name, total in sums.items()}
-    provenance = {"averaged": [str(path) for path in paths], "last": load_checkpoint(paths[-1]).provenance}
+    provenance = {"averaged": [str(path) for path in paths], "last": last.provenance}
     return Checkpoint(first.model_config, first.codec, means, provenance)
 
 

@@ -118,12 +118,13 @@ class ModelConfig(Config):
     def training_flops(self, vocab_size: int, source_tokens: int, target_tokens: int) -> float:
         """Floating-point operations to train on this many tokens: six for each weight a token is multiplied with.
 
-        Left out is what depends on the sentence's length: attention's scores, about 1 % at the length of sentences.
+        The decoder's keys and values of the encoder output count as source tokens'. Left out is what depends on the
+        sentence's length: attention's scores, about 1 % at the length of sentences.
         """
-        attention = self.d_model * self.heads * 2 * (self.d_k + self.d_v)
+        half = self.d_model * self.heads * (self.d_k + self.d_v)  # queries and output, or keys and values
         feed_forward = 2 * self.d_model * self.d_ff
-        encoder = self.encoder_layers * (attention + feed_forward)
-        decoder = self.decoder_layers * (2 * attention + feed_forward) + vocab_size * self.d_model
+        encoder = self.encoder_layers * (2 * half + feed_forward) + self.decoder_layers * half
+        decoder = self.decoder_layers * (3 * half + feed_forward) + vocab_size * self.d_model
         return 6.0 * (encoder * source_tokens + decoder * target_tokens)
 
 

@@ -196,5 +196,5 @@ def test_parameters_are_those_of_the_papers_table_3(name: str, millions: float) 
 def test_training_flops_of_a_layer_by_hand() -> None:
     """Six operations a weight and token: one product forwards and two backwards, a multiplication and addition each."""
     one = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
-    encoder, decoder = 4 * 16 + 2 * 24, 8 * 16 + 2 * 24 + 10 * 4
+    encoder, decoder = 6 * 16 + 2 * 24, 6 * 16 + 2 * 24 + 10 * 4  # with the decoder's keys and values of the source
     assert one.training_flops(10, 5, 7) == 6 * (5 * encoder + 7 * decoder)

@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -256,6 +258,9 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
     assert "none" in missing
     changed = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, "--d-ff", "65")
     assert "cannot be resumed: d_ff is 64 there, 65 here" in changed
+    for option, value in (("--batch-tokens", "900"), ("--seed", "2")):
+        message = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, option, value)
+        assert f"cannot be resumed: {option} was" in message
     (tmp_path / "file").touch()
     assert "--save-dir" in failed("train", trained / "data", "--save-dir", tmp_path / "file", *TRAIN)
     few = failed("average-checkpoints", trained / "run", "--last", "9", "--output", tmp_path / "a.pt")
@@ -274,6 +279,40 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
 )
 def test_generate_options_that_do_not_fit(options: list[str], message: str, trained: Path) -> None:
     assert message in failed("generate", trained / "run" / "best.pt", *options, stdin=b"Ba.\n")
+
+
+def test_a_diverged_training_ends_with_advice(trained: Path, tmp_path: Path) -> None:
+    options = ["--lr-scale", "1e30", "--max-updates", "20", "--no-valid-bleu"]
+    message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
+    assert "training diverged before update 10" in message
+
+
+def test_ids_beyond_the_vocabulary_are_found(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "data", tmp_path / "data")
+    (tokens,) = (tmp_path / "data").glob("train.en*tok*")
+    tokens.write_bytes(b"\xff" * tokens.stat().st_size)
+    message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL)
+    assert "its source text holds piece 65,535, its vocabulary 330 pieces" in message
+
+
+def test_generate_writes_to_what_is_no_file(trained: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
+    run("generate", trained / "run" / "best.pt", "--output", tmp_path / "pipe", stdin=b"Ba.\n")
+    assert reader.communicate(timeout=60)[0].count(b"\n") == 1
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    folder = failed("generate", trained / "run" / "best.pt", "--output", tmp_path, stdin=b"Ba.\n")
+    assert "cannot be written (Is a directory)" in folder
+
+
+def test_output_is_at_most_as_long_as_asked_for(trained: Path) -> None:
+    best, lines = trained / "run" / "snapshot-00000010.pt", (trained / "test.en").read_bytes()
+    for offset in (0, 3):
+        options = ["--max-length-offset", str(offset), "--output-format", "jsonl", "--alpha", "5"]
+        found = [json.loads(line) for line in run("generate", best, *options, stdin=lines).stdout.splitlines()]
+        source = nmt.load_checkpoint(best).codec.encode_source([r["source"] for r in found])
+        surplus = [len(r["hypotheses"][0]["pieces"]) - len(ids) for r, ids in zip(found, source, strict=True)]
+        assert max(surplus) == offset  # barely trained, the model babbles as long as it may
 
 
 def test_generate_names_a_bad_line(trained: Path, tmp_path: Path) -> None:

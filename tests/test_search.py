@@ -18,14 +18,19 @@ BOS, EOS, VOCABULARY = 0, 1, 4
 
 @dataclass(frozen=True)
 class History:
-    """A cache of everything said so far: sentence and tokens of each row."""
+    """A cache of all that was said: sentence and tokens of each row, and the sentences, kept as a model keeps them."""
 
     sentences: list[int]
     tokens: list[tuple[int, ...]]
+    memory: list[int]
 
-    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "History":  # noqa: ARG002
+    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "History":
         rows = rows_R.tolist()
-        return History([self.sentences[r] for r in rows], [self.tokens[r] for r in rows])
+        memory = self.memory if sentences_B is None else [self.memory[b] for b in sentences_B.tolist()]
+        made = History([self.sentences[r] for r in rows], [self.tokens[r] for r in rows], memory)
+        beam = len(rows) // len(memory) if memory else 1
+        assert made.sentences == [sentence for sentence in memory for _ in range(beam)]
+        return made
 
 
 class Language:
@@ -41,13 +46,13 @@ class Language:
     def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
         tokens = [(*t, n) for t, n in zip(cache.tokens, last_R.tolist(), strict=True)]
         rows = [self.log_probs(s, t) for s, t in zip(cache.sentences, tokens, strict=True)]
-        return torch.stack(rows), History(cache.sentences, tokens)
+        return torch.stack(rows), History(cache.sentences, tokens, cache.memory)
 
     def search(
         self, max_lengths: list[int], config: SearchConfig, sentences: list[int] | None = None
     ) -> list[list[Found]]:
         numbers = sentences or list(range(len(max_lengths)))
-        cache = History(numbers, [()] * len(numbers))
+        cache = History(numbers, [()] * len(numbers), numbers)
         return beam_search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
 
     def score(self, sentence: int, tokens: tuple[int, ...], alpha: float) -> float:
@@ -144,6 +149,18 @@ def test_search_stops_as_soon_as_nothing_live_can_win() -> None:
     language = Certain(0)
     assert language.search([50], SearchConfig(beam=4))[0][0].tokens == []
     assert language.steps == 1
+
+
+def test_search_goes_on_while_a_live_hypothesis_can_still_win() -> None:
+    """Ends of little probability, one a step, do not end the search before the likely one is found."""
+
+    class Late(Language):
+        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+            if len(tokens) == 8:
+                return torch.tensor([1e-9, 1.0, 1e-9, 1e-9]).log()
+            return torch.tensor([1e-9, 0.02, 0.98, 1e-9]).log()
+
+    assert Late(0).search([20], SearchConfig(beam=2, alpha=0.6))[0][0].tokens == [2] * 7
 
 
 def test_length_penalty_by_hand() -> None:

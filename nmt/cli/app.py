@@ -1,6 +1,5 @@
 """The command `nmt`: its subcommands, and how errors end."""
 
-import os
 import sys
 
 import typer
@@ -27,12 +26,9 @@ for command in (preprocess, train, average_checkpoints, generate, score, archite
 
 
 def main() -> None:
-    """Runs `nmt`. A user's mistake ends in one line and exit code 1, a closed pipe quietly."""
+    """Runs `nmt`. A user's mistake ends in one line and exit code 1; on a closed pipe, typer ends it quietly."""
     try:
         app()
     except NmtError as error:
         console.error(str(error))
         sys.exit(1)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)  # what a shell reports for a program ended by SIGPIPE

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
@@ -40,11 +40,13 @@ def generate(
 
     lines = read_lines(input)
     translator = Translator.load(*checkpoints, runtime=runtime)
-    with _writing(output) as out, console.Progress("translate", None, "lines") as progress:
+    done = 0
+    with _writing(output) as out, console.Progress("translate", None, "sentences") as progress:
         while chunk := list(islice(lines, _LINES_AT_ONCE)):
-            for source, hypotheses in zip(chunk, translator.hypotheses(chunk, search, progress), strict=True):
+            for source, hypotheses in zip(chunk, translator.hypotheses(chunk, search, progress, done + 1), strict=True):
                 out.write(_formatted(source, hypotheses, search.n_best, output_format))
             out.flush()
+            done += len(chunk)
 
 
 def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_format: str) -> str:
@@ -63,7 +65,9 @@ def _writing(path: str) -> Iterator[TextIO]:
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
         yield sys.stdout
         return
-    partial = Path(f"{path}.partial-{os.getpid()}")
+    # A device or a named pipe is written to, not replaced.
+    special = os.path.exists(path) and not os.path.isfile(path)
+    partial = Path(path if special else f"{path}.partial-{os.getpid()}")
     try:
         with partial.open("w", encoding="utf-8", newline="\n") as file:
             yield file
@@ -71,4 +75,6 @@ def _writing(path: str) -> Iterator[TextIO]:
     except OSError as error:
         raise NmtError(f"--output {path} cannot be written ({error.strerror}); choose another file") from error
     finally:
-        partial.unlink(missing_ok=True)
+        if not special:
+            with suppress(OSError):
+                partial.unlink()

@@ -86,8 +86,9 @@ def beam_search(
 ) -> list[list[Found]]:
     """The `n_best` best-scored finished hypotheses of each sentence, best first.
 
-    Each step keeps the `beam` best continuations of the live hypotheses. One that ends in EOS is set aside; a sentence
-    is done when `beam` have ended, or when no live one can reach the n-th best any more.
+    Each step keeps the `beam` best continuations of the live hypotheses, and sets aside those among them that end in
+    EOS. A sentence is done when no live hypothesis can reach its n-th best any more. A beam of one is greedy search: it
+    is done with the first EOS.
 
     Args:
         cache: state with one row a sentence, before any token.
@@ -130,11 +131,9 @@ def _collect(
     ended_BW = ended_BC[:, : beams.width] & log_probs_BC[:, : beams.width].isfinite()
     penalty = length_penalty(beams.tokens_BWT.shape[2], config.alpha)
     for b, w in ended_BW.nonzero().tolist():
-        sentence = finished[int(beams.sentences_B[b])]
-        if len(sentence) < config.beam:
-            log_prob = float(log_probs_BC[b, w])
-            tokens = beams.tokens_BWT[b, int(beams_BC[b, w]), 1:].tolist()
-            sentence.append(Found(tokens, log_prob, log_prob / float(penalty)))
+        log_prob = float(log_probs_BC[b, w])
+        tokens = beams.tokens_BWT[b, int(beams_BC[b, w]), 1:].tolist()
+        finished[int(beams.sentences_B[b])].append(Found(tokens, log_prob, log_prob / float(penalty)))
 
 
 def _live(finished: list[list[Found]], beams: _Beams, config: SearchConfig) -> Tensor:
@@ -148,6 +147,6 @@ def _live(finished: list[list[Found]], beams: _Beams, config: SearchConfig) -> T
     live = []
     for sentence, bound in zip(beams.sentences_B.tolist(), bound_B.tolist(), strict=True):
         scores = sorted((f.score for f in finished[sentence]), reverse=True)
-        beaten = len(scores) >= config.n_best and bound <= scores[config.n_best - 1]
-        live.append(bound > -torch.inf and len(scores) < config.beam and not beaten)
+        beaten = len(scores) >= config.n_best and (config.beam == 1 or bound <= scores[config.n_best - 1])
+        live.append(bound > -torch.inf and not beaten)
     return torch.tensor(live, dtype=torch.bool, device=best_live_B.device)

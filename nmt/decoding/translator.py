@@ -74,20 +74,24 @@ class Translator:
 
     @torch.no_grad()
     def hypotheses(
-        self, lines: Sequence[str], search: SearchConfig, progress: console.Progress | None = None
+        self,
+        lines: Sequence[str],
+        search: SearchConfig,
+        progress: console.Progress | None = None,
+        first_line: int = 1,
     ) -> list[list[Hypothesis]]:
         """The n best translations of each raw line, best first. A blank line has a single, empty one.
 
         A line longer than `search.max_source_length` pieces is translated in parts, with a warning; each part's best
-        translations are joined.
+        translations are joined. `first_line` is the number of the first line in such a warning.
         """
         encoded = [np.array(ids) for ids in self.codec.encode_source(list(lines))]
         parts = [_parts(ids, search.max_source_length) for ids in encoded]
-        for number, line_parts in enumerate(parts, 1):
+        for number, line_parts in enumerate(parts, first_line):
             if len(line_parts) > 1:
                 pieces = sum(map(len, line_parts))
                 console.warn(
-                    f"input line {number} of this batch has {pieces} pieces, more than --max-source-length "
+                    f"line {number} has {pieces:,} pieces, more than --max-source-length "
                     f"{search.max_source_length}; it is translated in {len(line_parts)} parts"
                 )
         flat = [part for line_parts in parts for part in line_parts]
@@ -101,10 +105,10 @@ class Translator:
 
     def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
         side = make_side([[with_eos(ids) for ids in sources]]).to(self.runtime.device)
-        max_lengths_B = side.lengths_B - 1 + search.max_length_offset
+        max_lengths_B = side.lengths_B + search.max_length_offset  # both count EOS
         with self.runtime.autocast():
             cache = _EnsembleCache(tuple(model.start(side) for model in self.models))
-            return beam_search(self._step, cache, max_lengths_B.clamp(min=1), bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
+            return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
         """Log-probabilities RV of the next token: the log of the models' mean probability."""

@@ -33,10 +33,8 @@ class Span:
     bias: Tensor | None
 
 
-def key_padding_bias(lengths_B: Tensor, width: int) -> Tensor | None:
-    """The bias B11S that hides padding, or None where there is none."""
-    if bool((lengths_B == width).all()):
-        return None
+def key_padding_bias(lengths_B: Tensor, width: int) -> Tensor:
+    """The bias B11S that hides padding."""
     padding_BS = torch.arange(width, device=lengths_B.device) >= lengths_B[:, None]
     return torch.zeros(padding_BS.shape, device=lengths_B.device).masked_fill_(padding_BS, -torch.inf)[:, None, None]
 

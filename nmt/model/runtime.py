@@ -67,6 +67,6 @@ def _keep_freed_memory() -> None:
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent in other C libraries
-        if mallopt:
-            mallopt(_MMAP_THRESHOLD, 2**30)
+        # Some versions take no threshold above 32 MiB, and then one below is better than none.
+        if mallopt and (mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_THRESHOLD, 2**25)):
             mallopt(_TRIM_THRESHOLD, 2**31 - 1)

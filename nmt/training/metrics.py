@@ -5,7 +5,8 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from nmt.data.loader import Batch
+from nmt.errors import NmtError
 
 
 def peak_memory_mib(device: torch.device) -> float:
@@ -55,10 +57,10 @@ class Interval:
 
     def record(self) -> dict[str, float]:
         """Means over the interval: loss and nll a target token in nats, tokens a second, share of padding."""
-        seconds = time.monotonic() - self.started
-        nll = float(self.nll) / self.target_tokens
+        loss, nll = float(self.loss) / self.target_tokens, float(self.nll) / self.target_tokens
+        seconds = time.monotonic() - self.started  # now that the device has finished
         return {
-            "loss": float(self.loss) / self.target_tokens,
+            "loss": loss,
             "nll": nll,
             "ppl": perplexity(nll),
             "gradient_norm": float(self.gradient_norm) / self.updates,
@@ -74,7 +76,11 @@ def perplexity(nll: float) -> float:
 
 
 class MetricsFile:
-    """`metrics.jsonl` of a run: one JSON object a line, appended as training goes on."""
+    """`metrics.jsonl` of a run: one JSON object a line, appended as training goes on.
+
+    Raises:
+        NmtError: in all methods, if the file cannot be written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -83,12 +89,28 @@ class MetricsFile:
         """Drops the records of updates after `update`, which a resumed run makes anew."""
         if not self.path.exists():
             return
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update]
-        partial = self.path.with_suffix(".partial")
-        partial.write_text("".join(kept), encoding="utf-8")
-        partial.replace(self.path)
+        with self._writing():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            partial = self.path.with_suffix(".partial")
+            partial.write_text("".join(f"{line}\n" for line in lines if _is_of(line, update)), encoding="utf-8")
+            partial.replace(self.path)
 
     def append(self, kind: str, values: dict[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "time": time.time(), **values}) + "\n")
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        with self._writing(), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "time": time.time(), **finite}) + "\n")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NmtError(f"{self.path} cannot be written ({error.strerror}); free some space there") from error
+
+
+def _is_of(line: str, last_update: int) -> bool:
+    """Whether a line is a whole record, and of an update up to `last_update`."""
+    try:
+        return bool(json.loads(line)["update"] <= last_update)
+    except (ValueError, KeyError, TypeError):
+        return False

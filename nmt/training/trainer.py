@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from nmt.checkpoint import (
     save_checkpoint,
     save_progress,
 )
-from nmt.config import ModelConfig, TrainConfig
+from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.loader import Batch, updates
 from nmt.data.store import DataFolder
@@ -34,6 +35,8 @@ from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import validate
 
+# Options that decide which sentences an update holds: with others, a place in the epoch means nothing.
+_PLANNED_BY = ("batch_tokens", "batch_groups", "seed")
 # Updates whose padding the summary at the start is computed from.
 _SAMPLED_UPDATES = 100
 
@@ -60,8 +63,9 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
     run = _run_folder(config.save_dir)
     trainer = Trainer(data, model_config, config, run)
     trainer.resume()
-    trainer.summarise()
-    trainer.run()
+    plan = trainer.plan(trainer.counters.epoch)
+    trainer.summarise(plan)
+    trainer.run(plan)
 
 
 def _run_folder(path: str) -> Path:
@@ -101,11 +105,15 @@ class Trainer:
         """Takes over weights, optimiser and counters of the newest state in the run folder, if there is one."""
         states = numbered(self.folder, "state")
         if not states:
+            self.metrics.rewind(0)
             return
         checkpoint = load_checkpoint(states[-1])
         self._check_resumable(checkpoint, states[-1])
+        self._list_changed_options(checkpoint)
         self.model.model.load_state_dict(build_model(checkpoint, states[-1]).state_dict())
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
+        for group in self.optimizer.param_groups:  # which came with the options of then
+            group.update(betas=(self.config.adam_beta1, self.config.adam_beta2), eps=self.config.adam_epsilon)
         self.counters = Counters(**checkpoint.training["counters"])
         self.metrics.rewind(self.counters.update)
         console.info(f"resumed from {states[-1]} after update {self.counters.update:,}")
@@ -117,11 +125,19 @@ class Trainer:
         ]
         if checkpoint.provenance["data"] != self.data.fingerprint:
             changed.append("it was trained on another data folder")
+        then, now = checkpoint.provenance["options"], self.config.to_dict()
+        changed += [f"{flag_name(o)} was {then[o]} there, is {now[o]} here" for o in _PLANNED_BY if then[o] != now[o]]
         if changed:
             raise NmtError(f"{path} cannot be resumed: {'; '.join(changed)}; choose another --save-dir")
 
+    def _list_changed_options(self, checkpoint: Checkpoint) -> None:
+        then, now = checkpoint.provenance["options"], self.config.to_dict()
+        for name in now:
+            if now[name] != then.get(name):
+                console.info(f"changed since: {flag_name(name)} was {then.get(name)}, is {now[name]}")
+
     def checkpoint(self) -> Checkpoint:
-        """Weights, optimiser and counters as they are now, on the CPU."""
+        """Weights, optimiser and counters as they are now."""
         provenance = {
             "nmt": nmt.__version__,
             "torch": str(torch.__version__),
@@ -138,15 +154,15 @@ class Trainer:
 
     # The loop
 
-    def run(self) -> None:
-        """Updates until `max_updates`, with log lines, validation and snapshots in between."""
+    def run(self, plan: UpdatePlan) -> None:
+        """Updates until `max_updates`, with log lines, validation and snapshots in between; `plan` is this epoch's."""
         config, counters = self.config, self.counters
         interval, saved_at = Interval(), time.monotonic()
         done = counters.update
         if done >= config.max_updates:
             console.info(f"nothing to do: {self.folder} is at update {done:,}; raise --max-updates to train on")
         with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
-            for batches in self._updates():
+            for batches in self._updates(plan):
                 self._update(batches, interval)
                 progress.advance(1)
                 last = counters.update == config.max_updates
@@ -159,10 +175,9 @@ class Trainer:
                     interval.exclude(self._save)
                     saved_at = time.monotonic()
 
-    def _updates(self) -> Iterator[list[Batch]]:
+    def _updates(self, plan: UpdatePlan) -> Iterator[list[Batch]]:
         """The micro-batches of one update after the other, over as many epochs as it takes, counted as they go by."""
         while self.counters.update < self.config.max_updates:
-            plan = self.plan(self.counters.epoch)
             with closing(
                 updates(self.split, plan, self.config.device_tokens, self.counters.update_in_epoch)
             ) as prepared:
@@ -174,6 +189,7 @@ class Trainer:
                         return
             self.counters.epoch += 1
             self.counters.update_in_epoch = 0
+            plan = self.plan(self.counters.epoch)
 
     def plan(self, epoch: int) -> UpdatePlan:
         """The epoch's update plan.
@@ -197,6 +213,7 @@ class Trainer:
         config, counters = self.config, self.counters
         started = time.monotonic()
         tokens = sum(batch.target_tokens for batch in batches)
+        self._check_ids(batches)
         for number, batch in enumerate(batches):
             torch.manual_seed(_dropout_seed(config.seed, counters.update, number))
             with self.runtime.autocast():
@@ -210,6 +227,17 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=False)
         counters.flops += self._flops(batches)
         counters.seconds += time.monotonic() - started
+
+    def _check_ids(self, batches: list[Batch]) -> None:
+        """Here, because on a GPU an id beyond the vocabulary ends in a device-side assertion."""
+        sides = (("source", self.data.codec.source), ("target", self.data.codec.target))
+        for (name, subword), batch in product(sides, batches):
+            largest = int(getattr(batch, name).tokens_N.max())
+            if largest >= len(subword):
+                raise NmtError(
+                    f"{self.data.path} is damaged: its {name} text holds piece {largest:,}, its vocabulary "
+                    f"{len(subword):,} pieces; run nmt preprocess again"
+                )
 
     @property
     def learning_rate(self) -> float:
@@ -235,9 +263,9 @@ class Trainer:
 
     # What the user sees
 
-    def summarise(self) -> None:
+    def summarise(self, plan: UpdatePlan) -> None:
         """What is about to be trained, on what, and how."""
-        c, m, text, plan = self.config, self.model_config, self.data.codec.config, self.plan(0)
+        c, m, text = self.config, self.model_config, self.data.codec.config
         sizes = f"{len(self.data.codec.source):,}" + (
             "" if text.joint_vocab else f" and {len(self.data.codec.target):,}"
         )
@@ -258,7 +286,13 @@ class Trainer:
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.counters
-        record = interval.record() | {
+        record = interval.record()
+        if not math.isfinite(record["nll"]):
+            raise NmtError(
+                f"training diverged before update {counters.update:,}: the loss is {record['nll']}; start anew with a "
+                f"lower --lr-scale or a higher --warmup-updates"
+            )
+        record |= {
             "lr": self.learning_rate,
             "peak_memory_mib": peak_memory_mib(self.runtime.device),
             "flops": counters.flops,
