@@ -160,6 +160,24 @@ def test_cpu_attention_and_its_gradient_equal_torchs(width: int) -> None:
     )
 
 
+def test_cpu_attention_under_autocast_computes_in_fp32() -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(3, 2, 7, 8).bfloat16().requires_grad_() for _ in range(3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = attend(q, k, v)
+    assert found.dtype == torch.bfloat16
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected = F.scaled_dot_product_attention(*wide)
+    torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)  # rounded once, at the end
+    gradient = torch.randn(3, 2, 7, 8).bfloat16()
+    for mine, theirs in zip(
+        torch.autograd.grad(found, (q, k, v), gradient),
+        torch.autograd.grad(expected, wide, gradient.double()),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine.double(), theirs, rtol=2**-8, atol=1e-4)
+
+
 def test_dropout_drops_its_share_scales_the_rest_and_repeats_with_its_seed() -> None:
     dropout, x = Dropout(0.3).train(), torch.ones(300_000, requires_grad=True)
     torch.manual_seed(1)

@@ -19,43 +19,13 @@ from nmt.cli.app import main
 from nmt.config import RuntimeConfig, SearchConfig
 
 SMALL = [
-    "--d-model",
-    "32",
-    "--d-ff",
-    "64",
-    "--heads",
-    "2",
-    "--d-k",
-    "16",
-    "--d-v",
-    "16",
-    "--encoder-layers",
-    "1",
-    "--decoder-layers",
-    "1",
-    "--dropout",
-    "0.1",
-]
+    "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
+    "--dropout=0.1",
+]  # fmt: skip
 TRAIN = [
-    "--arch",
-    "transformer_tiny",
-    "--batch-tokens",
-    "800",
-    "--batch-groups",
-    "2",
-    "--warmup-updates",
-    "20",
-    "--valid-updates",
-    "20",
-    "--save-updates",
-    "10",
-    "--log-updates",
-    "10",
-    "--precision",
-    "fp32",
-    "--device",
-    "cpu",
-]
+    "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
+    "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -164,6 +134,16 @@ def test_the_cut_into_micro_batches_does_not_change_the_update(trained: Path, tm
     train(trained / "data", tmp_path / "cut", *options, "--device-tokens", "150")
     whole, cut = (weights(tmp_path / name / "snapshot-00000005.pt") for name in ("whole", "cut"))
     assert all(torch.allclose(whole[name], cut[name], rtol=0, atol=1e-6) for name in whole)
+
+
+def test_bf16_and_snapshots_by_the_clock(trained: Path, tmp_path: Path) -> None:
+    by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
+    options = ["--max-updates=12", "--precision=bf16", "--save-minutes=0.00001", "--no-valid-bleu"]
+    run("train", trained / "data", "--save-dir", tmp_path, *by_the_clock, *SMALL, *options)
+    assert len(list(tmp_path.glob("snapshot-*.pt"))) == 12
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    exact = [json.loads(line) for line in (trained / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert records[0]["nll"] == pytest.approx(exact[0]["nll"], rel=0.01)
 
 
 def test_separate_vocabularies_and_clipping_train(trained: Path, tmp_path: Path) -> None:

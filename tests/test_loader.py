@@ -1,0 +1,85 @@
+"""Batches as tensors, and the thread that makes them ahead."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from nmt.data.batching import make_plan
+from nmt.data.loader import Batch, make_batch, make_side, prefetched, updates
+from nmt.data.store import ParallelSplit
+from nmt.text.subword import BOS, EOS, PAD
+
+
+def split(pairs: int = 50) -> ParallelSplit:
+    random = np.random.default_rng(0)
+    sides = [[random.integers(4, 30, random.integers(1, 9)) for _ in range(pairs)] for _ in range(2)]
+    return ParallelSplit(*sides)  # type: ignore[arg-type]
+
+
+def test_a_batch_by_hand() -> None:
+    sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
+    batch = make_batch(ParallelSplit(*sides), [np.array([1, 0])])  # type: ignore[arg-type]
+    assert batch.source.tokens_N.tolist() == [7, EOS, PAD, 5, 6, EOS] + [PAD] * 122
+    assert batch.target.tokens_N.tolist() == [BOS, 9, 10, 11, BOS, 8, PAD, PAD] + [PAD] * 120
+    assert batch.labels_M.tolist() == [9, 10, 11, EOS, 8, EOS, PAD, PAD] + [PAD] * 120
+    assert batch.source.positions_N.tolist()[:6] == [0, 1, 2, 0, 1, 2]
+    assert batch.source.lengths_B.tolist() == [2, 3]
+    assert [(b.sentences, b.width, b.padded) for b in batch.target.blocks] == [(2, 4, True)]
+    assert (batch.source_tokens, batch.target_tokens, batch.positions) == (5, 6, 256)
+
+
+def test_blocks_have_their_own_widths() -> None:
+    side = make_side([[np.array([5, 6, 3])], [np.array([7, 3]), np.array([8, 3])]])
+    assert side.tokens_N.tolist() == [5, 6, 3, 7, 3, 8, 3]
+    assert [(b.sentences, b.width, b.padded) for b in side.blocks] == [(1, 3, False), (2, 2, False)]
+    assert side.longest == 3
+
+
+def same(first: Batch, second: Batch) -> bool:
+    return all(
+        torch.equal(a, b)
+        for a, b in ((first.source.tokens_N, second.source.tokens_N), (first.labels_M, second.labels_M))
+    )
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_updates_are_those_of_the_plan_in_order(first: int) -> None:
+    made = split()
+    lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
+    plan = make_plan(*lengths, batch_tokens=60, groups=2, seed=1, epoch=0)
+    found = list(updates(made, plan, 40, first))
+    assert len(found) == len(plan) - first > 3
+    for index, batches in enumerate(found, first):
+        expected = [make_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
+        assert all(same(a, b) for a, b in zip(batches, expected, strict=True))
+
+
+def loader_threads() -> int:
+    return sum(thread.name == "nmt-loader" for thread in threading.enumerate())
+
+
+def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> None:
+    def failing() -> Iterator[list[Batch]]:
+        yield []
+        raise OSError("disk gone")
+
+    batches = prefetched(failing())
+    assert next(batches) == []
+    with pytest.raises(OSError, match="disk gone"):
+        next(batches)
+    assert loader_threads() == 0
+
+
+def test_closing_early_ends_the_thread() -> None:
+    def endless() -> Iterator[list[Batch]]:
+        while True:
+            yield []
+
+    batches = prefetched(endless())
+    next(batches)
+    assert loader_threads() == 1
+    batches.close()
+    assert loader_threads() == 0
