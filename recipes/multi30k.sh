@@ -30,8 +30,8 @@ run_dir=$(path_or "${RUN:-}" "runs/multi30k-$pair${published:+-published}")
 corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 if [ $published ]; then
     folder=$corpus/tok suffix=.lc.norm.tok tokenizer=none score_tokenizer=none
-    DROPOUT=0.2 MAX_UPDATES=18000
-    AVERAGED=30 BEAM=8 ALPHA=1.0 # checkpoints, beam size, length penalty: as the rest, chosen on the validation set
+    DROPOUT=0.2 MAX_UPDATES=13000
+    AVERAGED=20 BEAM=4 ALPHA=1.0 # checkpoints, beam size, length penalty: as the rest, chosen on the validation set
 else
     folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
     DROPOUT=0.15 MAX_UPDATES=5800

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -76,7 +77,7 @@ def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str
     for update in range(updates):
         if update == updates // 2:
             started, tokens = time.perf_counter(), 0
-        for (block,) in plan.micro_batches(update, BATCH_TOKENS):
+        for block in chain.from_iterable(plan.micro_batches(update, BATCH_TOKENS)):
             source = padded([[*split.source[i].tolist(), EOS] for i in block])
             target = padded([[BOS, *split.target[i].tolist(), EOS] for i in block])
             labels = target[:, 1:]
