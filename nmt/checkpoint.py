@@ -136,11 +136,20 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
         NmtError: the weights do not fit the architecture; names every missing, unexpected and misshapen tensor.
     """
     model = new_model(checkpoint.model_config, checkpoint.codec)
+    load_weights(model, checkpoint, origin)
+    return model
+
+
+def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
+    """Puts the checkpoint's weights into a model of its architecture.
+
+    Raises:
+        NmtError: as `build_model`.
+    """
     differences = list(_differences(model.state_dict(), checkpoint.weights))
     if differences:
         raise NmtError(f"{origin} does not fit its own architecture: {'; '.join(differences)}; take another checkpoint")
     model.load_state_dict(checkpoint.weights)
-    return model
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +18,11 @@ import nmt
 from nmt import console
 from nmt.checkpoint import (
     Checkpoint,
-    build_model,
     load_checkpoint,
+    load_weights,
     new_model,
     numbered,
+    numbered_path,
     save_checkpoint,
     save_progress,
 )
@@ -87,17 +89,13 @@ class Trainer:
         self.metrics = MetricsFile(folder / "metrics.jsonl")
         self.counters = Counters()
         torch.manual_seed(config.seed)
-        self._set_model(TrainingLoss(new_model(model_config, data.codec), config.label_smoothing))
-
-    def _set_model(self, model: TrainingLoss) -> None:
+        model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
         self.model = model.to(self.runtime.device).train()
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
-            lr=0.0,
-            betas=(self.config.adam_beta1, self.config.adam_beta2),
-            eps=self.config.adam_epsilon,
-            fused=True,
-        )
+        self.adam_options: dict[str, Any] = {
+            "betas": (config.adam_beta1, config.adam_beta2),
+            "eps": config.adam_epsilon,
+        }
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True, **self.adam_options)
 
     # Checkpoints
 
@@ -110,10 +108,10 @@ class Trainer:
         checkpoint = load_checkpoint(states[-1])
         self._check_resumable(checkpoint, states[-1])
         self._list_changed_options(checkpoint)
-        self.model.model.load_state_dict(build_model(checkpoint, states[-1]).state_dict())
+        load_weights(self.model.model, checkpoint, states[-1])
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
         for group in self.optimizer.param_groups:  # which came with the options of then
-            group.update(betas=(self.config.adam_beta1, self.config.adam_beta2), eps=self.config.adam_epsilon)
+            group.update(self.adam_options)
         self.counters = Counters(**checkpoint.training["counters"])
         self.metrics.rewind(self.counters.update)
         console.info(f"resumed from {states[-1]} after update {self.counters.update:,}")
@@ -318,7 +316,7 @@ class Trainer:
 
     def _save(self) -> None:
         save_progress(self.checkpoint(), self.folder, self.counters.update, self.config.keep_checkpoints)
-        console.info(f"saved {self.folder}/snapshot-{self.counters.update:08d}.pt")
+        console.info(f"saved {numbered_path(self.folder, 'snapshot', self.counters.update)}")
 
 
 def _dropout_seed(seed: int, update: int, micro_batch: int) -> int:
