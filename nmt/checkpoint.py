@@ -6,8 +6,11 @@ holds tensors and plain data only, so that opening one never runs code from it. 
     snapshot-00012000.pt   weights, for averaging and translating
     state-00012000.pt      the same and what training needs to go on; the newest two
     best.pt                the snapshot with the best validation score
+
+and every file has the SHA-256 of its content in it, so that no damage goes unnoticed.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,13 +23,15 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
+from nmt.files import writing
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MAGIC = "nmt checkpoint"
-_STATES_KEPT = 2
+_PARTIAL = ".partial-"
 _NAMED_DIFFERENCES = 3
+_TAKE_ANOTHER = "take another one"
 
 
 @dataclass(frozen=True)
@@ -56,27 +61,55 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         NmtError: the folder cannot be written to.
     """
     content = {
-        "format": _MAGIC,
-        "schema_version": SCHEMA_VERSION,
         "model": checkpoint.model_config.to_dict(),
         "text": checkpoint.codec.to_dict(),
         "weights": checkpoint.weights,
         "provenance": checkpoint.provenance,
         "training": checkpoint.training,
     }
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
+    partial = path.with_name(f".{path.name}{_PARTIAL}{os.getpid()}")
     try:
-        with partial.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _sync_folder(path.parent)
-    except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
-        raise NmtError(f"{path} cannot be written ({reason}); free some space or choose another folder") from error
+        with writing(path, "free some space or choose another folder"):
+            _write(whole, partial)
+            partial.replace(path)
+            _sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _write(content: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:
+        try:
+            torch.save(content, file)
+        except RuntimeError as error:  # torch's way to report a failed write
+            raise OSError(str(error).splitlines()[0]) from error
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sha256(content: Any) -> str:
+    """A digest of nested plain data and tensors, in whatever layout they are stored."""
+    digest = hashlib.sha256()
+    _add_to(digest, content)
+    return digest.hexdigest()
+
+
+def _add_to(digest: "hashlib._Hash", value: Any) -> None:
+    if isinstance(value, Tensor):
+        digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, Mapping):
+        digest.update(f"mapping of {len(value)}".encode())
+        for key in value:
+            _add_to(digest, key)
+            _add_to(digest, value[key])
+    elif isinstance(value, (list, tuple)):
+        digest.update(f"{type(value).__name__} of {len(value)}".encode())
+        for item in value:
+            _add_to(digest, item)
+    else:
+        digest.update(f"{type(value).__name__} {value!r}".encode())
 
 
 def _sync_folder(folder: Path) -> None:
@@ -94,11 +127,6 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
         NmtError: missing, not a checkpoint, damaged, or written in another schema version.
     """
     content = _read(Path(path))
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise NmtError(
-            f"{path} has checkpoint schema version {content.get('schema_version')}, this nmt reads {SCHEMA_VERSION}; "
-            f"read it with the nmt that wrote it"
-        )
     return Checkpoint(
         ModelConfig.from_dict(content["model"], str(path)),
         TextCodec.from_dict(content["text"], str(path)),
@@ -109,6 +137,23 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    whole = _read_file(path)
+    if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
+        raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
+    if whole.get("schema_version") != SCHEMA_VERSION:
+        raise NmtError(
+            f"{path} has checkpoint schema version {whole.get('schema_version')}, this nmt reads {SCHEMA_VERSION}; "
+            f"read it with the nmt that wrote it"
+        )
+    content = whole.get("content")
+    if not isinstance(content, dict) or _sha256(content) != whole.get("sha256"):
+        raise NmtError(
+            f"{path} is damaged: its content does not have the checksum it was written with; {_TAKE_ANOTHER}"
+        )
+    return content
+
+
+def _read_file(path: Path) -> Any:
     if path.is_dir():
         raise NmtError(f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'average.pt'}")
     try:
@@ -119,14 +164,9 @@ def _read(path: Path) -> dict[str, Any]:
         raise NmtError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     with file:
         try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file makes torch raise whatever the damage leads to
-            raise NmtError(
-                f"{path} is no checkpoint of nmt, or it is damaged or truncated; take another one"
-            ) from error
-    if not isinstance(content, dict) or content.get("format") != _MAGIC:
-        raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
-    return content
+            raise NmtError(f"{path} is no checkpoint of nmt, or it is damaged or truncated; {_TAKE_ANOTHER}") from error
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
@@ -148,7 +188,7 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
     """
     differences = list(_differences(model.state_dict(), checkpoint.weights))
     if differences:
-        raise NmtError(f"{origin} does not fit its own architecture: {'; '.join(differences)}; take another checkpoint")
+        raise NmtError(f"{origin} does not fit the architecture: {'; '.join(differences)}; {_TAKE_ANOTHER}")
     model.load_state_dict(checkpoint.weights)
 
 
@@ -177,12 +217,16 @@ def numbered_path(folder: Path, kind: str, update: int) -> Path:
     return folder / f"{kind}-{update:08d}.pt"
 
 
-def save_progress(checkpoint: Checkpoint, folder: Path, update: int, keep: int) -> None:
-    """Writes a snapshot and a training state; only then removes all but the newest `keep` and two."""
-    save_checkpoint(checkpoint.snapshot(), numbered_path(folder, "snapshot", update))
-    save_checkpoint(checkpoint, numbered_path(folder, "state", update))
-    for old in numbered(folder, "snapshot")[:-keep] + numbered(folder, "state")[:-_STATES_KEPT]:
+def remove_older(folder: Path, kind: str, keep: int) -> None:
+    """Removes all but the newest `keep` files `kind`-NUMBER.pt."""
+    for old in numbered(folder, kind)[:-keep]:
         old.unlink()
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what a process that was killed while writing a checkpoint left."""
+    for partial in folder.glob(f".*.pt{_PARTIAL}*"):
+        partial.unlink()
 
 
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
@@ -204,8 +248,8 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
 
 
 def _refuse_differences(first_path: Path, first: Checkpoint, path: Path, other: Checkpoint) -> None:
-    mine, theirs = first.model_config.to_dict(), other.model_config.to_dict()
-    found = [f"{name} is {theirs[name]} instead of {mine[name]}" for name in mine if mine[name] != theirs[name]]
+    changed = other.model_config.changed_from(first.model_config.to_dict())
+    found = [f"{name} is {theirs} instead of {mine}" for name, mine, theirs in changed]
     if first.codec.to_dict() != other.codec.to_dict():
         found.append("the vocabulary or text processing differs")
     found += _differences(first.weights, other.weights)

@@ -62,6 +62,11 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload]
 
+    def changed_from(self, then: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+        """Name, value then and value now of every field whose value was another in `then`, what `to_dict` gave."""
+        now = self.to_dict()
+        return [(name, then.get(name), now[name]) for name in now if then.get(name) != now[name]]
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
         """The inverse of `to_dict`.
@@ -201,7 +206,22 @@ class RuntimeConfig(Config):
 class TrainConfig(RuntimeConfig):
     """How `nmt train` trains. The defaults are the paper's base model (§5), unless the help says otherwise."""
 
+    gpus: int = option(
+        1,
+        help="Processes to train with on this machine, each on a GPU of its own; with --device cpu they share the "
+        "cores. The number changes the speed, not what is trained.",
+        panel="Hardware",
+        at_least=1,
+    )
+    rank_timeout: float = option(
+        600.0, help="Seconds that processes wait for one another before the run ends.", panel="Hardware", above=0
+    )
     save_dir: str = option(help="Run folder: checkpoints, metrics.jsonl. Training resumes what it finds.", panel="Run")
+    resume_changed: bool = option(
+        False,
+        help="Resume though model, data, batches or seed are not the run's own: from its weights, with a new epoch.",
+        panel="Run",
+    )
     max_updates: int = option(100_000, help="Updates to train for.", panel="Run", at_least=1)
     seed: int = option(1, help="Seed of weights, data order and dropout.", panel="Run", at_least=0)
     batch_tokens: int = option(
@@ -229,6 +249,12 @@ class TrainConfig(RuntimeConfig):
     adam_beta1: float = option(0.9, help="Adam's β1.", panel="Optimiser", at_least=0, below=1)
     adam_beta2: float = option(0.98, help="Adam's β2.", panel="Optimiser", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, help="Adam's ε.", panel="Optimiser", above=0)
+    max_skipped_updates: int = option(
+        10,
+        help="Stop at so many updates in a row whose loss or gradient is not finite; each is skipped.",
+        panel="Optimiser",
+        at_least=1,
+    )
     clip_norm: float | None = option(
         None, help="Scale gradients down to this norm. The paper does not.", panel="Optimiser", above=0
     )

@@ -13,14 +13,25 @@ _PLAIN_LINE_SECONDS = 10.0
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
+_rank = 0
+
+
+def speak_as(rank: int) -> None:
+    """Of several processes that do one work, only rank 0 tells of it; what the others warn of bears their number."""
+    global _rank
+    _rank = rank
+
+
 def info(message: str) -> None:
     """One plain line."""
-    stderr.print(message, markup=False)
+    if _rank == 0:
+        stderr.print(message, markup=False)
 
 
 def warn(message: str) -> None:
     """One line that stands out."""
-    stderr.print(f"warning: {message}", style="yellow", markup=False)
+    speaker = f"rank {_rank}: " if _rank else ""
+    stderr.print(f"{speaker}warning: {message}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
@@ -48,7 +59,7 @@ class Progress:
         self._lines = lines
         self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
-        if stderr.is_terminal:
+        if stderr.is_terminal and _rank == 0:
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),

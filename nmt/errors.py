@@ -1,4 +1,7 @@
-"""The one exception a user is meant to see."""
+"""What ends a command before its work is done, other than a bug."""
+
+# EX_TEMPFAIL of <sysexits.h>: start the same command again and it goes on.
+INTERRUPTED_EXIT_CODE = 75
 
 
 class NmtError(Exception):
@@ -7,3 +10,7 @@ class NmtError(Exception):
     The message is one sentence that names the file, line or flag, what was found there, and the way out.
     The command line prints it on one line and exits with code 1; any other exception is a bug and shows its traceback.
     """
+
+
+class Interrupted(Exception):  # noqa: N818 (it is no error)
+    """Work was asked to stop, and what it had done is safe; the command line exits with INTERRUPTED_EXIT_CODE."""

@@ -49,6 +49,27 @@ def test_a_micro_batch_fits_the_device(pairs: Lengths, batch_tokens: int, device
             assert max(padded) <= device_tokens or sum(map(len, batch)) == 1
 
 
+@given(lengths, budgets, budgets, st.sampled_from([1, 2, 3, 8]))
+def test_ranks_get_the_same_update_in_equally_many_parts(
+    pairs: Lengths, batch_tokens: int, device_tokens: int, ranks: int
+) -> None:
+    made = plan(pairs, batch_tokens)
+    for index in range(len(made)):
+        batches = made.micro_batches(index, device_tokens, ranks)
+        assert len(batches) % ranks == 0
+        assert [i for batch in batches for block in batch for i in block] == [i for g in made.update(index) for i in g]
+        assert all(sum(map(made.padded_size, b)) <= device_tokens or sum(map(len, b)) == 1 for b in batches)
+
+
+def test_ranks_get_equal_work() -> None:
+    made = plan(realistic_lengths(20_000), 25_000, 8)
+    waste = []
+    for index in range(len(made) - 1):
+        sizes = [sum(map(made.padded_size, batch)) for batch in made.micro_batches(index, 4096, 4)]
+        waste.append(max(sizes) * len(sizes) / sum(sizes) - 1)
+    assert np.mean(waste) < 0.1
+
+
 @given(lengths, st.integers(0, 5), st.integers(0, 5))
 def test_a_plan_is_a_function_of_data_seed_and_epoch(pairs: Lengths, seed: int, epoch: int) -> None:
     first, second = plan(pairs, seed=seed, epoch=epoch), plan(pairs, seed=seed, epoch=epoch)

@@ -1,6 +1,7 @@
 """Checkpoints: whole or an error, averaged right, and safe to open."""
 
 import pickle
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,12 @@ from nmt.checkpoint import (
     new_model,
     numbered,
     save_checkpoint,
-    save_progress,
 )
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import Subword
+from nmt.training.run_folder import RunFolder
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 
@@ -98,7 +99,7 @@ def test_other_files_and_versions_are_named(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="a torch file, but no checkpoint of nmt"):
         load_checkpoint(tmp_path / "other.pt")
     torch.save({"format": "nmt checkpoint", "schema_version": 99}, tmp_path / "new.pt")
-    with pytest.raises(NmtError, match="schema version 99, this nmt reads 1"):
+    with pytest.raises(NmtError, match="schema version 99, this nmt reads 2"):
         load_checkpoint(tmp_path / "new.pt")
 
 
@@ -141,12 +142,96 @@ def test_checkpoints_of_different_models_are_not_averaged(make: Callable[[int], 
 
 
 def test_old_snapshots_and_states_are_removed(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
     for update in (5, 10, 100, 1000):
-        save_progress(make(update), tmp_path, update, keep=3)
+        folder.save_snapshot(make(update), update, keep=3)
+        folder.save_state(make(update), update)
     assert [p.name for p in numbered(tmp_path, "snapshot")] == [f"snapshot-{n:08d}.pt" for n in (10, 100, 1000)]
     assert [p.name for p in numbered(tmp_path, "state")] == [f"state-{n:08d}.pt" for n in (100, 1000)]
     assert load_checkpoint(tmp_path / "snapshot-00001000.pt").training == {}
     assert load_checkpoint(tmp_path / "state-00001000.pt").training == {"counters": {"update": 1000}}
+
+
+def same_content(path: Path, expected: Checkpoint) -> bool:
+    """Whether a file is read as `expected`, or refused."""
+    try:
+        found = load_checkpoint(path)
+    except NmtError as error:
+        assert str(path) in str(error)
+        return True
+    equal = found.weights.keys() == expected.weights.keys() and all(
+        torch.equal(found.weights[name], tensor) for name, tensor in expected.weights.items()
+    )
+    return equal and found.provenance == expected.provenance and found.training == expected.training
+
+
+def test_damage_is_noticed_wherever_it_is(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    path, expected = tmp_path / "x.pt", make(1)
+    save_checkpoint(expected, path)
+    whole, draw = path.read_bytes(), random.Random(0)
+    for place in draw.sample(range(len(whole)), 100):
+        path.write_bytes(whole[:place])
+        with pytest.raises(NmtError, match=r"x\.pt"):
+            load_checkpoint(path)
+    refused = 0
+    for place in draw.sample(range(len(whole)), 100):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        assert same_content(path, expected), f"bit flipped at {place}"
+        refused += path_is_refused(path)
+    assert refused > 50
+
+
+def path_is_refused(path: Path) -> bool:
+    try:
+        load_checkpoint(path)
+    except NmtError:
+        return True
+    return False
+
+
+def test_a_changed_number_is_noticed(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
+    """Even where the file around it is sound."""
+    save_checkpoint(make(1), tmp_path / "x.pt")
+    content = torch.load(tmp_path / "x.pt", weights_only=True)
+    next(iter(content["content"]["weights"].values()))[0, 0] += 1e-6
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(NmtError, match="does not have the checksum it was written with"):
+        load_checkpoint(tmp_path / "x.pt")
+
+
+def test_a_damaged_state_falls_back_to_the_one_before(
+    make: Callable[[int], Checkpoint], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.newest_state() is None
+    for update in (1, 2):
+        folder.save_state(make(update), update)
+    newest = tmp_path / "state-00000002.pt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    found = folder.newest_state()
+    assert found is not None
+    assert (found[0].name, found[1].training) == ("state-00000001.pt", {"counters": {"update": 1}})
+    assert "state-00000002.pt is no checkpoint of nmt, or it is damaged" in capsys.readouterr().err
+    found[0].write_bytes(b"")
+    with pytest.raises(NmtError, match=r"no training state in .* can be read; remove state-00000001\.pt, state-0"):
+        folder.newest_state()
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.training.run_folder._LOCK_SECONDS", 0.2)
+    with RunFolder(tmp_path / "run").locked():
+        with (
+            pytest.raises(NmtError, match="another training is at work in"),
+            RunFolder(tmp_path / "run").locked(),
+        ):
+            pass
+        with RunFolder(tmp_path / "other").locked():
+            pass
+    (tmp_path / "run" / ".state-00000001.pt.partial-77").touch()
+    with RunFolder(tmp_path / "run").locked():
+        assert [p.name for p in (tmp_path / "run").iterdir()] == [".lock"]
 
 
 def test_a_folder_that_cannot_be_written_to(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ FILES = {
 
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.config", "nmt.console"],
+    ["nmt.errors", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
     ["nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator"],

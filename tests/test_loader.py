@@ -52,9 +52,26 @@ def test_updates_are_those_of_the_plan_in_order(first: int) -> None:
     plan = make_plan(*lengths, batch_tokens=60, groups=2, seed=1, epoch=0)
     found = list(updates(made, plan, 40, first))
     assert len(found) == len(plan) - first > 3
-    for index, batches in enumerate(found, first):
+    for index, update in enumerate(found, first):
         expected = [make_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
-        assert all(same(a, b) for a, b in zip(batches, expected, strict=True))
+        assert all(same(a, b) for a, b in zip(update.batches, expected, strict=True))
+        assert update.target_tokens == sum(batch.target_tokens for batch in expected)
+        assert update.source_tokens == sum(batch.source_tokens for batch in expected)
+
+
+def test_ranks_share_an_update_and_the_idle_have_nothing_to_predict() -> None:
+    made = split(5)
+    lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
+    plan = make_plan(*lengths, batch_tokens=1000, groups=1, seed=1, epoch=0)
+    shares = [list(updates(made, plan, 1000, rank=rank, ranks=8)) for rank in range(8)]
+    for index, of_ranks in enumerate(zip(*shares, strict=True)):
+        batches = [batch for update in of_ranks for batch in update.batches]
+        assert len({len(update.batches) for update in of_ranks}) == 1
+        working = [batch for batch in batches if batch.target_tokens]
+        assert sorted(i for b in working for block in b.sentences for i in block) == sorted(plan.update(index)[0])
+        assert {update.target_tokens for update in of_ranks} == {sum(b.target_tokens for b in working)}
+        assert len(batches) == 8 > len(working)
+        assert all((batch.labels_M == PAD).all() for batch in batches if not batch.target_tokens)
 
 
 def loader_threads() -> int:

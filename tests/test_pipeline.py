@@ -261,10 +261,14 @@ def test_generate_options_that_do_not_fit(options: list[str], message: str, trai
     assert message in failed("generate", trained / "run" / "best.pt", *options, stdin=b"Ba.\n")
 
 
-def test_a_diverged_training_ends_with_advice(trained: Path, tmp_path: Path) -> None:
-    options = ["--lr-scale", "1e30", "--max-updates", "20", "--no-valid-bleu"]
+def test_a_diverged_training_ends_with_what_went_wrong(trained: Path, tmp_path: Path) -> None:
+    options = ["--lr-scale", "1e30", "--max-updates", "40", "--no-valid-bleu", "--max-skipped-updates", "3"]
     message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
-    assert "training diverged before update 10" in message
+    assert (
+        "training diverged: --max-skipped-updates 3 in a row were skipped up to update 4, where the output of"
+        in message
+    )
+    assert not list((tmp_path / "run").glob("*.pt"))
 
 
 def test_ids_beyond_the_vocabulary_are_found(trained: Path, tmp_path: Path) -> None:

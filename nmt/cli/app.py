@@ -11,7 +11,7 @@ from nmt.cli.generate import generate
 from nmt.cli.preprocess import preprocess
 from nmt.cli.score import score
 from nmt.cli.train import train
-from nmt.errors import NmtError
+from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
 
 app = typer.Typer(
     name="nmt",
@@ -32,3 +32,7 @@ def main() -> None:
     except NmtError as error:
         console.error(str(error))
         sys.exit(1)
+    except Interrupted as interrupted:
+        if str(interrupted):
+            console.info(str(interrupted))
+        sys.exit(INTERRUPTED_EXIT_CODE)

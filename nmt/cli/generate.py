@@ -14,7 +14,7 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.errors import NmtError
+from nmt.files import writing
 
 if TYPE_CHECKING:
     from nmt.decoding.translator import Hypothesis
@@ -43,7 +43,9 @@ def generate(
     done = 0
     with _writing(output) as out, console.Progress("translate", None, "sentences") as progress:
         while chunk := list(islice(lines, _LINES_AT_ONCE)):
-            for source, hypotheses in zip(chunk, translator.hypotheses(chunk, search, progress, done + 1), strict=True):
+            for source, hypotheses in zip(
+                chunk, translator.hypotheses(chunk, search, progress.advance, done + 1), strict=True
+            ):
                 out.write(_formatted(source, hypotheses, search.n_best, output_format))
             out.flush()
             done += len(chunk)
@@ -69,11 +71,10 @@ def _writing(path: str) -> Iterator[TextIO]:
     special = os.path.exists(path) and not os.path.isfile(path)
     partial = Path(path if special else f"{path}.partial-{os.getpid()}")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        partial.replace(path)
-    except OSError as error:
-        raise NmtError(f"--output {path} cannot be written ({error.strerror}); choose another file") from error
+        with writing(f"--output {path}", "choose another file"):
+            with partial.open("w", encoding="utf-8", newline="\n") as file:
+                yield file
+            partial.replace(path)
     finally:
         if not special:
             with suppress(OSError):

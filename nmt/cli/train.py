@@ -1,5 +1,6 @@
 """`nmt train`."""
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,11 @@ def train(
 ) -> None:
     """Train a Transformer. Options of the panel Model replace fields of the architecture."""
     model = model_config(arch, **model_overrides)
+    from nmt.training import distributed
+
+    if config.gpus > 1 and not distributed.is_rank():
+        distributed.launch(sys.argv[1:], config.gpus, config.device)
+        return
     from nmt.training.trainer import train as run_training
 
     run_training(data, model, config)

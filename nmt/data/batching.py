@@ -6,7 +6,6 @@ Groups depend on the data, the options, the seed and the epoch alone, never on t
 micro-batches, which changes no gradient, depends on what a device can hold.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,23 +43,36 @@ class UpdatePlan:
         chosen = self.groups[first : first + self.groups_per_update]
         return [self.order[self.group_starts[g] : self.group_starts[g + 1]] for g in chosen]
 
-    def micro_batches(self, index: int, device_tokens: int) -> list[list[Array]]:
-        """Update `index` cut into micro-batches, each a list of blocks of similar length.
+    def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
+        """Update `index` cut into micro-batches of like size, each a list of blocks of similar length.
 
         A micro-batch's blocks hold, padding included, at most `device_tokens` tokens on either side, unless a single
-        sentence is longer.
+        sentence is longer. There are as few as that allows, but a multiple of `ranks`; rank r takes every `ranks`-th
+        from r on. A micro-batch without blocks is one for which no sentence is left.
         """
-        batches: list[list[Array]] = [[]]
-        room = device_tokens
-        for group in self.update(index):
-            for block in self._blocks(group, device_tokens):
-                size = self.padded_size(block)
-                if size > room and batches[-1]:
-                    batches.append([])
-                    room = device_tokens
-                batches[-1].append(block)
-                room -= size
-        return batches
+        groups = self.update(index)
+        count = ranks * -(-sum(map(self.padded_size, groups)) // (ranks * device_tokens))
+        while True:
+            batches = self._cut(groups, count)
+            if all(self._fits(batch, device_tokens) for batch in batches):
+                empty: list[list[Array]] = [[]]
+                return batches + empty * (-len(batches) % ranks)
+            count += ranks
+
+    def _cut(self, groups: list[Array], count: int) -> list[list[Array]]:
+        """The groups, one after the other, cut where their padded size reaches a multiple of 1/count of its sum."""
+        widths = [np.full(len(g), self.padded_size(g) // len(g)) for g in groups]
+        ends = np.cumsum(np.concatenate(widths))
+        number = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])  # of the micro-batch, for every sentence
+        of_groups = np.split(number, np.cumsum([len(g) for g in groups])[:-1])
+        batches: dict[int, list[Array]] = {}
+        for group, numbers in zip(groups, of_groups, strict=True):
+            for n in np.unique(numbers):
+                batches.setdefault(int(n), []).append(group[numbers == n])
+        return list(batches.values())
+
+    def _fits(self, batch: list[Array], device_tokens: int) -> bool:
+        return sum(map(self.padded_size, batch)) <= device_tokens or sum(map(len, batch)) == 1
 
     def padded_size(self, sentences: Array) -> int:
         """Tokens of the larger side when the sentences are padded to the longest."""
@@ -74,16 +86,6 @@ class UpdatePlan:
         real = sum(int(self.source_lengths[b].sum() + self.target_lengths[b].sum()) for b in blocks)
         padded = sum(len(b) * int(self.source_lengths[b].max() + self.target_lengths[b].max()) for b in blocks)
         return 1 - real / padded
-
-    def _blocks(self, group: Array, device_tokens: int) -> Iterator[Array]:
-        """Cuts a group where the block would outgrow the device."""
-        width = np.maximum(self.source_lengths[group], self.target_lengths[group])
-        start = 0
-        while start < len(group):
-            sizes = np.maximum.accumulate(width[start:]) * np.arange(1, len(group) - start + 1)
-            count = max(1, int(np.searchsorted(sizes, device_tokens, side="right")))
-            yield group[start : start + count]
-            start += count
 
     @cached_property
     def longest(self) -> int:

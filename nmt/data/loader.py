@@ -10,6 +10,7 @@ import queue
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.store import ParallelSplit
 from nmt.text.subword import BOS, EOS, PAD
 
+_Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4
 # Matrix products on a CPU are compiled for every new number of rows, at a millisecond and a megabyte each: so let there
 # be few such numbers.
@@ -71,6 +73,7 @@ class Batch:
         target: target sentences with BOS before and without EOS: the decoder's input.
         labels_M: the token to predict at each target position, PAD at padding.
         source_tokens, target_tokens: how many there are, padding left out.
+        sentences: the numbers of its sentence pairs, block by block.
     """
 
     source: Side
@@ -78,6 +81,7 @@ class Batch:
     labels_M: Tensor
     source_tokens: int
     target_tokens: int
+    sentences: tuple[np.ndarray, ...]
 
     @property
     def positions(self) -> int:
@@ -92,9 +96,23 @@ class Batch:
             labels_M=self.labels_M.to(device, non_blocking=True),
         )
 
+    def without_labels(self) -> "Batch":
+        """The same with nothing to predict, so that its loss and gradient are zero."""
+        return replace(self, labels_M=torch.full_like(self.labels_M, PAD), source_tokens=0, target_tokens=0)
 
-# The micro-batches of one update after the other; to be closed if it is not read to its end.
-Batches = Generator[list[Batch], None, None]
+
+@dataclass(frozen=True)
+class Update:
+    """A rank's part of an update.
+
+    Attributes:
+        batches: its micro-batches; every rank has equally many, of which some may be without labels.
+        source_tokens, target_tokens: of the whole update, over all ranks.
+    """
+
+    batches: list[Batch]
+    source_tokens: int
+    target_tokens: int
 
 
 def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
@@ -140,23 +158,37 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
         labels_M=_flat([_padded(block) for block in outputs], _MULTIPLE),
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
+        sentences=tuple(blocks),
     )
 
 
-def updates(split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0) -> Batches:
-    """The micro-batches of each update of the plan from `first` on, made ahead in another thread."""
-    made = (
-        [make_batch(split, blocks) for blocks in plan.micro_batches(i, device_tokens)] for i in range(first, len(plan))
+def make_update(
+    split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int
+) -> Update:
+    """Rank `rank`'s part of update `index`."""
+    groups = plan.update(index)
+    mine = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
+    idle = [groups[0][:1]]
+    return Update(
+        [make_batch(split, blocks) if blocks else make_batch(split, idle).without_labels() for blocks in mine],
+        source_tokens=sum(int(plan.source_lengths[group].sum()) for group in groups),
+        target_tokens=sum(int(plan.target_lengths[group].sum()) for group in groups),
     )
-    return prefetched(made)
 
 
-def prefetched(items: Iterable[list[Batch]]) -> Batches:
+def updates(
+    split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0, rank: int = 0, ranks: int = 1
+) -> Generator[Update, None, None]:
+    """A rank's part of each update from `first` on, made ahead in another thread; to be closed if left early."""
+    return prefetched(make_update(split, plan, i, device_tokens, rank, ranks) for i in range(first, len(plan)))
+
+
+def prefetched(items: Iterable[_Item]) -> Generator[_Item, None, None]:
     """The same items, a few of them made ahead in another thread; an exception there is raised here."""
-    ready: queue.Queue[list[Batch] | BaseException | None] = queue.Queue(_PREFETCHED_UPDATES)
+    ready: queue.Queue[_Item | BaseException | None] = queue.Queue(_PREFETCHED_UPDATES)
     stop = threading.Event()
 
-    def put(item: list[Batch] | BaseException | None) -> None:
+    def put(item: _Item | BaseException | None) -> None:
         while not stop.is_set():
             try:
                 ready.put(item, timeout=0.1)

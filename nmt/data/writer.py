@@ -5,8 +5,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -18,6 +18,7 @@ import numpy as np
 from nmt import __version__
 from nmt.data.store import META, OFFSET_TYPE, SCHEMA_VERSION, array_names, model_names, raw_name, token_type
 from nmt.errors import NmtError
+from nmt.files import writing
 from nmt.text.codec import TextCodec, TextConfig
 
 
@@ -34,13 +35,8 @@ def flatten(sentences: list[list[int]], vocab_size: int) -> Flat:
     return Flat(np.fromiter(tokens, dtype=token_type(vocab_size), count=int(lengths.sum())), lengths)
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise NmtError(f"{path} cannot be written ({reason}); make room or choose another --dest") from error
+def _writing(path: Path) -> AbstractContextManager[None]:
+    return writing(path, "make room or choose another --dest")
 
 
 class _Output:

@@ -1,7 +1,7 @@
 """Raw text to translations: batches, ensembles, order."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -68,22 +68,28 @@ class Translator:
                 )
         return cls([build_model(checkpoint, path) for path, checkpoint in loaded], first.codec, resolved)
 
-    def translate(self, lines: Sequence[str], search: SearchConfig | None = None) -> list[str]:
-        """The best translation of each raw line, in order; an empty line's is empty."""
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig())]
+    def translate(
+        self,
+        lines: Sequence[str],
+        search: SearchConfig | None = None,
+        advance: Callable[[int], None] = lambda _: None,
+    ) -> list[str]:
+        """The best translation of each raw line, in order; an empty line's is empty. `advance` as in `hypotheses`."""
+        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig(), advance)]
 
     @torch.no_grad()
     def hypotheses(
         self,
         lines: Sequence[str],
         search: SearchConfig,
-        progress: console.Progress | None = None,
+        advance: Callable[[int], None] = lambda _: None,
         first_line: int = 1,
     ) -> list[list[Hypothesis]]:
         """The n best translations of each raw line, best first. A blank line has a single, empty one.
 
         A line longer than `search.max_source_length` pieces is translated in parts, with a warning; each part's best
-        translations are joined. `first_line` is the number of the first line in such a warning.
+        translations are joined. `first_line` is the number of the first line in such a warning. `advance` is told after
+        every batch how many sentences it held.
         """
         encoded = [np.array(ids) for ids in self.codec.encode_source(list(lines))]
         parts = [_parts(ids, search.max_source_length) for ids in encoded]
@@ -99,8 +105,7 @@ class Translator:
         for batch in _batches([len(part) for part in flat], search.batch_tokens):
             for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
                 found[index] = result
-            if progress:
-                progress.advance(len(batch))
+            advance(len(batch))
         return self._assemble(parts, found)
 
     def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:

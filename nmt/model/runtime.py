@@ -39,19 +39,25 @@ class Runtime:
         return "bf16" if self.bf16 else "fp32"
 
 
-def resolve(config: RuntimeConfig) -> Runtime:
-    """Settles what `auto` means on this machine.
+def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
+    """Settles what `auto` means on this machine; of several GPUs, process `local_rank` gets the one of that number.
 
     Raises:
-        NmtError: --device cuda without a GPU that torch can use.
+        NmtError: a GPU is asked for that torch does not see.
     """
-    if config.device == "cuda" and not torch.cuda.is_available():
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if config.device == "cuda" and not gpus:
         raise NmtError("--device cuda was asked for, but torch sees no GPU here; use --device cpu")
-    name = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    if name == "cpu":
+    if config.device == "cpu" or not gpus:
         _keep_freed_memory()
-    bf16 = _has_bf16(name) if config.precision == "auto" else config.precision == "bf16"
-    return Runtime(torch.device(name), bf16)
+        device = torch.device("cpu")
+    elif local_rank >= gpus:
+        raise NmtError(f"process {local_rank} has no GPU: torch sees {gpus} here; start at most that many processes")
+    else:
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    bf16 = _has_bf16(device.type) if config.precision == "auto" else config.precision == "bf16"
+    return Runtime(device, bf16)
 
 
 def _has_bf16(device: str) -> bool:

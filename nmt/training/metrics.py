@@ -5,8 +5,8 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from nmt.data.loader import Batch
-from nmt.errors import NmtError
+from nmt.files import writing
+from nmt.training.distributed import World
 
 
 def peak_memory_mib(device: torch.device) -> float:
@@ -27,27 +28,34 @@ def peak_memory_mib(device: torch.device) -> float:
 
 @dataclass
 class Interval:
-    """Sums over the updates since the last log line; `loss` and `nll` stay on the device until they are read."""
+    """Sums over the updates since the last log line; those that were skipped are counted, but not summed.
+
+    Losses and tokens are of this rank's share; `loss`, `nll`, `norm` and `trained_tokens` stay on the device until
+    they are read.
+    """
 
     updates: int = 0
+    skipped: torch.Tensor | float = 0.0
     loss: torch.Tensor | float = 0.0
     nll: torch.Tensor | float = 0.0
-    gradient_norm: torch.Tensor | float = 0.0
+    norm: torch.Tensor | float = 0.0
+    trained_tokens: torch.Tensor | float = 0.0
     source_tokens: int = 0
     target_tokens: int = 0
     positions: int = 0
     started: float = field(default_factory=time.monotonic)
 
-    def add_batch(self, batch: Batch, loss: torch.Tensor, nll: torch.Tensor) -> None:
-        self.loss = self.loss + loss.detach()
-        self.nll = self.nll + nll
-        self.source_tokens += batch.source_tokens
-        self.target_tokens += batch.target_tokens
-        self.positions += batch.positions
-
-    def add_update(self, gradient_norm: torch.Tensor) -> None:
+    def add(self, batches: list[Batch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
+        """Adds an update: its micro-batches, the sums of their loss and nll [2], its gradient's norm, 1 if skipped."""
         self.updates += 1
-        self.gradient_norm = self.gradient_norm + gradient_norm
+        self.skipped = self.skipped + skipped
+        tokens = sum(batch.target_tokens for batch in batches)
+        loss, nll, norm, trained = (torch.where(skipped > 0, 0.0, x) for x in (*losses, norm, float(tokens)))
+        self.loss, self.nll, self.norm = self.loss + loss, self.nll + nll, self.norm + norm
+        self.trained_tokens = self.trained_tokens + trained
+        self.target_tokens += tokens
+        self.source_tokens += sum(batch.source_tokens for batch in batches)
+        self.positions += sum(batch.positions for batch in batches)
 
     def exclude(self, work: Callable[[], None]) -> None:
         """Does other work, whose time is left out of this interval's."""
@@ -55,19 +63,26 @@ class Interval:
         work()
         self.started += time.monotonic() - before
 
-    def record(self) -> dict[str, float]:
-        """Means over the interval: loss and nll a target token in nats, tokens a second, share of padding."""
-        loss, nll = float(self.loss) / self.target_tokens, float(self.nll) / self.target_tokens
+    def record(self, world: World) -> dict[str, float]:
+        """Means over the interval and all ranks: loss and nll a target token in nats, tokens a second, padding."""
+        shares = (self.loss, self.nll, self.trained_tokens, self.source_tokens, self.target_tokens, self.positions)
+        loss, nll, trained, source, target, positions = world.sum(*map(float, shares))
         seconds = time.monotonic() - self.started  # now that the device has finished
+        skipped = int(self.skipped)
         return {
-            "loss": loss,
-            "nll": nll,
-            "ppl": perplexity(nll),
-            "gradient_norm": float(self.gradient_norm) / self.updates,
-            "source_tokens_per_second": self.source_tokens / seconds,
-            "target_tokens_per_second": self.target_tokens / seconds,
-            "padding_share": 1 - (self.source_tokens + self.target_tokens) / self.positions,
+            "loss": _ratio(loss, trained),
+            "nll": _ratio(nll, trained),
+            "ppl": perplexity(_ratio(nll, trained)),
+            "gradient_norm": _ratio(float(self.norm), self.updates - skipped),
+            "skipped_updates": skipped,
+            "source_tokens_per_second": source / seconds,
+            "target_tokens_per_second": target / seconds,
+            "padding_share": 1 - (source + target) / positions,
         }
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else math.nan
 
 
 def perplexity(nll: float) -> float:
@@ -100,12 +115,8 @@ class MetricsFile:
         with self._writing(), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "time": time.time(), **finite}) + "\n")
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise NmtError(f"{self.path} cannot be written ({error.strerror}); free some space there") from error
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self.path, "free some space there")
 
 
 def _is_of(line: str, last_update: int) -> bool:

@@ -4,9 +4,8 @@ import math
 import platform
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +15,47 @@ from torch import Tensor
 
 import nmt
 from nmt import console
-from nmt.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    load_weights,
-    new_model,
-    numbered,
-    numbered_path,
-    save_checkpoint,
-    save_progress,
-)
+from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
 from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan, make_plan
-from nmt.data.loader import Batch, updates
+from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
-from nmt.errors import NmtError
-from nmt.model.runtime import Runtime, resolve
+from nmt.errors import Interrupted, NmtError
+from nmt.model.runtime import Runtime
+from nmt.training.distributed import World, joined
+from nmt.training.finite import SkippedUpdates, first_not_finite
+from nmt.training.gradients import Gradients
+from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
+from nmt.training.run_folder import RunFolder
 from nmt.training.schedule import learning_rate
-from nmt.training.validation import validate
+from nmt.training.validation import Validator
 
 # Options that decide which sentences an update holds: with others, a place in the epoch means nothing.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed")
 # Updates whose padding the summary at the start is computed from.
 _SAMPLED_UPDATES = 100
+# Bytes of Adam's two moments, for each parameter.
+_ADAM_BYTES = 8
 
 
 @dataclass
 class Counters:
-    """Where training is: what, with weights and optimiser, a resumed run needs to know."""
+    """Where training is: what, with weights and optimiser, a resumed run needs to know.
+
+    Attributes:
+        update, epoch, update_in_epoch: how many are done, of all and within the unfinished epoch.
+        validated, snapshot_seconds: update and training time of the last validation and the last snapshot.
+        best: the best validation's goodness.
+        seconds, flops: training time and floating-point operations so far.
+    """
 
     update: int = 0
     epoch: int = 0
     update_in_epoch: int = 0
+    validated: int = 0
+    snapshot_seconds: float = 0.0
     best: float = -math.inf
     seconds: float = 0.0
     flops: float = 0.0
@@ -60,79 +66,138 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
 
     Raises:
         NmtError: the data, the run folder or an option does not fit; says which.
+        Interrupted: a signal asked to stop; the state is in the run folder.
     """
-    data = DataFolder.open(data_folder)
-    run = _run_folder(config.save_dir)
-    trainer = Trainer(data, model_config, config, run)
-    trainer.resume()
-    plan = trainer.plan(trainer.counters.epoch)
-    trainer.summarise(plan)
-    trainer.run(plan)
-
-
-def _run_folder(path: str) -> Path:
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NmtError(f"--save-dir {path} cannot be made ({error.strerror}); choose another folder") from error
-    return folder
+    with StopSignals() as stop, joined(config, stop) as (world, runtime):
+        folder = RunFolder(Path(config.save_dir))
+        with folder.locked() if world.is_main else nullcontext():
+            Trainer(DataFolder.open(data_folder), model_config, config, folder, runtime, world, stop).train()
 
 
 class Trainer:
     """One run: model, optimiser, counters, and the loop over updates."""
 
-    def __init__(self, data: DataFolder, model_config: ModelConfig, config: TrainConfig, folder: Path) -> None:
+    def __init__(
+        self,
+        data: DataFolder,
+        model_config: ModelConfig,
+        config: TrainConfig,
+        folder: RunFolder,
+        runtime: Runtime,
+        world: World,
+        stop: StopSignals,
+    ) -> None:
         self.data, self.model_config, self.config, self.folder = data, model_config, config, folder
+        self.runtime, self.world, self.stop = runtime, world, stop
         self.split = data.split("train")
-        self.runtime: Runtime = resolve(config)
-        self.metrics = MetricsFile(folder / "metrics.jsonl")
+        self.metrics = MetricsFile(folder.path / "metrics.jsonl")
         self.counters = Counters()
         torch.manual_seed(config.seed)
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
-        self.model = model.to(self.runtime.device).train()
+        self.model = model.to(runtime.device).train()
+        self.gradients = Gradients(self.model, data, runtime, world)
+        self.validator = Validator(self.model, data, runtime, config, world, stop)
+        self.skipped = SkippedUpdates(config.max_skipped_updates, world, self._what_went_wrong)
         self.adam_options: dict[str, Any] = {
             "betas": (config.adam_beta1, config.adam_beta2),
             "eps": config.adam_epsilon,
         }
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True, **self.adam_options)
 
+    def train(self) -> None:
+        """Resumes what there is, then trains to the end."""
+        self._check_ranks_agree()
+        self.resume()
+        plan = self.plan(self.counters.epoch)
+        self.summarise(plan)
+        fresh = not self.optimizer.state
+        self.gradients.check_memory(
+            self.config.device_tokens, fresh * _ADAM_BYTES * sum(p.numel() for p in self.model.parameters())
+        )
+        try:
+            self.run(plan)
+        except Interrupted as interrupted:
+            self._save_state()
+            self.world.wait()  # lest a launcher that sees a rank end should end the one that writes
+            update = self.counters.update
+            raise Interrupted(
+                f"stopped after update {update:,}, which is safe in {self.folder.path}; start the same command again "
+                f"to go on"
+            ) from interrupted
+
+    def _check_ranks_agree(self) -> None:
+        """
+        Raises:
+            NmtError: another machine's process was given other data or options than rank 0.
+        """
+        told = self.world.gather((self.data.fingerprint, self.model_config.to_dict(), self.config.to_dict()))
+        for rank, (data, model, options) in enumerate(told):
+            changed = [
+                name
+                for now, then in ((model, told[0][1]), (options, told[0][2]))
+                for name in now
+                if now[name] != then[name]
+            ]
+            if changed or data != told[0][0]:
+                what = ", ".join(map(flag_name, changed)) or "the data folder"
+                raise NmtError(f"rank {rank} differs from rank 0 in {what}; start every process with the same command")
+
     # Checkpoints
 
     def resume(self) -> None:
         """Takes over weights, optimiser and counters of the newest state in the run folder, if there is one."""
-        states = numbered(self.folder, "state")
-        if not states:
-            self.metrics.rewind(0)
+        found = self.folder.newest_state() if self.world.is_main else None
+        path = self.world.gather(found[0] if found else None)[0]
+        if path is None:
+            if self.world.is_main:
+                self.metrics.rewind(0)
             return
-        checkpoint = load_checkpoint(states[-1])
-        self._check_resumable(checkpoint, states[-1])
-        self._list_changed_options(checkpoint)
-        load_weights(self.model.model, checkpoint, states[-1])
+        checkpoint = found[1] if found else self._load_shared(path)
+        counters = Counters(**checkpoint.training["counters"])
+        if self._changes(checkpoint, path):
+            counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
+        load_weights(self.model.model, checkpoint, path)
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
         for group in self.optimizer.param_groups:  # which came with the options of then
             group.update(self.adam_options)
-        self.counters = Counters(**checkpoint.training["counters"])
-        self.metrics.rewind(self.counters.update)
-        console.info(f"resumed from {states[-1]} after update {self.counters.update:,}")
+        self.counters = counters
+        if self.world.is_main:
+            self.metrics.rewind(counters.update)
+        console.info(f"resumed from {path} after update {counters.update:,}")
 
-    def _check_resumable(self, checkpoint: Checkpoint, path: Path) -> None:
-        found, wanted = checkpoint.model_config.to_dict(), self.model_config.to_dict()
+    def _load_shared(self, path: Path) -> Checkpoint:
+        if not path.exists():
+            raise NmtError(
+                f"{path}, which rank 0 resumes from, is not there; give a --save-dir that all machines share"
+            )
+        return load_checkpoint(path)
+
+    def _changes(self, checkpoint: Checkpoint, path: Path) -> bool:
+        """Lists the options that were others then; returns whether they change what is trained.
+
+        Raises:
+            NmtError: they do, and --resume-changed is not given; or the vocabulary is another one.
+        """
+        options = self.config.changed_from(checkpoint.provenance["options"])
         changed = [
-            f"{name} is {found[name]} there, {wanted[name]} here" for name in wanted if found[name] != wanted[name]
+            f"{name} is {then} there, {now} here"
+            for name, then, now in self.model_config.changed_from(checkpoint.model_config.to_dict())
         ]
         if checkpoint.provenance["data"] != self.data.fingerprint:
             changed.append("it was trained on another data folder")
-        then, now = checkpoint.provenance["options"], self.config.to_dict()
-        changed += [f"{flag_name(o)} was {then[o]} there, is {now[o]} here" for o in _PLANNED_BY if then[o] != now[o]]
-        if changed:
-            raise NmtError(f"{path} cannot be resumed: {'; '.join(changed)}; choose another --save-dir")
-
-    def _list_changed_options(self, checkpoint: Checkpoint) -> None:
-        then, now = checkpoint.provenance["options"], self.config.to_dict()
-        for name in now:
-            if now[name] != then.get(name):
-                console.info(f"changed since: {flag_name(name)} was {then.get(name)}, is {now[name]}")
+        changed += [
+            f"{flag_name(name)} was {then} there, is {now} here" for name, then, now in options if name in _PLANNED_BY
+        ]
+        refusal = f"{path} cannot be resumed: {'; '.join(changed)}; choose another --save-dir"
+        if checkpoint.codec.to_dict() != self.data.codec.to_dict():
+            raise NmtError(f"{refusal}, for the vocabulary is another one")
+        if changed and not self.config.resume_changed:
+            raise NmtError(f"{refusal}, or give --resume-changed to go on all the same")
+        for name, then, now in options:
+            console.info(f"changed since: {flag_name(name)} was {then}, is {now}")
+        for change in changed:
+            console.warn(f"resuming though {change}")
+        return bool(changed)
 
     def checkpoint(self) -> Checkpoint:
         """Weights, optimiser and counters as they are now."""
@@ -143,6 +208,7 @@ class Trainer:
             "data": self.data.fingerprint,
             "options": self.config.to_dict(),
             "precision": self.runtime.precision,
+            "ranks": self.world.size,
             "update": self.counters.update,
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
@@ -150,39 +216,58 @@ class Trainer:
         training = {"optimizer": self.optimizer.state_dict(), "counters": vars(self.counters).copy()}
         return Checkpoint(self.model_config, self.data.codec, weights, provenance, training)
 
+    def _save(self) -> None:
+        """A snapshot and a state; neither while numbers are going wrong, lest they take the place of good ones."""
+        if self.skipped.in_a_row:
+            return
+        self.counters.snapshot_seconds = self.counters.seconds
+        if self.world.is_main:
+            path = self.folder.save_snapshot(self.checkpoint(), self.counters.update, self.config.keep_checkpoints)
+            console.info(f"saved {path}")
+        self._save_state()
+
+    def _save_state(self) -> None:
+        if self.world.is_main and self.counters.update:
+            self.folder.save_state(self.checkpoint(), self.counters.update)
+
     # The loop
 
     def run(self, plan: UpdatePlan) -> None:
-        """Updates until `max_updates`, with log lines, validation and snapshots in between; `plan` is this epoch's."""
+        """Updates until `max_updates`, with log lines, validation and snapshots in between; `plan` is this epoch's.
+
+        Raises:
+            Interrupted: a signal asked to stop, on all ranks alike.
+        """
         config, counters = self.config, self.counters
-        interval, saved_at = Interval(), time.monotonic()
+        interval = Interval()
         done = counters.update
+        if self._validation_due:  # but not done, because the run was stopped meanwhile
+            self._validate()
+            self._save()
         if done >= config.max_updates:
-            console.info(f"nothing to do: {self.folder} is at update {done:,}; raise --max-updates to train on")
+            console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
         with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
-            for batches in self._updates(plan):
-                self._update(batches, interval)
+            for update in self._updates(plan):
+                self._update(update, interval)
                 progress.advance(1)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
                     self._log(interval, progress.seconds_left)
                     interval = Interval()
-                if last or counters.update % config.valid_updates == 0:
+                if self._validation_due:
                     interval.exclude(self._validate)
-                if last or self._snapshot_due(time.monotonic() - saved_at):
+                if last or self._snapshot_due:
+                    self.skipped.read()
                     interval.exclude(self._save)
-                    saved_at = time.monotonic()
 
-    def _updates(self, plan: UpdatePlan) -> Iterator[list[Batch]]:
-        """The micro-batches of one update after the other, over as many epochs as it takes, counted as they go by."""
+    def _updates(self, plan: UpdatePlan) -> Iterator[Update]:
+        """One update after the other, over as many epochs as it takes."""
+        rank, ranks = self.world.rank, self.world.size
         while self.counters.update < self.config.max_updates:
-            with closing(
-                updates(self.split, plan, self.config.device_tokens, self.counters.update_in_epoch)
-            ) as prepared:
-                for batches in prepared:
-                    self.counters.update += 1
-                    self.counters.update_in_epoch += 1
-                    yield batches
+            first = self.counters.update_in_epoch
+            with closing(updates(self.split, plan, self.config.device_tokens, first, rank, ranks)) as prepared:
+                for update in prepared:
+                    yield update
                     if self.counters.update == self.config.max_updates:
                         return
             self.counters.epoch += 1
@@ -206,41 +291,45 @@ class Trainer:
             )
         return plan
 
-    def _update(self, batches: list[Batch], interval: Interval) -> None:
-        """One optimiser step on the gradient of the loss's mean over the update's target tokens (paper §5.3, §5.4)."""
-        config, counters = self.config, self.counters
+    def _update(self, update: Update, interval: Interval) -> None:
+        """One optimiser step on the gradient of the loss's mean over the update's target tokens (paper §5.3, §5.4).
+
+        The counters move on only when it is complete, so that an update that is broken off is done anew.
+        """
+        counters = self.counters
         started = time.monotonic()
-        tokens = sum(batch.target_tokens for batch in batches)
-        self._check_ids(batches)
-        for number, batch in enumerate(batches):
-            torch.manual_seed(_dropout_seed(config.seed, counters.update, number))
-            with self.runtime.autocast():
-                loss, nll = self.model(batch.to(self.runtime.device))
-            (loss / tokens).backward()
-            interval.add_batch(batch, loss, nll)
+        losses = torch.zeros(2, device=self.runtime.device)
+        for number, batch in enumerate(update.batches):
+            if self.world.any(self.stop.received):
+                self.optimizer.zero_grad(set_to_none=False)
+                raise Interrupted
+            self._seed_dropout(counters.update + 1, number)
+            last = number == len(update.batches) - 1
+            losses += torch.stack(self.gradients.add(batch, 1 / update.target_tokens, last=last))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
-        interval.add_update(self._clip())
+            group["lr"] = self._learning_rate(counters.update + 1)
+        norm = self._clip()
+        skipped = (~norm.isfinite()).float()
+        self.optimizer.found_inf = skipped  # type: ignore[attr-defined] # which has Adam, if it is 1, leave all as it is
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)
-        counters.flops += self._flops(batches)
+        counters.update += 1
+        counters.update_in_epoch += 1
+        counters.flops += self.model_config.training_flops(
+            len(self.data.codec.target), update.source_tokens, update.target_tokens
+        )
         counters.seconds += time.monotonic() - started
+        interval.add(update.batches, losses, norm, skipped)
+        self.skipped.note(counters.update, update.batches, skipped)
 
-    def _check_ids(self, batches: list[Batch]) -> None:
-        """Here, because on a GPU an id beyond the vocabulary ends in a device-side assertion."""
-        sides = (("source", self.data.codec.source), ("target", self.data.codec.target))
-        for (name, subword), batch in product(sides, batches):
-            largest = int(getattr(batch, name).tokens_N.max())
-            if largest >= len(subword):
-                raise NmtError(
-                    f"{self.data.path} is damaged: its {name} text holds piece {largest:,}, its vocabulary "
-                    f"{len(subword):,} pieces; run nmt preprocess again"
-                )
+    def _seed_dropout(self, update: int, micro_batch: int) -> None:
+        """So that dropout depends on nothing but where training is, and resuming repeats it."""
+        place = (self.config.seed, update, self.world.rank, micro_batch)
+        torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
 
-    @property
-    def learning_rate(self) -> float:
+    def _learning_rate(self, update: int) -> float:
         c = self.config
-        return learning_rate(self.counters.update, self.model_config.d_model, c.warmup_updates, c.lr_scale)
+        return learning_rate(update, self.model_config.d_model, c.warmup_updates, c.lr_scale)
 
     def _clip(self) -> Tensor:
         """The gradient's norm, before it is clipped to --clip-norm if that is given."""
@@ -250,14 +339,26 @@ class Trainer:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         return norm
 
-    def _flops(self, batches: list[Batch]) -> float:
-        source, target = (sum(n) for n in zip(*((b.source_tokens, b.target_tokens) for b in batches), strict=True))
-        return self.model_config.training_flops(len(self.data.codec.target), source, target)
+    def _what_went_wrong(self, update: int, batches: list[Batch]) -> str:
+        def passes() -> Iterator[list[Tensor]]:
+            for number, batch in enumerate(batches):
+                self._seed_dropout(update, number)
+                yield self.gradients.of(batch)
 
-    def _snapshot_due(self, seconds: float) -> bool:
+        return first_not_finite(self.model, passes())
+
+    @property
+    def _snapshot_due(self) -> bool:
         if self.config.save_updates is not None:
             return self.counters.update % self.config.save_updates == 0
-        return seconds >= 60 * self.config.save_minutes
+        return self.counters.seconds - self.counters.snapshot_seconds >= 60 * self.config.save_minutes
+
+    @property
+    def _validation_due(self) -> bool:
+        update = self.counters.update
+        return update > self.counters.validated and (
+            update % self.config.valid_updates == 0 or update == self.config.max_updates
+        )
 
     # What the user sees
 
@@ -267,6 +368,7 @@ class Trainer:
         sizes = f"{len(self.data.codec.source):,}" + (
             "" if text.joint_vocab else f" and {len(self.data.codec.target):,}"
         )
+        ranks = f", {self.world.size} processes" if self.world.size > 1 else ""
         lines = {
             "model": f"N {m.encoder_layers}+{m.decoder_layers}, d_model {m.d_model}, d_ff {m.d_ff}, h {m.heads}, "
             f"d_k {m.d_k}, d_v {m.d_v}, P_drop {m.dropout:g}, "
@@ -276,50 +378,47 @@ class Trainer:
             f"{plan.target_lengths.sum():,} target tokens",
             "batches": f"{c.batch_tokens:,} tokens an update in {c.batch_groups} groups, "
             f"{len(plan):,} updates an epoch, {plan.padding_share(c.device_tokens, _SAMPLED_UPDATES):.1%} padding",
-            "device": f"{self.runtime.name}, {self.runtime.precision}",
-            "run": f"{self.folder}, up to update {c.max_updates:,}",
+            "device": f"{self.runtime.name}, {self.runtime.precision}{ranks}",
+            "run": f"{self.folder.path}, up to update {c.max_updates:,}",
         }
         for name, value in lines.items():
             console.info(f"{name:>10}  {value}")
+        if len(self.split) < len(plan) * self.world.size:
+            console.warn(
+                f"{len(self.split):,} pairs in {len(plan):,} updates are not work for {self.world.size} processes; "
+                f"raise --batch-tokens or use fewer"
+            )
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.counters
-        record = interval.record()
-        if not math.isfinite(record["nll"]):
-            raise NmtError(
-                f"training diverged before update {counters.update:,}: the loss is {record['nll']}; start anew with a "
-                f"lower --lr-scale or a higher --warmup-updates"
-            )
+        self.skipped.read()
+        record = interval.record(self.world)
         record |= {
-            "lr": self.learning_rate,
+            "lr": self._learning_rate(counters.update),
             "peak_memory_mib": peak_memory_mib(self.runtime.device),
             "flops": counters.flops,
             "train_seconds": counters.seconds,
         }
-        self.metrics.append("train", {"update": counters.update, "epoch": counters.epoch, **record})
+        if self.world.is_main:
+            self.metrics.append("train", {"update": counters.update, "epoch": counters.epoch, **record})
+        skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
         console.info(
             f"update {counters.update:,} | epoch {counters.epoch + 1} | loss {record['loss']:.3f} | "
             f"ppl {record['ppl']:.2f} | lr {record['lr']:.2e} | norm {record['gradient_norm']:.2f} | "
-            f"{record['target_tokens_per_second']:,.0f} tok/s | {console.clock(seconds_left)} left"
+            f"{record['target_tokens_per_second']:,.0f} tok/s{skipped} | {console.clock(seconds_left)} left"
         )
 
     def _validate(self) -> None:
-        found = validate(self.model, self.data, self.runtime, self.config)
-        better = found.goodness > self.counters.best
+        found = self.validator.validate()
+        counters = self.counters
+        counters.validated = counters.update
+        better = found.goodness > counters.best
         bleu = "" if found.bleu is None else f" | BLEU {found.bleu:.2f}"
-        self.metrics.append("valid", {"update": self.counters.update, **vars(found)})
         best = " | best" if better else ""
-        console.info(f"valid at {self.counters.update:,} | nll {found.nll:.3f} | ppl {found.ppl:.2f}{bleu}{best}")
+        console.info(f"valid at {counters.update:,} | nll {found.nll:.3f} | ppl {found.ppl:.2f}{bleu}{best}")
         if better:
-            self.counters.best = found.goodness
-            save_checkpoint(self.checkpoint().snapshot(), self.folder / "best.pt")
-
-    def _save(self) -> None:
-        save_progress(self.checkpoint(), self.folder, self.counters.update, self.config.keep_checkpoints)
-        console.info(f"saved {numbered_path(self.folder, 'snapshot', self.counters.update)}")
-
-
-def _dropout_seed(seed: int, update: int, micro_batch: int) -> int:
-    """A seed of its own for every micro-batch, so that dropout depends on nothing but where training is."""
-    rank = 0
-    return int(np.random.SeedSequence((seed, update, rank, micro_batch)).generate_state(1, np.uint64)[0] >> 1)
+            counters.best = found.goodness
+        if self.world.is_main:
+            self.metrics.append("valid", {"update": counters.update, **vars(found)})
+            if better:
+                self.folder.save_best(self.checkpoint())

@@ -1,4 +1,4 @@
-"""Loss and BLEU on the validation set."""
+"""Loss and BLEU on the validation set, shared out over the ranks."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,11 @@ from nmt.data.batching import make_plan
 from nmt.data.loader import updates
 from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
+from nmt.errors import Interrupted
 from nmt.model.runtime import Runtime
 from nmt.scoring.bleu import ScoreConfig, corpus_scores
+from nmt.training.distributed import World
+from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 
@@ -32,27 +35,65 @@ class Validation:
         return -self.nll if self.bleu is None else self.bleu
 
 
-@torch.no_grad()
-def validate(model: TrainingLoss, data: DataFolder, runtime: Runtime, config: TrainConfig) -> Validation:
-    """Validates with the model in evaluation mode, and leaves it in training mode."""
-    model.eval()
-    split = data.split("valid")
-    plan = make_plan(
-        split.source.lengths + 1, split.target.lengths + 1, batch_tokens=config.device_tokens, groups=1, seed=0, epoch=0
-    )
-    total, tokens = 0.0, 0
-    for batches in updates(split, plan, config.device_tokens):
-        for batch in batches:
-            with runtime.autocast():
-                _, nll = model(batch.to(runtime.device))
-            total, tokens = total + float(nll), tokens + batch.target_tokens
-    bleu = _bleu(model, data, runtime) if config.valid_bleu else None
-    model.train()
-    return Validation(total / tokens, perplexity(total / tokens), bleu)
+@dataclass(frozen=True)
+class Validator:
+    """Validates a model in training; each rank does its share of the work."""
 
+    model: TrainingLoss
+    data: DataFolder
+    runtime: Runtime
+    config: TrainConfig
+    world: World
+    stop: StopSignals
 
-def _bleu(model: TrainingLoss, data: DataFolder, runtime: Runtime) -> float:
-    text = data.codec.config
-    source, reference = (data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
-    output = Translator([model.model], data.codec, runtime).translate(source, SearchConfig())
-    return corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score
+    @torch.no_grad()
+    def validate(self) -> Validation:
+        """Validates with the model in evaluation mode, and leaves it in training mode.
+
+        Raises:
+            Interrupted: on all ranks, if any of them was asked to stop.
+        """
+        self.model.eval()
+        try:
+            share = self._nll(), self._translations()
+        except Interrupted:
+            share = None
+        self.model.train()
+        shares = [found for found in self.world.gather(share) if found is not None]
+        if len(shares) < self.world.size:
+            raise Interrupted
+        nll = sum(nll for (nll, _), _ in shares) / sum(tokens for (_, tokens), _ in shares)
+        bleu = self._bleu([translations for _, translations in shares]) if self.config.valid_bleu else None
+        return Validation(nll, perplexity(nll), bleu)
+
+    def _nll(self) -> tuple[float, int]:
+        """The negative log-likelihood of this rank's share, and its target tokens."""
+        split, budget = self.data.split("valid"), self.config.device_tokens
+        lengths = split.source.lengths + 1, split.target.lengths + 1
+        plan = make_plan(*lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
+        total, tokens = 0.0, 0
+        for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
+            self.stop.check()
+            for batch in update.batches:
+                with self.runtime.autocast():
+                    _, nll = self.model(batch.to(self.runtime.device))
+                total, tokens = total + float(nll), tokens + batch.target_tokens
+        return total, tokens
+
+    def _translations(self) -> list[str]:
+        """The translations of every `world.size`-th line, from line `rank` on."""
+        if not self.config.valid_bleu:
+            return []
+        lines = self.data.raw_lines("valid", self.data.codec.config.source_lang)
+        translator = Translator([self.model.model], self.data.codec, self.runtime)
+        return translator.translate(
+            lines[self.world.rank :: self.world.size], SearchConfig(), lambda _: self.stop.check()
+        )
+
+    def _bleu(self, shares: list[list[str]]) -> float:
+        text = self.data.codec.config
+        output = [""] * sum(map(len, shares))
+        for rank, share in enumerate(shares):
+            output[rank :: self.world.size] = share
+        reference = self.data.raw_lines("valid", text.target_lang)
+        return corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score

@@ -1,0 +1,65 @@
+"""Signals that ask training to stop: the first is remembered, a second ends the process at once."""
+
+import os
+import signal
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from nmt.errors import Interrupted
+
+# What Ctrl-C, a scheduler, and a scheduler's warning send.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# A scheduler may signal every process of a job, and torchrun then passes its own on: that is one signal, not two.
+_ONE_SIGNAL_SECONDS = 0.5
+
+
+class StopSignals:
+    """A context manager within which a signal does not interrupt what is going on, but is there to be asked for.
+
+    A thread of its own listens, because a signal's Python handler would wait for the end of a long backward pass.
+    Outside a main thread, where Python takes no signals, nothing ever stops.
+    """
+
+    def __init__(self) -> None:
+        self._received: float | None = None
+
+    @property
+    def received(self) -> bool:
+        return self._received is not None
+
+    def check(self) -> None:
+        """Raises Interrupted if a signal came."""
+        if self.received:
+            raise Interrupted
+
+    def __enter__(self) -> Self:
+        self._active = threading.current_thread() is threading.main_thread()
+        if self._active:
+            self._reader, self._writer = os.pipe()
+            os.set_blocking(self._writer, False)
+            self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+            self._handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+            threading.Thread(target=self._listen, args=(self._reader,), daemon=True, name="nmt-signals").start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._active:
+            signal.set_wakeup_fd(self._wakeup)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            os.close(self._writer)  # which ends the thread
+
+    def _listen(self, reader: int) -> None:
+        while number := os.read(reader, 1):
+            if number[0] not in _SIGNALS:
+                continue
+            now = time.monotonic()
+            if self._received is None:
+                self._received = now
+            elif now - self._received > _ONE_SIGNAL_SECONDS:
+                os._exit(128 + number[0])
+        os.close(reader)

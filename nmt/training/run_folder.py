@@ -1,0 +1,98 @@
+"""A run folder: one training at a time, its states and snapshots, and which state to go on from."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt import console
+from nmt.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    numbered,
+    numbered_path,
+    remove_older,
+    remove_unfinished,
+    save_checkpoint,
+)
+from nmt.errors import NmtError
+from nmt.files import writing
+
+_STATES_KEPT = 2
+# A training that was stopped may still be writing its state when the next is started.
+_LOCK_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Attributes:
+    path: the folder.
+    """
+
+    path: Path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Makes the folder where it is missing, and keeps other trainings out of it.
+
+        Raises:
+            NmtError: it cannot be made or written to, or another training is at work in it.
+        """
+        with writing(self.path, "give another --save-dir"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("w")
+        with file:
+            self._lock(file.fileno())
+            remove_unfinished(self.path)
+            yield
+
+    def _lock(self, file: int) -> None:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return None
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise NmtError(
+                        f"another training is at work in {self.path}; wait for its end or give another --save-dir"
+                    ) from error
+                time.sleep(0.1)
+
+    def newest_state(self) -> tuple[Path, Checkpoint] | None:
+        """The newest training state that is whole; None if there is no state at all.
+
+        Raises:
+            NmtError: none of the states is whole.
+        """
+        states = numbered(self.path, "state")
+        for path in reversed(states):
+            try:
+                return path, load_checkpoint(path)
+            except NmtError as error:
+                console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
+        if states:
+            raise NmtError(
+                f"no training state in {self.path} can be read; remove {', '.join(p.name for p in states)} there to "
+                f"start anew, or give another --save-dir"
+            )
+        return None
+
+    def save_state(self, checkpoint: Checkpoint, update: int) -> None:
+        """Writes a training state; only then removes all but the newest two."""
+        save_checkpoint(checkpoint, numbered_path(self.path, "state", update))
+        remove_older(self.path, "state", _STATES_KEPT)
+
+    def save_snapshot(self, checkpoint: Checkpoint, update: int, keep: int) -> Path:
+        """Writes a snapshot; only then removes all but the newest `keep`."""
+        path = numbered_path(self.path, "snapshot", update)
+        save_checkpoint(checkpoint.snapshot(), path)
+        remove_older(self.path, "snapshot", keep)
+        return path
+
+    def save_best(self, checkpoint: Checkpoint) -> None:
+        save_checkpoint(checkpoint.snapshot(), self.path / "best.pt")

@@ -1,0 +1,151 @@
+"""Several processes train one model; nothing is lost when they are stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import invented_pairs
+
+import nmt
+
+MODEL = [
+    "--arch=transformer_tiny", "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1",
+    "--decoder-layers=1", "--dropout=0.1",
+]  # fmt: skip
+TRAIN = [
+    "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20", "--save-updates=10",
+    "--log-updates=5", "--precision=fp32", "--device=cpu",
+]  # fmt: skip
+NMT = [sys.executable, "-m", "nmt"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("distributed")
+    for seed, (name, size) in enumerate({"train": 300, "valid": 21}.items()):
+        for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
+            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    options = ["--source-lang=en", "--target-lang=de", f"--train={folder}/train", f"--valid={folder}/valid"]
+    subprocess.run(
+        [*NMT, "preprocess", *options, f"--dest={folder}/data", "--vocab-size=330", "--workers=1"], check=True
+    )
+    return folder / "data"
+
+
+def command(data: Path, run: Path, *extra: str) -> list[str]:
+    return [*NMT, "train", str(data), "--save-dir", str(run), *MODEL, *TRAIN, *extra]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    done = subprocess.run(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def weights(run_folder: Path, update: int) -> dict[str, torch.Tensor]:
+    return nmt.load_checkpoint(run_folder / f"snapshot-{update:08d}.pt").weights  # type: ignore[no-any-return]
+
+
+def difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of 40 updates on two ranks."""
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    run(*command(data, folder, "--gpus=2", "--max-updates=40"))
+    return folder
+
+
+def metrics(folder: Path, kind: str) -> list[dict[str, float]]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [r for r in records if r["kind"] == kind]
+
+
+def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
+    options = ["--max-updates=20", "--dropout=0", "--lr-scale=0.1"]
+    log = run(*command(data, tmp_path / "two", "--gpus=2", *options))
+    assert "2 processes" in log
+    assert log.count("parameters") == 1
+    run(*command(data, tmp_path / "one", *options))
+    one, two = (weights(tmp_path / name, 20) for name in ("one", "two"))
+    assert difference(one, two) < 1e-6
+    for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu"))):
+        for first, second in zip(*(metrics(tmp_path / name, kind) for name in ("one", "two")), strict=True):
+            assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
+
+
+def wait_for(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not found():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_stops_all_ranks_and_nothing_is_lost(
+    number: signal.Signals, data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    options = ["--gpus=2", "--max-updates=40"]
+    process = start(*command(data, tmp_path, *options))
+    wait_for((tmp_path / "snapshot-00000010.pt").exists, process)
+    process.send_signal(number)
+    log = process.communicate(timeout=60)[1]
+    assert process.returncode == 75, log
+    assert log.count("start the same command again to go on") == 1
+    assert "Traceback" not in log
+    assert "resumed from" in run(*command(data, tmp_path, *options))
+    assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
+    expected, found = (
+        [(r["update"], r["nll"]) for r in metrics(folder, "valid")] for folder in (uninterrupted, tmp_path)
+    )
+    assert found == expected
+    assert [r["update"] for r in metrics(tmp_path, "train")] == [5, 10, 15, 20, 25, 30, 35, 40]
+
+
+def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
+    data: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    options = ["--gpus=2", "--max-updates=40"]
+    process = start(*command(data, tmp_path, *options))
+    wait_for((tmp_path / "state-00000010.pt").exists, process)
+    ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    started = time.monotonic()
+    os.kill(int(ranks[-1]), signal.SIGKILL)
+    log = process.communicate(timeout=60)[1]
+    assert time.monotonic() - started < 30
+    assert process.returncode == 1
+    assert log.count("error: ") == 1, log
+    assert "was killed by SIGKILL" in log
+    run(*command(data, tmp_path, *options))
+    assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
+
+
+def test_ranks_do_not_outlive_their_launcher(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    """And resuming on one rank what two began works."""
+    process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000"))
+    wait_for((tmp_path / "state-00000010.pt").exists, process)
+    process.kill()
+    process.communicate(timeout=60)
+    assert "resumed from" in run(*command(data, tmp_path, "--max-updates=40"))
+    assert difference(weights(uninterrupted, 10), weights(tmp_path, 10)) == 0
+
+
+def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
+    log = run(*command(data, tmp_path, "--gpus=2", "--device-tokens=5"), code=1)
+    assert log.count("error: --device-tokens 5 is too small for 300 training pairs; the longest needs") == 1
+    assert "Traceback" not in log
