@@ -1,0 +1,145 @@
+"""The gradient of an update does not depend on how it is cut, nor on memory that runs out on the way."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from nmt.checkpoint import new_model
+from nmt.config import DataConfig, ModelConfig
+from nmt.data.loader import Batch, make_batch
+from nmt.data.preprocess import preprocess
+from nmt.data.store import DataFolder
+from nmt.errors import NmtError
+from nmt.model.runtime import Runtime
+from nmt.training.distributed import World
+from nmt.training.gradients import Gradients
+from nmt.training.loss import TrainingLoss
+
+MODEL = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, dropout=0.0)
+RUNTIME = Runtime(torch.device("cpu"), bf16=False)
+
+
+@pytest.fixture
+def data(tiny_corpus: dict[str, str], tmp_path: Path) -> Path:
+    dest = str(tmp_path / "data")
+    langs = {"source_lang": "en", "target_lang": "de"}
+    train, valid = (tiny_corpus["train"],), tiny_corpus["valid"]
+    preprocess(DataConfig(**langs, train=train, valid=valid, dest=dest, vocab_size=330, workers=1))
+    return tmp_path / "data"
+
+
+def make(data: Path, world: World) -> Gradients:
+    folder = DataFolder.open(data)
+    torch.manual_seed(0)
+    return Gradients(TrainingLoss(new_model(MODEL, folder.codec), 0.1), folder, RUNTIME, world)
+
+
+def sentences(batch: Batch) -> int:
+    return len(batch.source.lengths_B)
+
+
+def run_out_of_memory(
+    gradients: Gradients, where: str, above: int, size_of: Callable[[Batch], int] = sentences
+) -> list[str]:
+    """Has a pass over a batch of a size above that fail in the encoder's second layer; returns the log of failures."""
+    layer, failures = gradients.model.model.encoder[1], list[str]()
+    size = [0]
+
+    def fail() -> None:
+        if size[0] > above:
+            failures.append(where)
+            raise torch.OutOfMemoryError("CUDA out of memory (not really)")
+
+    def forward(*_: Any) -> None:
+        if where == "forward":
+            fail()
+
+    def backward(_: Tensor) -> None:
+        if where == "backward":
+            fail()
+
+    def watch(_: Any, __: Any, output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(backward)
+
+    def measure(_: Any, inputs: Any) -> None:
+        size[0] = size_of(inputs[0])
+
+    gradients.model.register_forward_pre_hook(measure)
+    layer.register_forward_pre_hook(forward)
+    layer.register_forward_hook(watch)
+    return failures
+
+
+def summed(gradients: Gradients, batches: list[list[np.ndarray]]) -> tuple[list[float], list[Tensor]]:
+    made = [make_batch(gradients.split, blocks) for blocks in batches]
+    tokens = sum(batch.target_tokens for batch in made)
+    losses = [gradients.add(batch, 1 / tokens, last=batch is made[-1]) for batch in made]
+    totals = [float(sum(loss)) for loss in zip(*losses, strict=True)]
+    return totals, [p.grad.clone() for p in gradients.parameters if p.grad is not None]
+
+
+BATCHES = [[np.arange(0, 9), np.arange(9, 12)], [np.arange(12, 19)]]
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_a_micro_batch_that_does_not_fit_is_done_in_parts(
+    where: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected_losses, expected = summed(make(data, World()), BATCHES)
+    gradients = make(data, World())
+    failures = run_out_of_memory(gradients, where, above=4)
+    losses, found = summed(gradients, BATCHES)
+    assert len(failures) == 4  # 12 and 9 sentences, of which 5 + 4 are left, and 7
+    assert losses == pytest.approx(expected_losses, rel=1e-6)
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    assert "memory ran out on a micro-batch of 12 sentence pairs, which is now done in two" in capsys.readouterr().err
+
+
+def test_a_sentence_that_does_not_fit_ends_training(data: Path) -> None:
+    gradients = make(data, World())
+    run_out_of_memory(gradients, "forward", above=0)
+    with pytest.raises(NmtError, match="memory ran out on a single sentence pair"):
+        summed(gradients, BATCHES)
+
+
+def test_the_largest_micro_batches_are_tried_first(data: Path) -> None:
+    gradients = make(data, World())
+    gradients.check_memory(2048, 0)
+    assert all(p.grad is None or not p.grad.any() for p in gradients.parameters)
+    failures = run_out_of_memory(gradients, "backward", 1300, lambda batch: batch.positions)
+    with pytest.raises(NmtError, match="--device-tokens 2048 do not fit into memory; give --device-tokens 512"):
+        gradients.check_memory(2048, 0)
+    assert failures == ["backward", "backward"]  # with 2048 and 1024
+
+
+def _rank(rank: int, data: Path, store: str, results: Path) -> None:
+    """Two updates' gradients with no failure, and with either kind on rank 1."""
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    found = {}
+    for where in ("nowhere", "forward", "backward"):
+        gradients = make(data, World(rank, 2, dist.group.WORLD))
+        if rank == 1:
+            run_out_of_memory(gradients, where, above=5)
+        for _ in range(2):  # what a failure leaves must serve for the next update
+            gradients.model.zero_grad(set_to_none=False)
+            _, found[where] = summed(gradients, [[block + 30 * rank for block in batch] for batch in BATCHES])
+    torch.save(found, results / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_one_rank_without_memory_does_not_disturb_the_others(data: Path, tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_rank, (data, str(tmp_path / "store"), tmp_path), nprocs=2)
+    found = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
+    expected = found[0]["nowhere"]
+    for rank, where in product((0, 1), ("nowhere", "forward", "backward")):
+        for a, b in zip(expected, found[rank][where], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
