@@ -135,6 +135,21 @@ def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
     assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
 
 
+def test_a_rank_that_hangs_is_named(data: Path, tmp_path: Path) -> None:
+    process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000", "--rank-timeout=3"))
+    wait_for((tmp_path / "state-00000010.pt").exists, process)
+    hanging = int(subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()[-1])
+    os.kill(hanging, signal.SIGSTOP)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "error: " in line:
+            assert "error: rank 0 lost rank 1, having waited at most 3 s" in line
+            break
+    os.kill(hanging, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+
+
 def test_ranks_do_not_outlive_their_launcher(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """And resuming on one rank what two began works."""
     process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000"))

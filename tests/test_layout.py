@@ -23,7 +23,7 @@ LEVELS = [
     ["nmt.errors", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
     ["nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding.translator"],
+    ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers"],
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]

@@ -192,6 +192,12 @@ def test_files_and_ensembles(trained: Path, tmp_path: Path) -> None:
     assert output.read_bytes() == run("generate", best, "--input", trained / "test.en").stdout
 
 
+@pytest.mark.parametrize("options", [["--batch-tokens", "20"], ["--batch-tokens", "5000"], ["--workers", "2"]])
+def test_neither_batches_nor_processes_change_a_translation(options: list[str], trained: Path) -> None:
+    command = ["generate", trained / "run" / "best.pt", "--input", trained / "valid.en", "--n-best", "2"]
+    assert run(*command, *options).stdout == run(*command).stdout
+
+
 def test_python_interface(trained: Path) -> None:
     translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
     lines = (trained / "test.en").read_text().splitlines()

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
@@ -19,9 +18,6 @@ from nmt.files import writing
 if TYPE_CHECKING:
     from nmt.decoding.translator import Hypothesis
 
-# Lines read before translation begins, so that they can be sorted by length and memory stays bounded.
-_LINES_AT_ONCE = 8192
-
 
 @flags(search=SearchConfig, runtime=RuntimeConfig)
 def generate(
@@ -33,22 +29,19 @@ def generate(
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option(help="text, or jsonl with source, scores and pieces.")
     ] = "text",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that translate, each on a GPU of its own or a share of the cores.")
+    ] = 1,
 ) -> None:
     """Translate raw text with beam search: one output line for every input line, in order."""
-    from nmt.decoding.translator import Translator
+    from nmt.decoding.workers import TranslationJob
     from nmt.text.corpus import read_lines
 
-    lines = read_lines(input)
-    translator = Translator.load(*checkpoints, runtime=runtime)
-    done = 0
+    job = TranslationJob(tuple(checkpoints), search, runtime)
     with _writing(output) as out, console.Progress("translate", None, "sentences") as progress:
-        while chunk := list(islice(lines, _LINES_AT_ONCE)):
-            for source, hypotheses in zip(
-                chunk, translator.hypotheses(chunk, search, progress.advance, done + 1), strict=True
-            ):
-                out.write(_formatted(source, hypotheses, search.n_best, output_format))
-            out.flush()
-            done += len(chunk)
+        for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
+            out.write(_formatted(source, hypotheses, search.n_best, output_format))
+        out.flush()
 
 
 def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_format: str) -> str:

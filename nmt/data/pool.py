@@ -1,5 +1,6 @@
 """Work on a stream in several processes: results in order, few chunks in flight, errors and Ctrl-C ending cleanly."""
 
+import os
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -46,6 +47,11 @@ def in_order(
         raise NmtError("a worker process died, perhaps for want of memory; try again with fewer --workers") from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def share_cores(processes: int) -> None:
+    """Has processes that are started from now on use their share of the cores in numerical libraries."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
 
 
 def _start(make_task: Callable[[], Callable[[Any], Any]]) -> None:

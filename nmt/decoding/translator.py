@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Self
 
@@ -51,13 +52,13 @@ class Translator:
         self.codec, self.runtime = codec, runtime
 
     @classmethod
-    def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None) -> Self:
-        """The model of a checkpoint, or an ensemble of several.
+    def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
+        """The model of a checkpoint, or an ensemble of several; of several GPUs, on the one numbered `process`.
 
         Raises:
             NmtError: a file is no checkpoint, or the vocabularies or text processing of two differ.
         """
-        resolved = resolve(runtime or RuntimeConfig())
+        resolved = resolve(runtime or RuntimeConfig(), process)
         loaded = [(path, load_checkpoint(path)) for path in checkpoints]
         first_path, first = loaded[0]
         for path, other in loaded[1:]:
@@ -83,17 +84,17 @@ class Translator:
         lines: Sequence[str],
         search: SearchConfig,
         advance: Callable[[int], None] = lambda _: None,
-        first_line: int = 1,
+        line_numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """The n best translations of each raw line, best first. A blank line has a single, empty one.
 
         A line longer than `search.max_source_length` pieces is translated in parts, with a warning; each part's best
-        translations are joined. `first_line` is the number of the first line in such a warning. `advance` is told after
+        translations are joined. `line_numbers`, from 1 on if not given, are for such warnings. `advance` is told after
         every batch how many sentences it held.
         """
         encoded = [np.array(ids) for ids in self.codec.encode_source(list(lines))]
         parts = [_parts(ids, search.max_source_length) for ids in encoded]
-        for number, line_parts in enumerate(parts, first_line):
+        for number, line_parts in zip(line_numbers or range(1, len(parts) + 1), parts, strict=True):
             if len(line_parts) > 1:
                 pieces = sum(map(len, line_parts))
                 console.warn(
@@ -157,12 +158,11 @@ def _joined(parts: list[list[Hypothesis]]) -> list[Hypothesis]:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of sentences of similar length, longest first (so that too large a batch fails at once)."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * (lengths[batch[0]] + 1) > batch_tokens:
+    """Numbers of sentences of one length, longest first (so that too large a batch fails at once).
+
+    Without padding a sentence's numbers, and so its translation, do not depend on what else is in its batch.
+    """
+    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    for length, of_length in groupby(longest_first, key=lambda i: lengths[i]):
+        while batch := list(islice(of_length, max(1, batch_tokens // (length + 1)))):
             yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch

@@ -4,7 +4,9 @@ A *rank* is one of them; the *main* rank, rank 0, writes files and speaks. `nmt 
 start N ranks here; torchrun itself may start them on several machines. Without either there is one rank and no group.
 """
 
+import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -23,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
 from nmt.config import TrainConfig
+from nmt.data.pool import share_cores
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
 from nmt.model.runtime import Runtime, resolve
 from nmt.training.interrupts import StopSignals
@@ -147,7 +150,8 @@ def _connect(runtime: Runtime, timeout: float) -> World:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
+    """The first line of a message, without the place in gloo's sources that may precede it."""
+    return re.sub(r"^\[\S+\] ", "", str(error).strip().split("\n")[0])
 
 
 def _end_together(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
@@ -203,8 +207,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if (device == "cuda" or gpus) and gpus < processes:
         raise NmtError(f"--gpus is {processes}, but torch sees {gpus} here; ask for at most that many")
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # torchrun's own messages say what ours say
+    share_cores(processes)
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -212,6 +215,9 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     def on_warning(number: int, _: Any) -> None:
         raise SignalException("warned", signal.Signals(number))
 
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):  # whose messages say what ours say
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     signal.signal(signal.SIGUSR1, on_warning)  # the others torchrun handles itself
     launch_config = LaunchConfig(
         min_nodes=1,

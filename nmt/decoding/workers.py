@@ -1,0 +1,91 @@
+"""A stream of raw text through a translator, or through several in processes of their own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, islice, zip_longest
+from multiprocessing import current_process
+from typing import NamedTuple
+
+from nmt.config import RuntimeConfig, SearchConfig
+from nmt.data.pool import in_order, share_cores
+from nmt.decoding.translator import Hypothesis, Translator
+
+# Lines that are sorted by length together: many, for full batches, but few enough to bound memory.
+_LINES_AT_ONCE = 8192
+
+
+class Translated(NamedTuple):
+    source: str
+    hypotheses: list[Hypothesis]
+
+
+class _Share(NamedTuple):
+    """Lines for a worker, and the numbers they have in the input."""
+
+    lines: list[str]
+    numbers: range
+
+
+@dataclass(frozen=True)
+class TranslationJob:
+    """Attributes:
+    checkpoints: of a model, or of an ensemble's.
+    search, runtime: how, and where.
+    """
+
+    checkpoints: tuple[str, ...]
+    search: SearchConfig
+    runtime: RuntimeConfig
+
+    def stream(self, lines: Iterator[str], workers: int, advance: Callable[[int], None]) -> Iterator[Translated]:
+        """Translates line by line, in order. `advance` is told now and then how many sentences were done.
+
+        Every worker is a process with a model of its own, on its own GPU where there are several; one worker is this
+        very process.
+
+        Raises:
+            NmtError: as `Translator.load` and the input do, or if a worker dies.
+        """
+        if workers == 1:
+            yield from self._alone(lines, advance)
+            return
+        share_cores(workers)
+        shares = _shares(lines, workers)
+        with closing(in_order(partial(_Worker, self), shares, workers)) as parts:
+            while window := list(islice(parts, workers)):
+                advance(sum(map(len, window)))
+                # The first line is in the first share, the second in the second, and so on.
+                yield from (line for row in zip_longest(*window) for line in row if line is not None)
+
+    def _alone(self, lines: Iterator[str], advance: Callable[[int], None]) -> Iterator[Translated]:
+        translator = Translator.load(*self.checkpoints, runtime=self.runtime)
+        for share in _shares(lines, 1):
+            hypotheses = translator.hypotheses(share.lines, self.search, advance, share.numbers)
+            yield from map(Translated, share.lines, hypotheses)
+
+
+def _shares(lines: Iterator[str], workers: int) -> Iterator[_Share]:
+    """Windows of the input, each dealt out line by line to as many shares as there are workers."""
+    for first in count(1, _LINES_AT_ONCE):
+        window = list(islice(lines, _LINES_AT_ONCE))
+        if not window:
+            return
+        numbers = range(first, first + len(window))
+        yield from (_Share(window[w::workers], numbers[w::workers]) for w in range(workers))
+
+
+class _Worker:
+    """Translates shares in a worker process; loads the model with the first, so that an error reaches the parent."""
+
+    def __init__(self, job: TranslationJob) -> None:
+        self.job = job
+        self.translator: Translator | None = None
+
+    def __call__(self, share: _Share) -> list[Translated]:
+        if self.translator is None:
+            number = int(current_process().name.rpartition("-")[2])  # SpawnProcess-1, SpawnProcess-2, …
+            self.translator = Translator.load(*self.job.checkpoints, runtime=self.job.runtime, process=number - 1)
+        hypotheses = self.translator.hypotheses(share.lines, self.job.search, line_numbers=share.numbers)
+        return list(map(Translated, share.lines, hypotheses))

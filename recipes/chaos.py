@@ -1,0 +1,146 @@
+"""Kills trainings at random moments and compares what becomes of them with an undisturbed one; see chaos.sh."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import torch
+
+import nmt
+
+UPDATES = 240
+OPTIONS = [
+    "--arch=transformer_tiny", "--batch-tokens=500", "--batch-groups=2", "--warmup-updates=100",
+    f"--max-updates={UPDATES}", "--save-updates=10", "--valid-updates=60", "--log-updates=10", "--no-valid-bleu",
+]  # fmt: skip
+INTERRUPTED = 75
+LONGEST_LIFE = 8.0  # seconds from start to kill, of which the first few go into starting
+
+
+@dataclass
+class Report:
+    """What was done, and what went wrong."""
+
+    kills: int = 0
+    during_write: int = 0
+    by_signal: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+    losses: list[str] = field(default_factory=list)
+
+
+def command(data: str, folder: Path, gpus: int) -> list[str]:
+    processes = ["--gpus", str(gpus), "--device", "cpu"] if gpus > 1 else []
+    return [sys.executable, "-m", "nmt", "train", data, "--save-dir", str(folder), *OPTIONS, *processes]
+
+
+def is_writing(folder: Path) -> bool:
+    return any(folder.glob(".*.partial-*"))
+
+
+def processes_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """The process and, where it is a launcher, the ranks it started."""
+    ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    return [process.pid, *map(int, ranks)]
+
+
+def wait_for_the_moment(process: subprocess.Popen[bytes], folder: Path, random: Random) -> bool:
+    """Waits for a random time, or else for a checkpoint to be written; returns whether the process is still there."""
+    end = time.monotonic() + random.uniform(0, LONGEST_LIFE)
+    in_a_write = random.random() < 0.5
+    while time.monotonic() < end or (in_a_write and not is_writing(folder)):
+        if process.poll() is not None:
+            return False
+        time.sleep(0.0005)
+    if in_a_write:
+        time.sleep(random.uniform(0, 0.02))
+    return process.poll() is None
+
+
+def strike(process: subprocess.Popen[bytes], folder: Path, random: Random, report: Report) -> None:
+    victim, number = random.choice(processes_of(process)), random.choice((signal.SIGKILL, signal.SIGTERM))
+    os.kill(victim, number)
+    report.during_write += is_writing(folder)
+    process.wait()
+    report.kills += 1
+    report.by_signal[number.name] = report.by_signal.get(number.name, 0) + 1
+
+
+def train_under_fire(data: str, folder: Path, gpus: int, kills: int, random: Random, report: Report) -> None:
+    """One training, killed and started anew until it is done; left in peace after `kills` kills altogether."""
+    while True:
+        with (folder.parent / "log.txt").open("ab") as log:
+            process = subprocess.Popen(command(data, folder, gpus), stdout=log, stderr=log)
+            if report.kills < kills and wait_for_the_moment(process, folder, random):
+                strike(process, folder, random, report)
+                continue
+            if process.wait() == 0:
+                return
+            if process.returncode != INTERRUPTED:
+                report.losses.append(f"a run ended with exit code {process.returncode}; see {log.name}")
+                return
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return nmt.load_checkpoint(path).weights
+
+
+def losses(folder: Path, undisturbed: Path) -> list[str]:
+    """What differs from the undisturbed run."""
+    found = []
+    newest = f"snapshot-{UPDATES:08d}.pt"
+    expected, got = weights(undisturbed / newest), weights(folder / newest)
+    found += [f"{name} differs" for name in expected if not torch.equal(expected[name], got[name])]
+    logs = [
+        [json.loads(line) for line in (f / "metrics.jsonl").read_text().splitlines()] for f in (undisturbed, folder)
+    ]
+    told = [[(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in log] for log in logs]
+    if told[0] != told[1]:
+        found.append(f"{folder / 'metrics.jsonl'} tells of other updates")
+    for path in folder.glob("*.pt"):
+        try:
+            nmt.load_checkpoint(path)
+        except nmt.NmtError as error:
+            found.append(str(error))
+    if is_writing(folder):
+        found.append(f"{folder} holds an unfinished file")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data")
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--kills", type=int, required=True)
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    random, report = Random(options.seed), Report()
+    undisturbed, disturbed = options.folder / "undisturbed", options.folder / "disturbed"
+    for folder in (undisturbed, disturbed):
+        shutil.rmtree(folder, ignore_errors=True)
+    train_under_fire(options.data, undisturbed, options.gpus, 0, random, report)
+    while report.kills < options.kills and not report.losses:
+        shutil.rmtree(disturbed, ignore_errors=True)
+        train_under_fire(options.data, disturbed, options.gpus, options.kills, random, report)
+        report.runs += 1
+        report.losses = report.losses or losses(disturbed, undisturbed)
+        print(
+            f"run {report.runs}: {report.kills} kills ({report.by_signal}), {report.during_write} of them during a "
+            f"write; losses: {len(report.losses)}"
+        )
+    print(
+        "\n".join(report.losses) or "nothing was lost: all runs ended with the undisturbed run's weights, bit for bit"
+    )
+    sys.exit(bool(report.losses))
+
+
+if __name__ == "__main__":
+    main()
