@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -164,3 +165,16 @@ def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     log = run(*command(data, tmp_path, "--gpus=2", "--device-tokens=5"), code=1)
     assert log.count("error: --device-tokens 5 is too small for 300 training pairs; the longest needs") == 1
     assert "Traceback" not in log
+
+
+def test_a_full_disk_ends_the_run_with_its_last_state_whole(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    """A limit on the size of files fails as a full disk does: in the middle of writing."""
+    run(*command(data, tmp_path, "--max-updates=10"))
+    limited = f"ulimit -f 50; exec {shlex.join(command(data, tmp_path, '--max-updates=40'))}"
+    log = run("bash", "-c", limited, code=1)
+    assert log.count("error: ") == 1
+    assert "cannot be written (File too large); free some space" in log
+    assert not list(tmp_path.glob(".*.partial-*"))
+    assert "after update 10" in run(*command(data, tmp_path, "--max-updates=40", "--gpus=2"))
+    # One rank began what two have ended, so dropout differs; the updates do not.
+    assert [r["update"] for r in metrics(tmp_path, "train")] == [r["update"] for r in metrics(uninterrupted, "train")]

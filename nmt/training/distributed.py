@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -88,6 +88,18 @@ class World:
     def wait(self) -> None:
         """Waits for all ranks to come here."""
         self.gather(None)
+
+    def require_same(self, facts: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            NmtError: a fact is another one on another rank; names both.
+        """
+        for rank, theirs in enumerate(all_facts := self.gather(dict(facts))):
+            different = [name for name in facts if theirs[name] != all_facts[0][name]]
+            if different:
+                raise NmtError(
+                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all with the same command"
+                )
 
 
 def is_rank() -> bool:

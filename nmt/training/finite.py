@@ -19,37 +19,40 @@ class SkippedUpdates:
         self.limit, self.world, self.explain = limit, world, explain
         self.in_a_row = 0
         self._unread: tuple[int, list[Batch], Tensor] | None = None
+        self._last: tuple[int, list[Batch]] = 0, []
 
     def note(self, update: int, batches: list[Batch], skipped: Tensor) -> None:
-        """Remembers an update that is under way, and reads whether the one before was skipped.
-
-        Raises:
-            NmtError: as many as the limit were skipped in a row; says what went wrong.
-        """
-        self.read()
+        """Remembers an update that is under way, after a look at the one before it. Raises as `check`."""
+        self.check()
         self._unread = update, batches, skipped
 
-    def read(self) -> None:
-        """Waits until the last update is done. Raises as `note`."""
-        if self._unread is None:
-            return
-        update, batches, skipped = self._unread
-        self._unread = None
-        if not skipped:
-            self.in_a_row = 0
-            return
-        self.in_a_row += 1
-        if self.world.is_main:
-            console.warn(
-                f"update {update:,} was skipped: its loss or gradient is not finite ({self.in_a_row} in a row)"
-            )
-        if self.in_a_row == self.limit:
+    def check(self) -> None:
+        """To be called by all ranks alike.
+
+        Raises:
+            NmtError: as many updates as the limit were skipped in a row; says what went wrong.
+        """
+        update, batches = self.read()
+        if self.in_a_row >= self.limit:
             found = next(filter(None, self.world.gather(self.explain(update, batches))), "the gradient")
             raise NmtError(
                 f"training diverged: --max-skipped-updates {self.limit} in a row were skipped up to update {update:,}, "
                 f"where {found} is not finite; start again from an earlier state with a lower --lr-scale or a longer "
                 f"--warmup-updates"
             )
+
+    def read(self) -> tuple[int, list[Batch]]:
+        """Waits until the last update is done and counts it; returns which it was."""
+        if self._unread is not None:
+            update, batches, skipped = self._unread
+            self._unread = None
+            self._last = update, batches
+            self.in_a_row = self.in_a_row + 1 if skipped else 0
+            if self.in_a_row and self.world.is_main:
+                console.warn(
+                    f"update {update:,} was skipped: its loss or gradient is not finite ({self.in_a_row} in a row)"
+                )
+        return self._last
 
 
 def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> str:

@@ -1,11 +1,8 @@
 """Training: from a data folder and an architecture to a run folder of checkpoints."""
 
-import math
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import nmt
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
 from nmt.config import ModelConfig, TrainConfig, flag_name
@@ -30,35 +26,13 @@ from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
 from nmt.training.run_folder import RunFolder
 from nmt.training.schedule import learning_rate
+from nmt.training.state import Counters, provenance, trains_something_else
 from nmt.training.validation import Validator
 
-# Options that decide which sentences an update holds: with others, a place in the epoch means nothing.
-_PLANNED_BY = ("batch_tokens", "batch_groups", "seed")
 # Updates whose padding the summary at the start is computed from.
 _SAMPLED_UPDATES = 100
 # Bytes of Adam's two moments, for each parameter.
 _ADAM_BYTES = 8
-
-
-@dataclass
-class Counters:
-    """Where training is: what, with weights and optimiser, a resumed run needs to know.
-
-    Attributes:
-        update, epoch, update_in_epoch: how many are done, of all and within the unfinished epoch.
-        validated, snapshot_seconds: update and training time of the last validation and the last snapshot.
-        best: the best validation's goodness.
-        seconds, flops: training time and floating-point operations so far.
-    """
-
-    update: int = 0
-    epoch: int = 0
-    update_in_epoch: int = 0
-    validated: int = 0
-    snapshot_seconds: float = 0.0
-    best: float = -math.inf
-    seconds: float = 0.0
-    flops: float = 0.0
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -106,7 +80,10 @@ class Trainer:
 
     def train(self) -> None:
         """Resumes what there is, then trains to the end."""
-        self._check_ranks_agree()
+        flags = {**self.model_config.to_dict(), **self.config.to_dict()}
+        self.world.require_same(
+            {"the data folder": self.data.fingerprint, **{flag_name(name): value for name, value in flags.items()}}
+        )
         self.resume()
         plan = self.plan(self.counters.epoch)
         self.summarise(plan)
@@ -120,27 +97,10 @@ class Trainer:
             self._save_state()
             self.world.wait()  # lest a launcher that sees a rank end should end the one that writes
             update = self.counters.update
-            raise Interrupted(
-                f"stopped after update {update:,}, which is safe in {self.folder.path}; start the same command again "
-                f"to go on"
-            ) from interrupted
-
-    def _check_ranks_agree(self) -> None:
-        """
-        Raises:
-            NmtError: another machine's process was given other data or options than rank 0.
-        """
-        told = self.world.gather((self.data.fingerprint, self.model_config.to_dict(), self.config.to_dict()))
-        for rank, (data, model, options) in enumerate(told):
-            changed = [
-                name
-                for now, then in ((model, told[0][1]), (options, told[0][2]))
-                for name in now
-                if now[name] != then[name]
-            ]
-            if changed or data != told[0][0]:
-                what = ", ".join(map(flag_name, changed)) or "the data folder"
-                raise NmtError(f"rank {rank} differs from rank 0 in {what}; start every process with the same command")
+            done = (
+                f"after update {update:,}, which is safe in {self.folder.path}" if update else "before the first update"
+            )
+            raise Interrupted(f"stopped {done}; start the same command again to go on") from interrupted
 
     # Checkpoints
 
@@ -154,8 +114,8 @@ class Trainer:
             return
         checkpoint = found[1] if found else self._load_shared(path)
         counters = Counters(**checkpoint.training["counters"])
-        if self._changes(checkpoint, path):
-            counters.epoch, counters.update_in_epoch = counters.epoch + 1, 0
+        if trains_something_else(checkpoint, path, self.data, self.model_config, self.config):
+            counters.skip_to_next_epoch()
         load_weights(self.model.model, checkpoint, path)
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
         for group in self.optimizer.param_groups:  # which came with the options of then
@@ -172,52 +132,16 @@ class Trainer:
             )
         return load_checkpoint(path)
 
-    def _changes(self, checkpoint: Checkpoint, path: Path) -> bool:
-        """Lists the options that were others then; returns whether they change what is trained.
-
-        Raises:
-            NmtError: they do, and --resume-changed is not given; or the vocabulary is another one.
-        """
-        options = self.config.changed_from(checkpoint.provenance["options"])
-        changed = [
-            f"{name} is {then} there, {now} here"
-            for name, then, now in self.model_config.changed_from(checkpoint.model_config.to_dict())
-        ]
-        if checkpoint.provenance["data"] != self.data.fingerprint:
-            changed.append("it was trained on another data folder")
-        changed += [
-            f"{flag_name(name)} was {then} there, is {now} here" for name, then, now in options if name in _PLANNED_BY
-        ]
-        refusal = f"{path} cannot be resumed: {'; '.join(changed)}; choose another --save-dir"
-        if checkpoint.codec.to_dict() != self.data.codec.to_dict():
-            raise NmtError(f"{refusal}, for the vocabulary is another one")
-        if changed and not self.config.resume_changed:
-            raise NmtError(f"{refusal}, or give --resume-changed to go on all the same")
-        for name, then, now in options:
-            console.info(f"changed since: {flag_name(name)} was {then}, is {now}")
-        for change in changed:
-            console.warn(f"resuming though {change}")
-        return bool(changed)
-
     def checkpoint(self) -> Checkpoint:
         """Weights, optimiser and counters as they are now."""
-        provenance = {
-            "nmt": nmt.__version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "data": self.data.fingerprint,
-            "options": self.config.to_dict(),
-            "precision": self.runtime.precision,
-            "ranks": self.world.size,
-            "update": self.counters.update,
-            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
+        made = provenance(self.data, self.config, self.runtime.precision, self.world.size, self.counters.update)
         weights = {name: tensor.detach().cpu() for name, tensor in self.model.model.state_dict().items()}
         training = {"optimizer": self.optimizer.state_dict(), "counters": vars(self.counters).copy()}
-        return Checkpoint(self.model_config, self.data.codec, weights, provenance, training)
+        return Checkpoint(self.model_config, self.data.codec, weights, made, training)
 
     def _save(self) -> None:
         """A snapshot and a state; neither while numbers are going wrong, lest they take the place of good ones."""
+        self.skipped.read()
         if self.skipped.in_a_row:
             return
         self.counters.snapshot_seconds = self.counters.seconds
@@ -257,7 +181,6 @@ class Trainer:
                 if self._validation_due:
                     interval.exclude(self._validate)
                 if last or self._snapshot_due:
-                    self.skipped.read()
                     interval.exclude(self._save)
 
     def _updates(self, plan: UpdatePlan) -> Iterator[Update]:
@@ -270,8 +193,7 @@ class Trainer:
                     yield update
                     if self.counters.update == self.config.max_updates:
                         return
-            self.counters.epoch += 1
-            self.counters.update_in_epoch = 0
+            self.counters.skip_to_next_epoch()
             plan = self.plan(self.counters.epoch)
 
     def plan(self, epoch: int) -> UpdatePlan:
@@ -391,7 +313,7 @@ class Trainer:
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.counters
-        self.skipped.read()
+        self.skipped.check()
         record = interval.record(self.world)
         record |= {
             "lr": self._learning_rate(counters.update),

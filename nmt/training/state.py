@@ -1,0 +1,86 @@
+"""What a run needs, beside weights and optimiser, to go on where it was; and whether it may."""
+
+import math
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import nmt
+from nmt import console
+from nmt.checkpoint import Checkpoint
+from nmt.config import ModelConfig, TrainConfig, flag_name
+from nmt.data.store import DataFolder
+from nmt.errors import NmtError
+
+# Options that decide which sentences an update holds: with others, a place in the epoch means nothing.
+_PLANNED_BY = ("batch_tokens", "batch_groups", "seed")
+
+
+@dataclass
+class Counters:
+    """Where training is.
+
+    Attributes:
+        update, epoch, update_in_epoch: how many are done, of all and within the unfinished epoch.
+        validated, snapshot_seconds: update and training time of the last validation and the last snapshot.
+        best: the best validation's goodness.
+        seconds, flops: training time and floating-point operations so far.
+    """
+
+    update: int = 0
+    epoch: int = 0
+    update_in_epoch: int = 0
+    validated: int = 0
+    snapshot_seconds: float = 0.0
+    best: float = -math.inf
+    seconds: float = 0.0
+    flops: float = 0.0
+
+    def skip_to_next_epoch(self) -> None:
+        self.epoch, self.update_in_epoch = self.epoch + 1, 0
+
+
+def provenance(data: DataFolder, config: TrainConfig, precision: str, ranks: int, update: int) -> dict[str, Any]:
+    """Where a checkpoint comes from."""
+    return {
+        "nmt": nmt.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "data": data.fingerprint,
+        "options": config.to_dict(),
+        "precision": precision,
+        "ranks": ranks,
+        "update": update,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def trains_something_else(
+    checkpoint: Checkpoint, path: Path, data: DataFolder, model_config: ModelConfig, config: TrainConfig
+) -> bool:
+    """Lists the options that are not those of the checkpoint; returns whether they change what is trained.
+
+    Raises:
+        NmtError: they do, and --resume-changed is not given; or the vocabulary is another one.
+    """
+    options = config.changed_from(checkpoint.provenance["options"])
+    model = model_config.changed_from(checkpoint.model_config.to_dict())
+    changed = [f"{name} is {then} there, {now} here" for name, then, now in model]
+    if checkpoint.provenance["data"] != data.fingerprint:
+        changed.append("it was trained on another data folder")
+    planned_by = [option for option in options if option[0] in _PLANNED_BY]
+    changed += [f"{flag_name(name)} was {then} there, is {now} here" for name, then, now in planned_by]
+    refusal = f"{path} cannot be resumed: {'; '.join(changed)}; choose another --save-dir"
+    if checkpoint.codec.to_dict() != data.codec.to_dict():
+        raise NmtError(f"{refusal}, for the vocabulary is another one")
+    if changed and not config.resume_changed:
+        raise NmtError(f"{refusal}, or give --resume-changed to go on all the same")
+    for name, then, now in options:
+        console.info(f"changed since: {flag_name(name)} was {then}, is {now}")
+    for change in changed:
+        console.warn(f"resuming though {change}")
+    return bool(changed)
