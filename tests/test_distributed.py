@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +98,11 @@ def wait_for(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+    return [int(line) for line in found.stdout.split()]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_stops_all_ranks_and_nothing_is_lost(
     number: signal.Signals, data: Path, uninterrupted: Path, tmp_path: Path
@@ -124,9 +130,8 @@ def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
     options = ["--gpus=2", "--max-updates=40"]
     process = start(*command(data, tmp_path, *options))
     wait_for((tmp_path / "state-00000010.pt").exists, process)
-    ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     started = time.monotonic()
-    os.kill(int(ranks[-1]), signal.SIGKILL)
+    os.kill(ranks_of(process)[-1], signal.SIGKILL)
     log = process.communicate(timeout=60)[1]
     assert time.monotonic() - started < 30
     assert process.returncode == 1
@@ -136,10 +141,21 @@ def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
     assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
 
 
+def test_torchrun_restarts_from_the_newest_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    process = start(*torchrun, *command(data, tmp_path, "--max-updates=40")[1:])
+    wait_for((tmp_path / "state-00000010.pt").exists, process)
+    os.kill(ranks_of(process)[0], signal.SIGKILL)
+    log = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, log
+    assert "resumed from" in log
+    assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
+
+
 def test_a_rank_that_hangs_is_named(data: Path, tmp_path: Path) -> None:
     process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000", "--rank-timeout=3"))
     wait_for((tmp_path / "state-00000010.pt").exists, process)
-    hanging = int(subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()[-1])
+    hanging = ranks_of(process)[-1]
     os.kill(hanging, signal.SIGSTOP)
     assert process.stderr is not None
     for line in process.stderr:
@@ -159,6 +175,15 @@ def test_ranks_do_not_outlive_their_launcher(data: Path, uninterrupted: Path, tm
     process.communicate(timeout=60)
     assert "resumed from" in run(*command(data, tmp_path, "--max-updates=40"))
     assert difference(weights(uninterrupted, 10), weights(tmp_path, 10)) == 0
+
+
+def test_a_folder_that_vanishes_ends_the_run(data: Path, tmp_path: Path) -> None:
+    process = start(*command(data, tmp_path / "run", "--max-updates=100000"))
+    wait_for((tmp_path / "run" / "state-00000010.pt").exists, process)
+    shutil.rmtree(tmp_path / "run")
+    log = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "cannot be written (No such file or directory)" in log.splitlines()[-1]
 
 
 def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:

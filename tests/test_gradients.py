@@ -122,7 +122,7 @@ def test_the_largest_micro_batches_are_tried_first(data: Path) -> None:
 
 
 def _rank(rank: int, data: Path, store: str, results: Path) -> None:
-    """Two updates' gradients with no failure, and with either kind on rank 1."""
+    """Two updates' gradients with no failure, with either kind on rank 1, and with a loss there that is not finite."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     found = {}
     for where in ("nowhere", "forward", "backward"):
@@ -132,14 +132,19 @@ def _rank(rank: int, data: Path, store: str, results: Path) -> None:
         for _ in range(2):  # what a failure leaves must serve for the next update
             gradients.model.zero_grad(set_to_none=False)
             _, found[where] = summed(gradients, [[block + 30 * rank for block in batch] for batch in BATCHES])
+    gradients = make(data, World(rank, 2, dist.group.WORLD))
+    weight = torch.nan if rank == 1 else 1.0
+    gradients.add(make_batch(gradients.split, BATCHES[0]), weight, last=True)
+    found["not finite"] = [p.grad for p in gradients.parameters]
     torch.save(found, results / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-def test_one_rank_without_memory_does_not_disturb_the_others(data: Path, tmp_path: Path) -> None:
+def test_the_trouble_of_one_rank_is_that_of_all_or_of_none(data: Path, tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_rank, (data, str(tmp_path / "store"), tmp_path), nprocs=2)
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     expected = found[0]["nowhere"]
     for rank, where in product((0, 1), ("nowhere", "forward", "backward")):
         for a, b in zip(expected, found[rank][where], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    assert all(gradient.isnan().all() for rank in (0, 1) for gradient in found[rank]["not finite"])

@@ -17,6 +17,8 @@ from conftest import invented_pairs
 import nmt
 from nmt.cli.app import main
 from nmt.config import RuntimeConfig, SearchConfig
+from nmt.data.loader import Batch
+from nmt.training.gradients import Gradients
 
 SMALL = [
     "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
@@ -228,6 +230,7 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
     "odd width": (["--d-model", "33"], "--d-model must be even"),
     "too small a device": (["--device-tokens", "5"], "--device-tokens 5 is too small for"),
     "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
+    "too few GPUs": (["--device", "cuda", "--gpus", "9"], "--gpus is 9, but torch sees"),
 }
 
 
@@ -275,6 +278,47 @@ def test_a_diverged_training_ends_with_what_went_wrong(trained: Path, tmp_path: 
         in message
     )
     assert not list((tmp_path / "run").glob("*.pt"))
+
+
+def test_an_update_that_is_not_finite_changes_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weigh, calls = Gradients.add, iter(range(100))
+
+    def sometimes_nan(self: Gradients, batch: Batch, weight: float, *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        return weigh(self, batch, float("nan") if next(calls) == 2 else weight, last=last)
+
+    monkeypatch.setattr(Gradients, "add", sometimes_nan)
+    options = ["--max-updates=4", "--no-valid-bleu", "--save-updates=1", "--log-updates=4"]
+    log = run("train", trained / "data", "--save-dir", tmp_path, *TRAIN, *SMALL, *options).stderr
+    assert "update 3 was skipped: its loss or gradient is not finite (1 in a row)" in log
+    assert "| 1 skipped |" in log
+    second, fourth = (weights(tmp_path / f"snapshot-{n:08d}.pt") for n in (2, 4))
+    assert not (tmp_path / "snapshot-00000003.pt").exists()  # none while numbers are going wrong
+    assert all(tensor.isfinite().all() for tensor in fourth.values())
+    assert any(not torch.equal(second[name], fourth[name]) for name in second)
+    record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    assert record["skipped_updates"] == 1
+    assert 4 < record["nll"] < 7
+
+
+def test_a_changed_training_is_resumed_if_that_is_wanted(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    options = ["--max-updates=42", "--batch-tokens=700", "--dropout=0.2", "--no-valid-bleu", "--resume-changed"]
+    log = train(trained / "data", tmp_path / "run", *options)
+    for part in (
+        "changed since: --max-updates was 40, is 42",
+        "warning: resuming though dropout is 0.1 there, 0.2 here",
+        "warning: resuming though --batch-tokens was 800 there, is 700 here",
+    ):
+        assert part in log
+    checkpoint = nmt.load_checkpoint(tmp_path / "run" / "state-00000042.pt")
+    before = nmt.load_checkpoint(trained / "run" / "state-00000040.pt").training["counters"]
+    assert checkpoint.training["counters"]["epoch"] == before["epoch"] + 1
+    assert checkpoint.training["counters"]["update_in_epoch"] == 2
+    wider = [*SMALL, "--d-ff=65", "--resume-changed"]
+    message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *wider)
+    assert "does not fit the architecture" in message
 
 
 def test_ids_beyond_the_vocabulary_are_found(trained: Path, tmp_path: Path) -> None:
