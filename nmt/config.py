@@ -65,7 +65,7 @@ class Config:
     def changed_from(self, then: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
         """Name, value then and value now of every field whose value was another in `then`, what `to_dict` gave."""
         now = self.to_dict()
-        return [(name, then.get(name), now[name]) for name in now if then.get(name) != now[name]]
+        return [(name, then[name], now[name]) for name in now if name in then and then[name] != now[name]]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:

@@ -17,7 +17,7 @@ _rank = 0
 
 
 def speak_as(rank: int) -> None:
-    """Of several processes that do one work, only rank 0 tells of it; what the others warn of bears their number."""
+    """Of several processes that do one work, only rank 0 tells of it, unless it is about another rank alone."""
     global _rank
     _rank = rank
 
@@ -28,10 +28,11 @@ def info(message: str) -> None:
         stderr.print(message, markup=False)
 
 
-def warn(message: str) -> None:
+def warn(message: str, *, from_any_rank: bool = False) -> None:
     """One line that stands out."""
-    speaker = f"rank {_rank}: " if _rank else ""
-    stderr.print(f"{speaker}warning: {message}", style="yellow", markup=False)
+    if _rank == 0 or from_any_rank:
+        speaker = f"rank {_rank}: " if _rank else ""
+        stderr.print(f"{speaker}warning: {message}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:

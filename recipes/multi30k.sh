@@ -33,7 +33,7 @@ if [ $published ]; then
 else
     folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
     # For a quarter of an hour on two cores. Small batches, for so small a corpus.
-    BATCH_TOKENS=2500 DROPOUT=0.2 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=5800 SAVE_UPDATES=180
+    BATCH_TOKENS=2500 DROPOUT=0.2 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=5000 SAVE_UPDATES=180
     AVERAGED=10 BEAM=4 ALPHA=1.0
 fi
 

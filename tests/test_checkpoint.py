@@ -215,7 +215,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(
     assert (found[0].name, found[1].training) == ("state-00000001.pt", {"counters": {"update": 1}})
     assert "state-00000002.pt is no checkpoint of nmt, or it is damaged" in capsys.readouterr().err
     found[0].write_bytes(b"")
-    with pytest.raises(NmtError, match=r"no training state in .* can be read; remove state-00000001\.pt, state-0"):
+    with pytest.raises(NmtError, match=r"no training state in .* can be read; remove state-00000001\.pt there"):
         folder.newest_state()
 
 

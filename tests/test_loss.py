@@ -18,7 +18,7 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, he
 def batch() -> Batch:
     source, target = [[[4, 5, 3], [6, 3]]], [[[2, 7, 8, 9], [2, 10]]]
     sides = [make_side([[np.array(s) for s in block] for block in blocks]) for blocks in (source, target)]
-    return Batch(sides[0], sides[1], torch.tensor([7, 8, 9, 3, 10, 3, 0, 0]), 5, 6)
+    return Batch(sides[0], sides[1], torch.tensor([7, 8, 9, 3, 10, 3, 0, 0]), 5, 6, ())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])

@@ -51,7 +51,8 @@ def in_order(
 
 def share_cores(processes: int) -> None:
     """Has processes that are started from now on use their share of the cores in numerical libraries."""
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
 
 
 def _start(make_task: Callable[[], Callable[[Any], Any]]) -> None:

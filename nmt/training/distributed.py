@@ -6,15 +6,20 @@ start N ranks here; torchrun itself may start them on several machines. Without 
 
 import logging
 import os
+import queue
 import re
 import signal
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from inspect import signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -35,6 +40,11 @@ _T = TypeVar("_T")
 _GRACE_SECONDS = 2.0
 # NCCL's timeout is later than that of the control group, whose error says more.
 _NCCL_GRACE_SECONDS = 60.0
+# The environment variable with the name of the file that tells the launcher that an interrupted run has been saved.
+_SAVED = "NMT_SAVED"
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+# How long the launcher lets ranks save their state before it kills them.
+_SAVING_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,10 @@ class World:
         """The module with its gradients averaged over the ranks in every backward pass."""
         if self.control is None:
             return module
-        return DistributedDataParallel(module, gradient_as_bucket_view=True, broadcast_buffers=False)
+        parameters = signature(DistributedDataParallel).parameters
+        keep_buffers = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
+        options: dict[str, Any] = {keep_buffers: False, "gradient_as_bucket_view": True}
+        return DistributedDataParallel(module, **options)
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank."""
@@ -86,8 +99,13 @@ class World:
         return values
 
     def wait(self) -> None:
-        """Waits for all ranks to come here."""
-        self.gather(None)
+        """Waits for all ranks to come here.
+
+        With a barrier, because gloo's threads let go of the tensors of other collectives a little later: if that is
+        when Python shuts down, it ends in an abort.
+        """
+        if self.control is not None:
+            dist.barrier(self.control)
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
         """
@@ -108,14 +126,15 @@ def is_rank() -> bool:
 
 
 @contextmanager
-def joined(config: TrainConfig, stop: StopSignals) -> Iterator[tuple[World, Runtime]]:
-    """This rank's world, and where it computes. Should one rank fail, all end, and its error is shown once.
+def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
+    """This rank's world, where it computes, and what asks it to stop. If a rank fails all end; its error is shown once.
 
     Raises:
         NmtError: another rank cannot be reached or does not come; says which.
     """
     if not is_rank():
-        yield World(), resolve(config)
+        with StopSignals() as stop:
+            yield World(), resolve(config), stop
         return
     _end_with_launcher()
     local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
@@ -124,15 +143,18 @@ def joined(config: TrainConfig, stop: StopSignals) -> Iterator[tuple[World, Runt
         raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave --gpus out")
     runtime = resolve(config, local_rank)
     world = _connect(runtime, config.rank_timeout)
-    try:
-        yield world, runtime
-        world.wait()
-    except BaseException as error:
-        _end_together(world, error, stop, config.rank_timeout)
-        raise
-    finally:
-        with suppress(Exception):  # after a failure the group may be beyond use
-            dist.destroy_process_group()
+    with StopSignals() as stop:
+        try:
+            yield world, runtime, stop
+            world.wait()
+        except Interrupted:
+            if world.is_main and _SAVED in os.environ:
+                Path(os.environ[_SAVED]).touch()
+            raise
+        except BaseException as error:  # the group is not taken down, which could wait forever for the other ranks
+            _end_together(world, error, stop, config.rank_timeout)
+            raise
+    dist.destroy_process_group()
 
 
 def _end_with_launcher() -> None:
@@ -168,12 +190,10 @@ def _first_line(error: BaseException) -> str:
 
 def _end_together(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
     """Leaves quietly if another rank has shown its error already; raises a clear one if a rank was lost."""
-    if isinstance(error, (Interrupted, SystemExit)):
-        return
     lost = _is_lost_connection(error)
     if lost:
         missing = _missing_ranks(world)
-    if stop.received or not _is_first_to_fail(world):
+    if (lost and stop.received) or not _is_first_to_fail(world):
         raise SystemExit(1) from None
     if lost:
         raise NmtError(
@@ -188,21 +208,36 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 def _missing_ranks(world: World) -> str:
     """The ranks that do not say within a moment that they are waiting too, in words."""
-    try:
-        world.store.set_timeout(timedelta(seconds=_GRACE_SECONDS))
+
+    def ask() -> list[str]:
         world.store.set(f"waiting/{world.rank}", "")
         time.sleep(_GRACE_SECONDS)
-        missing = [str(r) for r in range(world.size) if not world.store.check([f"waiting/{r}"])]
-    except RuntimeError:
+        return [str(rank) for rank in range(world.size) if not world.store.check([f"waiting/{rank}"])]
+
+    missing = _in_time(ask)
+    if missing is None:
         return "the machine that the run was started on"
     return f"rank {', '.join(missing)}" if missing else "touch with the other ranks"
 
 
 def _is_first_to_fail(world: World) -> bool:
+    count = _in_time(lambda: int(world.store.add("failed", 1)))
+    return count is None or count == 1
+
+
+def _in_time(ask_store: Callable[[], _T]) -> _T | None:
+    """What the store answers; None if it does not, because a request to a machine that is gone may wait forever."""
+    answers: queue.Queue[_T] = queue.Queue()
+
+    def ask() -> None:
+        with suppress(RuntimeError):
+            answers.put(ask_store())
+
+    threading.Thread(target=ask, daemon=True).start()
     try:
-        return int(world.store.add("failed", 1)) == 1
-    except RuntimeError:
-        return True
+        return answers.get(timeout=2 * _GRACE_SECONDS)
+    except queue.Empty:
+        return None
 
 
 # Starting ranks
@@ -214,7 +249,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     Raises:
         NmtError: there are fewer GPUs, or a rank was killed.
         Interrupted: a signal stopped the ranks, which have saved their state.
-        SystemExit: a rank failed and has said why.
+        SystemExit: a rank failed and has said why, or a signal ended them before they could save their state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if (device == "cuda" or gpus) and gpus < processes:
@@ -222,31 +257,39 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     share_cores(processes)
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    def on_warning(number: int, _: Any) -> None:
-        raise SignalException("warned", signal.Signals(number))
+    from torch.distributed.launcher.api import elastic_launch
 
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("torch.distributed.elastic"):  # whose messages say what ours say
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    signal.signal(signal.SIGUSR1, on_warning)  # the others torchrun handles itself
-    launch_config = LaunchConfig(
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
+    with TemporaryDirectory() as folder:
+        os.environ[_SAVED] = str(Path(folder) / "saved")
+        try:
+            elastic_launch(_launch_config(processes), sys.executable)("-m", "nmt", *arguments)
+        except SignalException as stopped:
+            saved = Path(os.environ[_SAVED]).exists()
+            raise (Interrupted() if saved else SystemExit(128 + stopped.sigval)) from stopped
+        except ChildFailedError as failed:
+            rank, failure = failed.get_first_failure()
+            raise _ended(rank, failure.exitcode) from failed
+
+
+def _launch_config(processes: int) -> Any:
+    from torch.distributed.launcher.api import LaunchConfig
+
+    return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=processes,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
+        local_addr="localhost",
         max_restarts=0,
+        # What is ignored here, as SIGHUP is under nohup, stays so.
+        signals_to_handle=",".join(s.name for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN),
     )
-    try:
-        elastic_launch(launch_config, sys.executable)("-m", "nmt", *arguments)
-    except SignalException as stopped:
-        raise Interrupted from stopped
-    except ChildFailedError as failed:
-        rank, failure = failed.get_first_failure()
-        raise _ended(rank, failure.exitcode) from failed
 
 
 def _ended(rank: int, exit_code: int) -> BaseException:

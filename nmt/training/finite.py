@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from nmt import console
@@ -18,13 +19,13 @@ class SkippedUpdates:
         """`explain` finds out what is not finite in an update of this rank's batches, in words; '' for nothing."""
         self.limit, self.world, self.explain = limit, world, explain
         self.in_a_row = 0
-        self._unread: tuple[int, list[Batch], Tensor] | None = None
+        self._unread: tuple[int, list[Batch], Callable[[], bool]] | None = None
         self._last: tuple[int, list[Batch]] = 0, []
 
     def note(self, update: int, batches: list[Batch], skipped: Tensor) -> None:
         """Remembers an update that is under way, after a look at the one before it. Raises as `check`."""
         self.check()
-        self._unread = update, batches, skipped
+        self._unread = update, batches, _readable_later(skipped)
 
     def check(self) -> None:
         """To be called by all ranks alike.
@@ -41,18 +42,38 @@ class SkippedUpdates:
                 f"--warmup-updates"
             )
 
+    def is_going_on(self) -> bool:
+        """Whether the last update was skipped: no time to save, lest bad states take the place of good ones."""
+        self.read()
+        return self.in_a_row > 0
+
     def read(self) -> tuple[int, list[Batch]]:
         """Waits until the last update is done and counts it; returns which it was."""
         if self._unread is not None:
-            update, batches, skipped = self._unread
+            update, batches, was_skipped = self._unread
             self._unread = None
             self._last = update, batches
-            self.in_a_row = self.in_a_row + 1 if skipped else 0
-            if self.in_a_row and self.world.is_main:
+            self.in_a_row = self.in_a_row + 1 if was_skipped() else 0
+            if self.in_a_row:
                 console.warn(
                     f"update {update:,} was skipped: its loss or gradient is not finite ({self.in_a_row} in a row)"
                 )
         return self._last
+
+
+def _readable_later(flag: Tensor) -> Callable[[], bool]:
+    """Reads a flag when the device has come to it, without waiting for what it was given to do since."""
+    if flag.device.type != "cuda":
+        return lambda: bool(flag)
+    copy = torch.empty_like(flag, device="cpu", pin_memory=True).copy_(flag, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+
+    def read() -> bool:
+        arrived.synchronize()
+        return bool(copy)
+
+    return read
 
 
 def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> str:

@@ -139,7 +139,8 @@ class Gradients:
             torch.cuda.empty_cache()
         console.warn(
             f"memory ran out on a micro-batch of {sentences:,} sentence pairs, which is now done in two halves; "
-            f"a smaller --device-tokens avoids this"
+            f"a smaller --device-tokens avoids this",
+            from_any_rank=True,
         )
         return [make_batch(self.split, half) for half in _halved(batch.sentences)]
 
@@ -162,16 +163,14 @@ class Gradients:
         Raises:
             NmtError: they do not fit; says which --device-tokens would.
         """
-        reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
         tokens = device_tokens
-        while tokens and not self._fit(tokens):
+        while tokens and not self._fit(tokens, optimizer_bytes):
             tokens //= 2
-        del reserved
         if tokens < device_tokens:
             way_out = f"give --device-tokens {tokens}" if tokens else "train a smaller model or drop long pairs"
             raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {way_out}")
 
-    def _fit(self, device_tokens: int) -> bool:
+    def _fit(self, device_tokens: int, optimizer_bytes: int) -> bool:
         """Whether micro-batches of this size do: of the longest pair, and of the one with the most on both sides."""
         source, target = self.split.source.lengths + 1, self.split.target.lengths + 1
         width = np.maximum(source, target)
@@ -180,8 +179,10 @@ class Gradients:
         for pair in (int(width.argmax()), int((np.minimum(source, target) / width + width * 1e-9).argmax())):
             batch = make_batch(self.split, [np.full(device_tokens // width[pair], pair)])
             try:
+                reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
                 with self._unsynchronised():
                     self._forward_backward(batch, 0.0)
+                del reserved
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise

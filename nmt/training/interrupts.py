@@ -7,10 +7,11 @@ import time
 from types import TracebackType
 from typing import Self
 
+from nmt import console
 from nmt.errors import Interrupted
 
-# What Ctrl-C, a scheduler, and a scheduler's warning send.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# What Ctrl-C, a scheduler, a terminal that closes, and a scheduler's warning send.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # A scheduler may signal every process of a job, and torchrun then passes its own on: that is one signal, not two.
 _ONE_SIGNAL_SECONDS = 0.5
 
@@ -40,7 +41,8 @@ class StopSignals:
             self._reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            self._handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+            wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by nohup
+            self._handlers = {number: signal.signal(number, lambda *_: None) for number in wanted}
             threading.Thread(target=self._listen, args=(self._reader,), daemon=True, name="nmt-signals").start()
         return self
 
@@ -60,6 +62,7 @@ class StopSignals:
             now = time.monotonic()
             if self._received is None:
                 self._received = now
+                console.info("stopping as soon as the state is saved; a second signal stops at once")
             elif now - self._received > _ONE_SIGNAL_SECONDS:
                 os._exit(128 + number[0])
         os.close(reader)

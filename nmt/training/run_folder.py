@@ -1,5 +1,7 @@
 """A run folder: one training at a time, its states and snapshots, and which state to go on from."""
 
+import errno
+import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,15 +50,15 @@ class RunFolder:
             yield
 
     def _lock(self, file: int) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return None
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            except OSError as error:
+                if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+                    return console.warn(f"{self.path} is on a file system without locks; start one training there only")
+                if error.errno != errno.EWOULDBLOCK:
+                    raise
                 if time.monotonic() > deadline:
                     raise NmtError(
                         f"another training is at work in {self.path}; wait for its end or give another --save-dir"
@@ -66,21 +68,35 @@ class RunFolder:
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
         """The newest training state that is whole; None if there is no state at all.
 
+        Newer ones, which are damaged, get another name, so that they do not count among the two that are kept.
+
         Raises:
             NmtError: none of the states is whole.
         """
         states = numbered(self.path, "state")
+        damaged: list[Path] = []
         for path in reversed(states):
             try:
-                return path, load_checkpoint(path)
+                found = load_checkpoint(path)
             except NmtError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
+                damaged.append(path)
+                continue
+            for newer in damaged:
+                newer.rename(newer.with_name(f"{newer.name}.damaged"))
+            return path, found
         if states:
             raise NmtError(
                 f"no training state in {self.path} can be read; remove {', '.join(p.name for p in states)} there to "
                 f"start anew, or give another --save-dir"
             )
         return None
+
+    def forget_after(self, update: int) -> None:
+        """Removes snapshots of updates that are about to be made anew."""
+        for path in numbered(self.path, "snapshot"):
+            if path > numbered_path(self.path, "snapshot", update):
+                path.unlink()
 
     def save_state(self, checkpoint: Checkpoint, update: int) -> None:
         """Writes a training state; only then removes all but the newest two."""

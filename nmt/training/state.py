@@ -79,7 +79,7 @@ def trains_something_else(
         raise NmtError(f"{refusal}, for the vocabulary is another one")
     if changed and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to go on all the same")
-    for name, then, now in options:
+    for name, then, now in [option for option in options if option not in planned_by]:
         console.info(f"changed since: {flag_name(name)} was {then}, is {now}")
     for change in changed:
         console.warn(f"resuming though {change}")

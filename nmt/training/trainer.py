@@ -1,5 +1,6 @@
 """Training: from a data folder and an architecture to a run folder of checkpoints."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -20,7 +21,7 @@ from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime
 from nmt.training.distributed import World, joined
 from nmt.training.finite import SkippedUpdates, first_not_finite
-from nmt.training.gradients import Gradients
+from nmt.training.gradients import Gradients, is_out_of_memory
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
@@ -31,6 +32,8 @@ from nmt.training.validation import Validator
 
 # Updates whose padding the summary at the start is computed from.
 _SAMPLED_UPDATES = 100
+# A network file system may show another machine's new files late.
+_SHARED_FOLDER_SECONDS = 60.0
 # Bytes of Adam's two moments, for each parameter.
 _ADAM_BYTES = 8
 
@@ -42,10 +45,12 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         NmtError: the data, the run folder or an option does not fit; says which.
         Interrupted: a signal asked to stop; the state is in the run folder.
     """
-    with StopSignals() as stop, joined(config, stop) as (world, runtime):
-        folder = RunFolder(Path(config.save_dir))
+    with joined(config) as (world, runtime, stop):
+        data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
+        flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
+        world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
         with folder.locked() if world.is_main else nullcontext():
-            Trainer(DataFolder.open(data_folder), model_config, config, folder, runtime, world, stop).train()
+            Trainer(data, model_config, config, folder, runtime, world, stop).train()
 
 
 class Trainer:
@@ -80,10 +85,6 @@ class Trainer:
 
     def train(self) -> None:
         """Resumes what there is, then trains to the end."""
-        flags = {**self.model_config.to_dict(), **self.config.to_dict()}
-        self.world.require_same(
-            {"the data folder": self.data.fingerprint, **{flag_name(name): value for name, value in flags.items()}}
-        )
         self.resume()
         plan = self.plan(self.counters.epoch)
         self.summarise(plan)
@@ -116,6 +117,9 @@ class Trainer:
         counters = Counters(**checkpoint.training["counters"])
         if trains_something_else(checkpoint, path, self.data, self.model_config, self.config):
             counters.skip_to_next_epoch()
+            counters.best = -math.inf
+        if checkpoint.provenance["options"]["valid_bleu"] != self.config.valid_bleu:
+            counters.best = -math.inf  # which was another measure
         load_weights(self.model.model, checkpoint, path)
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
         for group in self.optimizer.param_groups:  # which came with the options of then
@@ -123,9 +127,13 @@ class Trainer:
         self.counters = counters
         if self.world.is_main:
             self.metrics.rewind(counters.update)
+            self.folder.forget_after(counters.update)
         console.info(f"resumed from {path} after update {counters.update:,}")
 
     def _load_shared(self, path: Path) -> Checkpoint:
+        deadline = time.monotonic() + _SHARED_FOLDER_SECONDS
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.5)
         if not path.exists():
             raise NmtError(
                 f"{path}, which rank 0 resumes from, is not there; give a --save-dir that all machines share"
@@ -140,10 +148,7 @@ class Trainer:
         return Checkpoint(self.model_config, self.data.codec, weights, made, training)
 
     def _save(self) -> None:
-        """A snapshot and a state; neither while numbers are going wrong, lest they take the place of good ones."""
-        self.skipped.read()
-        if self.skipped.in_a_row:
-            return
+        """A snapshot and a state."""
         self.counters.snapshot_seconds = self.counters.seconds
         if self.world.is_main:
             path = self.folder.save_snapshot(self.checkpoint(), self.counters.update, self.config.keep_checkpoints)
@@ -167,7 +172,8 @@ class Trainer:
         done = counters.update
         if self._validation_due:  # but not done, because the run was stopped meanwhile
             self._validate()
-            self._save()
+            if done == config.max_updates or self._snapshot_due:
+                self._save()
         if done >= config.max_updates:
             console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
         with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
@@ -180,7 +186,7 @@ class Trainer:
                     interval = Interval()
                 if self._validation_due:
                     interval.exclude(self._validate)
-                if last or self._snapshot_due:
+                if last or (self._snapshot_due and not self.skipped.is_going_on()):
                     interval.exclude(self._save)
 
     def _updates(self, plan: UpdatePlan) -> Iterator[Update]:
@@ -240,9 +246,9 @@ class Trainer:
         counters.flops += self.model_config.training_flops(
             len(self.data.codec.target), update.source_tokens, update.target_tokens
         )
-        counters.seconds += time.monotonic() - started
         interval.add(update.batches, losses, norm, skipped)
         self.skipped.note(counters.update, update.batches, skipped)
+        counters.seconds += time.monotonic() - started
 
     def _seed_dropout(self, update: int, micro_batch: int) -> None:
         """So that dropout depends on nothing but where training is, and resuming repeats it."""
@@ -267,7 +273,12 @@ class Trainer:
                 self._seed_dropout(update, number)
                 yield self.gradients.of(batch)
 
-        return first_not_finite(self.model, passes())
+        try:
+            return first_not_finite(self.model, passes())
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                return ""
+            raise
 
     @property
     def _snapshot_due(self) -> bool:
