@@ -78,7 +78,7 @@ def metrics(folder: Path, kind: str) -> list[dict[str, float]]:
 
 
 def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=20", "--dropout=0", "--lr-scale=0.1"]
+    options = ["--max-updates=20", "--dropout=0", "--warmup-updates=400"]
     log = run(*command(data, tmp_path / "two", "--gpus=2", *options))
     assert "2 processes" in log
     assert log.count("parameters") == 1

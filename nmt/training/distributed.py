@@ -168,7 +168,9 @@ def _end_with_launcher() -> None:
 def _connect(runtime: Runtime, timeout: float) -> World:
     patience = timedelta(seconds=timeout)
     try:
-        store, rank, size = next(iter(rendezvous("env://", timeout=patience)))
+        shared, rank, size = next(iter(rendezvous("env://", timeout=patience)))
+        # torchrun's restarted ranks may get the same store, where the addresses of those before them still are.
+        store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
         if runtime.device.type == "cuda":
             late = timedelta(seconds=timeout + _NCCL_GRACE_SECONDS)
             dist.init_process_group("nccl", store=store, rank=rank, world_size=size, timeout=late)
