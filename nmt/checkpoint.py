@@ -83,8 +83,11 @@ def _write(content: dict[str, Any], path: Path) -> None:
     with path.open("wb") as file:
         try:
             torch.save(content, file)
-        except RuntimeError as error:  # torch's way to report a failed write
-            raise OSError(str(error).splitlines()[0]) from error
+        except RuntimeError as error:  # torch's way to report a failed write, with what failed behind it
+            cause: BaseException | None = error
+            while cause and not isinstance(cause, OSError):
+                cause = cause.__context__
+            raise cause or OSError(str(error).splitlines()[0]) from error
         file.flush()
         os.fsync(file.fileno())
 
