@@ -19,10 +19,12 @@ def train(
 ) -> None:
     """Train a Transformer. Options of the panel Model replace fields of the architecture."""
     model = model_config(arch, **model_overrides)
-    from nmt.training import distributed
+    from nmt.training.distributed import is_rank
 
-    if config.gpus > 1 and not distributed.is_rank():
-        distributed.launch(sys.argv[1:], config.gpus, config.device)
+    if config.gpus > 1 and not is_rank():
+        from nmt.training.launcher import launch
+
+        launch(sys.argv[1:], config.gpus, config.device)
         return
     from nmt.training.trainer import train as run_training
 

@@ -1,25 +1,21 @@
-"""Several processes that train one model: how they start, agree, and end together.
+"""Several processes that train one model: how they meet, agree, and end together.
 
-A *rank* is one of them; the *main* rank, rank 0, writes files and speaks. `nmt train --gpus N` has torchrun's launcher
-start N ranks here; torchrun itself may start them on several machines. Without either there is one rank and no group.
+A *rank* is one of them; the *main* rank, rank 0, writes files and speaks. `nmt train --gpus N` starts N ranks here (see
+`launcher`); torchrun itself may start them on several machines. Without either there is one rank and no group.
 """
 
-import logging
 import os
 import queue
 import re
 import signal
-import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -30,8 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
 from nmt.config import TrainConfig
-from nmt.data.pool import share_cores
-from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
+from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime, resolve
 from nmt.training.interrupts import StopSignals
 
@@ -41,10 +36,7 @@ _GRACE_SECONDS = 2.0
 # NCCL's timeout is later than that of the control group, whose error says more.
 _NCCL_GRACE_SECONDS = 60.0
 # The environment variable with the name of the file that tells the launcher that an interrupted run has been saved.
-_SAVED = "NMT_SAVED"
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-# How long the launcher lets ranks save their state before it kills them.
-_SAVING_SECONDS = 600
+SAVED_MARKER = "NMT_SAVED_MARKER"
 
 
 @dataclass(frozen=True)
@@ -148,8 +140,8 @@ def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
             yield world, runtime, stop
             world.wait()
         except Interrupted:
-            if world.is_main and _SAVED in os.environ:
-                Path(os.environ[_SAVED]).touch()
+            if world.is_main and SAVED_MARKER in os.environ:
+                Path(os.environ[SAVED_MARKER]).touch()
             raise
         except BaseException as error:  # the group is not taken down, which could wait forever for the other ranks
             _end_together(world, error, stop, config.rank_timeout)
@@ -240,66 +232,3 @@ def _in_time(ask_store: Callable[[], _T]) -> _T | None:
         return answers.get(timeout=2 * _GRACE_SECONDS)
     except queue.Empty:
         return None
-
-
-# Starting ranks
-
-
-def launch(arguments: list[str], processes: int, device: str) -> None:
-    """Runs `nmt` with these arguments as `processes` ranks on this machine, by torchrun's launcher.
-
-    Raises:
-        NmtError: there are fewer GPUs, or a rank was killed.
-        Interrupted: a signal stopped the ranks, which have saved their state.
-        SystemExit: a rank failed and has said why, or a signal ended them before they could save their state.
-    """
-    gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    if (device == "cuda" or gpus) and gpus < processes:
-        raise NmtError(f"--gpus is {processes}, but torch sees {gpus} here; ask for at most that many")
-    share_cores(processes)
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import elastic_launch
-
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):  # whose messages say what ours say
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
-    with TemporaryDirectory() as folder:
-        os.environ[_SAVED] = str(Path(folder) / "saved")
-        try:
-            elastic_launch(_launch_config(processes), sys.executable)("-m", "nmt", *arguments)
-        except SignalException as stopped:
-            saved = Path(os.environ[_SAVED]).exists()
-            raise (Interrupted() if saved else SystemExit(128 + stopped.sigval)) from stopped
-        except ChildFailedError as failed:
-            rank, failure = failed.get_first_failure()
-            raise _ended(rank, failure.exitcode) from failed
-
-
-def _launch_config(processes: int) -> Any:
-    from torch.distributed.launcher.api import LaunchConfig
-
-    return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,
-        # What is ignored here, as SIGHUP is under nohup, stays so.
-        signals_to_handle=",".join(s.name for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN),
-    )
-
-
-def _ended(rank: int, exit_code: int) -> BaseException:
-    if exit_code == INTERRUPTED_EXIT_CODE:
-        return Interrupted()
-    if exit_code > 0:
-        return SystemExit(exit_code)
-    return NmtError(
-        f"rank {rank} was killed by {signal.Signals(-exit_code).name}, perhaps for want of memory; "
-        f"start the same command again to resume from the newest state"
-    )

@@ -1,0 +1,80 @@
+"""`nmt train --gpus N`: starts the ranks on this machine, by torchrun's launcher, and says how they ended."""
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from nmt.data.pool import share_cores
+from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
+from nmt.training.distributed import SAVED_MARKER
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+# How long ranks may take to save their state before they are killed.
+_SAVING_SECONDS = 600
+
+
+def launch(arguments: list[str], processes: int, device: str) -> None:
+    """Runs `nmt` with these arguments as `processes` ranks on this machine, by torchrun's launcher.
+
+    Raises:
+        NmtError: there are fewer GPUs, or a rank was killed.
+        Interrupted: a signal stopped the ranks, which have saved their state.
+        SystemExit: a rank failed and has said why, or a signal ended them before they could save their state.
+    """
+    gpus = 0 if device == "cpu" else torch.cuda.device_count()
+    if (device == "cuda" or gpus) and gpus < processes:
+        raise NmtError(f"--gpus is {processes}, but torch sees {gpus} here; ask for at most that many")
+    share_cores(processes)
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):  # whose messages say what ours say
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
+    with TemporaryDirectory() as folder:
+        os.environ[SAVED_MARKER] = str(Path(folder) / "saved")
+        try:
+            elastic_launch(_launch_config(processes), sys.executable)("-m", "nmt", *arguments)
+        except SignalException as stopped:
+            saved = Path(os.environ[SAVED_MARKER]).exists()
+            raise (Interrupted() if saved else SystemExit(128 + stopped.sigval)) from stopped
+        except ChildFailedError as failed:
+            rank, failure = failed.get_first_failure()
+            raise _ended(rank, failure.exitcode) from failed
+
+
+def _launch_config(processes: int) -> Any:
+    from torch.distributed.launcher.api import LaunchConfig
+
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        # What is ignored here, as SIGHUP is under nohup, stays so.
+        signals_to_handle=",".join(s.name for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN),
+    )
+
+
+def _ended(rank: int, exit_code: int) -> BaseException:
+    if exit_code == INTERRUPTED_EXIT_CODE:
+        return Interrupted()
+    if exit_code > 0:
+        return SystemExit(exit_code)
+    return NmtError(
+        f"rank {rank} was killed by {signal.Signals(-exit_code).name}, perhaps for want of memory; "
+        f"start the same command again to resume from the newest state"
+    )
