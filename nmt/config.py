@@ -3,11 +3,14 @@
 No torch here, so that `nmt --help` answers at once.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Literal, Self, get_args, get_origin
 
 from nmt.errors import NmtError
+
+_LARGEST = 2**31 - 1  # what any library below takes for an integer
 
 
 def option(
@@ -45,6 +48,10 @@ def check_field(declared: Field[Any], value: Any) -> None:
     flag = flag_name(declared.name)
     if get_origin(declared.type) is Literal and value not in get_args(declared.type):
         raise NmtError(f"{flag} must be one of {', '.join(get_args(declared.type))}, but is {value!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NmtError(f"{flag} must be a finite number, but is {value}")
+    if isinstance(value, int) and value > _LARGEST:
+        raise NmtError(f"{flag} must be at most {_LARGEST}, but is {value}")
     limits: dict[str, float] = declared.metadata["limits"]
     if value is None or all(_satisfies(value, *limit) for limit in limits.items()):
         return
@@ -90,8 +97,8 @@ class Config:
 class ModelConfig(Config):
     """The shape of a Transformer (paper §3). No defaults: a registry entry states every field."""
 
-    encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1)
-    decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1)
+    encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1, at_most=1000)
+    decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1, at_most=1000)
     d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2)
     d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1)
     heads: int = option(help="Attention heads, h.", panel="Model", at_least=1)
@@ -182,6 +189,9 @@ class DataConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for flag, lang in (("--source-lang", self.source_lang), ("--target-lang", self.target_lang)):
+            if not lang or "/" in lang:
+                raise NmtError(f"{flag} must be the suffix of a file's name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
         if self.subword_model and not self.joint_vocab:
@@ -274,7 +284,7 @@ class SearchConfig(Config):
 
     beam: int = option(4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1)
     alpha: float = option(
-        0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", panel="Search", at_least=0
+        0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", panel="Search", at_least=0, at_most=10
     )
     max_length_offset: int = option(
         50, help="Longest output: pieces of the input plus this many.", panel="Search", at_least=0

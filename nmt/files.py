@@ -12,5 +12,7 @@ def writing(path: str | Path, way_out: str) -> Iterator[None]:
     """Turns the errors of writing to `path` into an NmtError that ends with `way_out`."""
     try:
         yield
+    except BrokenPipeError:  # the reader wants no more
+        raise
     except OSError as error:
         raise NmtError(f"{path} cannot be written ({error.strerror or error}); {way_out}") from error

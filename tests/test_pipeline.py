@@ -230,6 +230,8 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
     "odd width": (["--d-model", "33"], "--d-model must be even"),
     "too small a device": (["--device-tokens", "5"], "--device-tokens 5 is too small for"),
     "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
+    "not finite": (["--lr-scale", "inf"], "--lr-scale must be a finite number, but is inf"),
+    "too large": (["--seed", "99999999999999"], "--seed must be at most 2147483647, but is 99999999999999"),
     "too few GPUs": (["--device", "cuda", "--gpus", "9"], "--gpus is 9, but torch sees"),
 }
 
@@ -260,6 +262,7 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--alpha", "1e308"], "--alpha must be at least 0 and at most 10, but is 1e+308"),
         (["--beam", "0"], "--beam must be at least 1, but is 0"),
         (["--n-best", "5"], "--n-best must be at most --beam (4), but is 5"),
         (["--input", "nowhere.txt"], "nowhere.txt"),
@@ -347,6 +350,26 @@ def test_output_is_at_most_as_long_as_asked_for(trained: Path) -> None:
         source = nmt.load_checkpoint(best).codec.encode_source([r["source"] for r in found])
         surplus = [len(r["hypotheses"][0]["pieces"]) - len(ids) for r, ids in zip(found, source, strict=True)]
         assert max(surplus) == offset  # barely trained, the model babbles as long as it may
+
+
+def test_damaged_validation_data_is_found(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "data", tmp_path / "data")
+    tokens = tmp_path / "data" / "valid.de.tokens"
+    tokens.write_bytes(b"\xff" * tokens.stat().st_size)
+    options = ["--max-updates=1", "--no-valid-bleu"]
+    message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
+    assert "its target text holds piece 65,535" in message
+
+
+def test_generate_does_not_overwrite_its_input_and_notices_a_full_output(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("Ba.\n")
+    message = failed("generate", trained / "run" / "best.pt", "--input", tmp_path / "x", "--output", tmp_path / "x")
+    assert "is the --input" in message
+    assert (tmp_path / "x").read_text() == "Ba.\n"
+    generate = f"{sys.executable} -m nmt generate {trained}/run/best.pt --input {tmp_path}/x > /dev/full"
+    done = subprocess.run(["bash", "-c", generate], capture_output=True, timeout=300)
+    assert b"error: standard output cannot be written (No space left on device)" in done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_generate_names_a_bad_line(trained: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import RuntimeConfig, SearchConfig
+from nmt.errors import NmtError
 from nmt.files import writing
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def generate(
     from nmt.decoding.workers import TranslationJob
     from nmt.text.corpus import read_lines
 
+    if os.path.exists(output) and os.path.exists(input) and os.path.samefile(input, output):
+        raise NmtError(f"--output {output} is the --input; choose another file")
     job = TranslationJob(tuple(checkpoints), search, runtime)
     with _writing(output) as out, console.Progress("translate", None, "sentences") as progress:
         for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
@@ -58,7 +61,9 @@ def _writing(path: str) -> Iterator[TextIO]:
     """Standard output, or a file that appears under its name when it is complete."""
     if path == "-":
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        yield sys.stdout
+        with writing("standard output", "free some space"):
+            yield sys.stdout
+            sys.stdout.flush()
         return
     # A device or a named pipe is written to, not replaced.
     special = os.path.exists(path) and not os.path.isfile(path)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
-from nmt.data.store import ParallelSplit
+from nmt.data.store import DataFolder, ParallelSplit
+from nmt.errors import NmtError
 from nmt.text.subword import BOS, EOS, PAD
 
 _Item = TypeVar("_Item")
@@ -160,6 +161,24 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
     )
+
+
+def check_ids(batch: Batch, data: DataFolder) -> None:
+    """Here, because on a GPU an id beyond the vocabulary ends in a device-side assertion.
+
+    Raises:
+        NmtError: there is one; the data folder is damaged.
+    """
+    for name, side, subword in (
+        ("source", batch.source, data.codec.source),
+        ("target", batch.target, data.codec.target),
+    ):
+        largest = int(side.tokens_N.max())
+        if largest >= len(subword):
+            raise NmtError(
+                f"{data.path} is damaged: its {name} text holds piece {largest:,}, its vocabulary {len(subword):,} "
+                f"pieces; run nmt preprocess again"
+            )
 
 
 def make_update(

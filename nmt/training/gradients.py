@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
-from nmt.data.loader import Batch, make_batch
+from nmt.data.loader import Batch, check_ids, make_batch
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.model.runtime import Runtime
@@ -76,21 +76,10 @@ class Gradients:
         return loss.detach(), nll
 
     def _losses(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        self._check_ids(batch)
+        check_ids(batch, self.data)
         with self.runtime.autocast():
             loss, nll = module(batch.to(self.runtime.device))
         return loss, nll
-
-    def _check_ids(self, batch: Batch) -> None:
-        """Here, because on a GPU an id beyond the vocabulary ends in a device-side assertion."""
-        sides = (("source", batch.source, self.data.codec.source), ("target", batch.target, self.data.codec.target))
-        for name, side, subword in sides:
-            largest = int(side.tokens_N.max())
-            if largest >= len(subword):
-                raise NmtError(
-                    f"{self.data.path} is damaged: its {name} text holds piece {largest:,}, its vocabulary "
-                    f"{len(subword):,} pieces; run nmt preprocess again"
-                )
 
     def _factor(self, loss: Tensor, weight: float) -> Tensor:
         return torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)

@@ -30,7 +30,9 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if (device == "cuda" or gpus) and gpus < processes:
-        raise NmtError(f"--gpus is {processes}, but torch sees {gpus} here; ask for at most that many")
+        raise NmtError(
+            f"--gpus is {processes}, but torch sees {gpus} GPUs here; ask for at most that many, or for --device cpu"
+        )
     share_cores(processes)
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -215,7 +215,7 @@ class Trainer:
             too_long = int((np.maximum(source, target) > c.device_tokens).sum())
             raise NmtError(
                 f"--device-tokens {c.device_tokens} is too small for {too_long:,} training pairs; "
-                f"the longest needs {plan.longest}"
+                f"the longest needs {plan.longest}; give that, or drop them with nmt preprocess --max-length"
             )
         return plan
 

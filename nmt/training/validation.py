@@ -6,7 +6,7 @@ import torch
 
 from nmt.config import SearchConfig, TrainConfig
 from nmt.data.batching import make_plan
-from nmt.data.loader import updates
+from nmt.data.loader import check_ids, updates
 from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
 from nmt.errors import Interrupted
@@ -75,6 +75,7 @@ class Validator:
         for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
             self.stop.check()
             for batch in update.batches:
+                check_ids(batch, self.data)
                 with self.runtime.autocast():
                     _, nll = self.model(batch.to(self.runtime.device))
                 total, tokens = total + float(nll), tokens + batch.target_tokens
