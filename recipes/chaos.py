@@ -15,13 +15,13 @@ from random import Random
 import torch
 
 import nmt
+from nmt.errors import INTERRUPTED_EXIT_CODE
 
 UPDATES = 240
 OPTIONS = [
     "--arch=transformer_tiny", "--batch-tokens=500", "--batch-groups=2", "--warmup-updates=100",
     f"--max-updates={UPDATES}", "--save-updates=10", "--valid-updates=60", "--log-updates=10", "--no-valid-bleu",
 ]  # fmt: skip
-INTERRUPTED = 75
 LONGEST_LIFE = 8.0  # seconds from start to kill, of which the first few go into starting
 
 
@@ -83,7 +83,7 @@ def train_under_fire(data: str, folder: Path, gpus: int, kills: int, random: Ran
                 continue
             if process.wait() == 0:
                 return
-            if process.returncode != INTERRUPTED:
+            if process.returncode != INTERRUPTED_EXIT_CODE:
                 report.losses.append(f"a run ended with exit code {process.returncode}; see {log.name}")
                 return
 

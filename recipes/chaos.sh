@@ -14,15 +14,9 @@ kills=${1:-50}
 run_dir=$(path_or "${RUN:-}" runs/chaos)
 corpus=$run_dir/corpus data=$run_dir/data
 
-write_corpus() {
-    rm -rf "$corpus.part"
-    python recipes/grammar.py --out "$corpus.part"
-    mv "$corpus.part" "$corpus"
-}
-
 set_up_environment
 mkdir -p "$run_dir"
-unless_there "$corpus" write_corpus
+unless_there "$corpus" write_grammar_corpus "$corpus"
 unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$corpus/train" --valid "$corpus/valid" \
     --dest "$data" --vocab-size 2000
 run python recipes/chaos.py "$data" --folder "$run_dir" --kills "$kills" --gpus "${GPUS:-1}"

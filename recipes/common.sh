@@ -25,6 +25,13 @@ unless_there() {
     fi
 }
 
+# write_grammar_corpus FOLDER: the small English-German corpus of grammar.py; whole or not there.
+write_grammar_corpus() {
+    rm -rf "$1.part"
+    python recipes/grammar.py --out "$1.part"
+    mv "$1.part" "$1"
+}
+
 # path_or PATH DEFAULT: a path as it was meant where the script was called; the default if it is empty.
 path_or() {
     case $1 in

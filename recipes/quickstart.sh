@@ -18,12 +18,6 @@ AVERAGED=5 # checkpoints
 run_dir=$(path_or "${RUN:-}" runs/quickstart)
 corpus=$run_dir/corpus data=$run_dir/data model=$run_dir/model output=$run_dir/test.out.de
 
-write_corpus() {
-    rm -rf "$corpus.part"
-    python recipes/grammar.py --out "$corpus.part"
-    mv "$corpus.part" "$corpus"
-}
-
 show_samples() {
     paste -d '\n' "$corpus/test.en" "$output" "$corpus/test.de" |
         awk 'BEGIN { split("source output reference", label) }
@@ -33,7 +27,7 @@ show_samples() {
 
 set_up_environment
 mkdir -p "$run_dir"
-unless_there "$corpus" write_corpus
+unless_there "$corpus" write_grammar_corpus "$corpus"
 unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$corpus/train" --valid "$corpus/valid" \
     --test "$corpus/test" --dest "$data" --vocab-size "$VOCAB_SIZE"
 run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \

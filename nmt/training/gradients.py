@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
-from nmt.data.loader import Batch, check_ids, make_batch
+from nmt.data.loader import Batch, check_ids, lengths_with_eos, make_batch
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.model.runtime import Runtime
@@ -96,7 +96,7 @@ class Gradients:
         parts = [self._add_to(missing, half, weight) for half in self._halves(batch)]
         if last:
             self._synchronise(missing, progress.forward_done, batch)
-        return torch.stack([loss for loss, _ in parts]).sum(), torch.stack([nll for _, nll in parts]).sum()
+        return _summed(parts)
 
     def _add_to(self, parameters: list[nn.Parameter], batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
         """As `add`, for these parameters alone, all of them or none, and unknown to DistributedDataParallel."""
@@ -111,7 +111,7 @@ class Gradients:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
             return loss.detach(), nll
         parts = [self._add_to(parameters, half, weight) for half in self._halves(batch)]
-        return torch.stack([loss for loss, _ in parts]).sum(), torch.stack([nll for _, nll in parts]).sum()
+        return _summed(parts)
 
     def _halves(self, batch: Batch) -> list[Batch]:
         """
@@ -161,7 +161,7 @@ class Gradients:
 
     def _fit(self, device_tokens: int, optimizer_bytes: int) -> bool:
         """Whether micro-batches of this size do: of the longest pair, and of the one with the most on both sides."""
-        source, target = self.split.source.lengths + 1, self.split.target.lengths + 1
+        source, target = lengths_with_eos(self.split)
         width = np.maximum(source, target)
         if width.max() > device_tokens:
             return False
@@ -179,6 +179,11 @@ class Gradients:
             finally:
                 self.model.zero_grad(set_to_none=False)
         return True
+
+
+def _summed(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    losses, nlls = zip(*parts, strict=True)
+    return torch.stack(losses).sum(), torch.stack(nlls).sum()
 
 
 def _halved(blocks: tuple[np.ndarray, ...]) -> list[list[np.ndarray]]:

@@ -15,7 +15,7 @@ from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
 from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan, make_plan
-from nmt.data.loader import Batch, Update, updates
+from nmt.data.loader import Batch, Update, lengths_with_eos, updates
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime
@@ -28,10 +28,9 @@ from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
 from nmt.training.run_folder import RunFolder
 from nmt.training.schedule import learning_rate
 from nmt.training.state import Counters, provenance, trains_something_else
+from nmt.training.summary import tell_plan
 from nmt.training.validation import Validator
 
-# Updates whose padding the summary at the start is computed from.
-_SAMPLED_UPDATES = 100
 # A network file system may show another machine's new files late.
 _SHARED_FOLDER_SECONDS = 60.0
 # Bytes of Adam's two moments, for each parameter.
@@ -87,11 +86,10 @@ class Trainer:
         """Resumes what there is, then trains to the end."""
         self.resume()
         plan = self.plan(self.counters.epoch)
-        self.summarise(plan)
+        parameters = sum(p.numel() for p in self.model.parameters())
+        tell_plan(self.data, self.model_config, self.config, plan, parameters, self.runtime, self.world)
         fresh = not self.optimizer.state
-        self.gradients.check_memory(
-            self.config.device_tokens, fresh * _ADAM_BYTES * sum(p.numel() for p in self.model.parameters())
-        )
+        self.gradients.check_memory(self.config.device_tokens, fresh * _ADAM_BYTES * parameters)
         try:
             self.run(plan)
         except Interrupted as interrupted:
@@ -209,7 +207,7 @@ class Trainer:
             NmtError: a sentence is longer than --device-tokens.
         """
         c = self.config
-        source, target = self.split.source.lengths + 1, self.split.target.lengths + 1  # EOS, or BOS
+        source, target = lengths_with_eos(self.split)
         plan = make_plan(source, target, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         if plan.longest > c.device_tokens:
             too_long = int((np.maximum(source, target) > c.device_tokens).sum())
@@ -294,33 +292,6 @@ class Trainer:
         )
 
     # What the user sees
-
-    def summarise(self, plan: UpdatePlan) -> None:
-        """What is about to be trained, on what, and how."""
-        c, m, text = self.config, self.model_config, self.data.codec.config
-        sizes = f"{len(self.data.codec.source):,}" + (
-            "" if text.joint_vocab else f" and {len(self.data.codec.target):,}"
-        )
-        ranks = f", {self.world.size} processes" if self.world.size > 1 else ""
-        lines = {
-            "model": f"N {m.encoder_layers}+{m.decoder_layers}, d_model {m.d_model}, d_ff {m.d_ff}, h {m.heads}, "
-            f"d_k {m.d_k}, d_v {m.d_v}, P_drop {m.dropout:g}, "
-            f"{sum(p.numel() for p in self.model.parameters()):,} parameters",
-            "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
-            "data": f"{text.source_lang} -> {text.target_lang}, {len(self.split):,} pairs, "
-            f"{plan.target_lengths.sum():,} target tokens",
-            "batches": f"{c.batch_tokens:,} tokens an update in {c.batch_groups} groups, "
-            f"{len(plan):,} updates an epoch, {plan.padding_share(c.device_tokens, _SAMPLED_UPDATES):.1%} padding",
-            "device": f"{self.runtime.name}, {self.runtime.precision}{ranks}",
-            "run": f"{self.folder.path}, up to update {c.max_updates:,}",
-        }
-        for name, value in lines.items():
-            console.info(f"{name:>10}  {value}")
-        if len(self.split) < len(plan) * self.world.size:
-            console.warn(
-                f"{len(self.split):,} pairs in {len(plan):,} updates are not work for {self.world.size} processes; "
-                f"raise --batch-tokens or use fewer"
-            )
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.counters

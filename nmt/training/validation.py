@@ -6,7 +6,7 @@ import torch
 
 from nmt.config import SearchConfig, TrainConfig
 from nmt.data.batching import make_plan
-from nmt.data.loader import check_ids, updates
+from nmt.data.loader import check_ids, lengths_with_eos, updates
 from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
 from nmt.errors import Interrupted
@@ -69,8 +69,7 @@ class Validator:
     def _nll(self) -> tuple[float, int]:
         """The negative log-likelihood of this rank's share, and its target tokens."""
         split, budget = self.data.split("valid"), self.config.device_tokens
-        lengths = split.source.lengths + 1, split.target.lengths + 1
-        plan = make_plan(*lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
+        plan = make_plan(*lengths_with_eos(split), batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
         for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
             self.stop.check()

@@ -1,0 +1,44 @@
+"""What is told before training starts: what is trained, on what, and how."""
+
+from nmt import console
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.batching import UpdatePlan
+from nmt.data.store import DataFolder
+from nmt.model.runtime import Runtime
+from nmt.training.distributed import World
+
+# Updates whose padding is computed.
+_SAMPLED_UPDATES = 100
+
+
+def tell_plan(
+    data: DataFolder,
+    model: ModelConfig,
+    config: TrainConfig,
+    plan: UpdatePlan,
+    parameters: int,
+    runtime: Runtime,
+    world: World,
+) -> None:
+    """Prints the lines; `plan` is the epoch's, `parameters` how many numbers are trained."""
+    text, pairs = data.codec.config, len(plan.order)
+    sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
+    processes = f", {world.size} processes" if world.size > 1 else ""
+    lines = {
+        "model": f"N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
+        f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters",
+        "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
+        "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
+        f"{plan.target_lengths.sum():,} target tokens",
+        "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
+        f"{len(plan):,} updates an epoch, {plan.padding_share(config.device_tokens, _SAMPLED_UPDATES):.1%} padding",
+        "device": f"{runtime.name}, {runtime.precision}{processes}",
+        "run": f"{config.save_dir}, up to update {config.max_updates:,}",
+    }
+    for name, value in lines.items():
+        console.info(f"{name:>10}  {value}")
+    if pairs < len(plan) * world.size:
+        console.warn(
+            f"{pairs:,} pairs in {len(plan):,} updates are not work for {world.size} processes; "
+            f"raise --batch-tokens or use fewer"
+        )
