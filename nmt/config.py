@@ -213,7 +213,28 @@ class RuntimeConfig(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(RuntimeConfig):
+class BatchConfig(RuntimeConfig):
+    """What is trained on at once; with where and how, what the speed of training depends on."""
+
+    batch_tokens: int = option(
+        25_000, help="Source tokens and target tokens in an update, over all devices.", panel="Batches", at_least=1
+    )
+    batch_groups: int = option(
+        8,
+        help="Groups of similar length an update is put together from; 1 is the paper's text, 8 what its GPUs did.",
+        panel="Batches",
+        at_least=1,
+    )
+    device_tokens: int = option(
+        8192,
+        help="Padded tokens a side in one forward pass; lower it if memory runs out, the update stays the same.",
+        panel="Batches",
+        at_least=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(BatchConfig):
     """How `nmt train` trains. The defaults are the paper's base model (§5), unless the help says otherwise."""
 
     gpus: int = option(
@@ -234,21 +255,6 @@ class TrainConfig(RuntimeConfig):
     )
     max_updates: int = option(100_000, help="Updates to train for.", panel="Run", at_least=1)
     seed: int = option(1, help="Seed of weights, data order and dropout.", panel="Run", at_least=0)
-    batch_tokens: int = option(
-        25_000, help="Source tokens and target tokens in an update, over all devices.", panel="Batches", at_least=1
-    )
-    batch_groups: int = option(
-        8,
-        help="Groups of similar length an update is put together from; 1 is the paper's text, 8 what its GPUs did.",
-        panel="Batches",
-        at_least=1,
-    )
-    device_tokens: int = option(
-        8192,
-        help="Padded tokens a side in one forward pass; lower it if memory runs out, the update stays the same.",
-        panel="Batches",
-        at_least=1,
-    )
     label_smoothing: float = option(
         0.1, help="Share of probability spread over the vocabulary.", panel="Optimiser", at_least=0, below=1
     )
@@ -293,7 +299,7 @@ class SearchConfig(Config):
     max_source_length: int = option(
         512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
     )
-    batch_tokens: int = option(1024, help="Padded source tokens translated at once.", panel="Search", at_least=1)
+    batch_tokens: int = option(2048, help="Padded source tokens translated at once.", panel="Search", at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import run, train
 from hypothesis import settings
 
 settings.register_profile("nmt", deadline=None)  # a busy machine is no failure
@@ -38,3 +39,20 @@ def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
     """Prefixes of 300 training, 20 validation and 10 test pairs of invented text (en, de)."""
     sizes = {"train": 300, "valid": 20, "test": 10}
     return {name: write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in enumerate(sizes.items())}
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data/, run/ (40 updates) and run/average.pt."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
+        for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
+            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    corpora = [x for name in ("train", "valid", "test") for x in (f"--{name}", str(folder / name))]
+    langs = ["--source-lang", "en", "--target-lang", "de"]
+    run("preprocess", *langs, *corpora, "--dest", folder / "data", "--vocab-size", "330", "--workers", "1")
+    log = train(folder / "data", folder / "run", "--max-updates", "40")
+    for part in ("parameters", "joint", "updates an epoch", "padding", "tok/s", "left", "BLEU", "| best"):
+        assert part in log
+    run("average-checkpoints", folder / "run", "--last", "2", "--output", folder / "run" / "average.pt")
+    return folder

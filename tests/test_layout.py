@@ -23,7 +23,8 @@ LEVELS = [
     ["nmt.errors", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
     ["nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers"],
+    ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
+    ["nmt.benchmark"],
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]
@@ -35,6 +36,7 @@ PURE = [
 ]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+BENCHMARKS = [f"benchmark {command}" for command in ("train", "generate", "preprocess")]
 
 
 def parsed(module: str) -> ast.Module:
@@ -103,7 +105,7 @@ def test_pure_modules_know_neither_model_nor_disk(module: str) -> None:
         assert not any(isinstance(call.func, ast.Name) and call.func.id == "open" for call in calls), reached
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.parametrize("command", ["", *COMMANDS, *BENCHMARKS])
 def test_help_does_not_load_torch(command: str) -> None:
     program = (
         "import sys; from nmt.cli.app import app\n"
@@ -118,4 +120,4 @@ def test_help_does_not_load_torch(command: str) -> None:
 
 
 def test_commands_are_found() -> None:
-    assert {"preprocess", "train", "average-checkpoints", "generate", "score"} <= set(COMMANDS)
+    assert {"preprocess", "train", "average-checkpoints", "generate", "score", "export"} <= set(COMMANDS)

@@ -1,6 +1,7 @@
 """The Transformer against torch's own layers, the paper's formulas, and itself one step at a time."""
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -117,24 +118,31 @@ def test_decoding_step_by_step_equals_the_full_pass(shared: bool) -> None:
     targets = [[2, *((7 * row + 3 * i) % 40 + 4 for i in range(6))] for row in range(len(SOURCES) * beam)]
     repeated = side([sentence for sentence in SOURCES for _ in range(beam)])
     expected = ours.logits(ours(repeated, side(targets))).view(len(targets), 7, -1)
-    cache = ours.start(source).select(torch.arange(3).repeat_interleave(beam), None)
+    cache = ours.start(source, beam)
     for i in range(7):
         found, cache = ours.step(torch.tensor([t[i] for t in targets]), cache)
         torch.testing.assert_close(found, expected[:, i], rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
-def test_a_cache_follows_its_rows() -> None:
-    """After hypotheses are swapped and a sentence has left, the next step is that of the rows that stayed."""
-    ours, beam = model(), 2
-    cache = ours.start(side(SOURCES)).select(torch.arange(3).repeat_interleave(beam), None)
-    _, cache = ours.step(torch.tensor([2] * 6), cache)
-    _, cache = ours.step(torch.tensor([10, 11, 12, 13, 14, 15]), cache)
-    rows, sentences = torch.tensor([5, 4, 1, 1]), torch.tensor([2, 0])
-    found, _ = ours.step(torch.tensor([20, 21, 22, 23]), cache.select(rows, sentences))
-    kept = side([SOURCES[2], SOURCES[2], SOURCES[0], SOURCES[0]])
-    full = ours.logits(ours(kept, side([[2, 15, 20], [2, 14, 21], [2, 11, 22], [2, 11, 23]]))).view(4, 3, -1)
-    torch.testing.assert_close(found, full[:, 2], rtol=0, atol=1e-5)
+@pytest.mark.parametrize(("beam", "steps"), [(3, 40), (1, 3), (20, 4)])
+def test_a_cache_follows_its_hypotheses(beam: int, steps: int) -> None:
+    """Through changes of places, sentences that leave, and more positions than there was room for at first."""
+    ours, draw = model(), random.Random(steps)
+    cache, sentences = ours.start(side(SOURCES), beam), [0, 1, 2]
+    said = [[[] for _ in range(beam)] for _ in sentences]
+    for step in range(steps):
+        said = [[[*said, draw.randrange(4, 50)] for said in hypotheses] for hypotheses in said]
+        found, cache = ours.step(torch.tensor([said[-1] for hypotheses in said for said in hypotheses]), cache)
+        sources = side([SOURCES[s] for s in sentences for _ in range(beam)])
+        targets = [tokens for hypotheses in said for tokens in hypotheses]
+        full = ours.logits(ours(sources, side(targets))).view(len(targets), step + 1, -1)
+        torch.testing.assert_close(found, full[:, -1], rtol=0, atol=1e-5)
+        chosen = [2, 0] if step == 1 else list(range(len(sentences)))
+        parents = [[draw.randrange(beam) for _ in range(beam)] for _ in chosen]
+        sentences = [sentences[b] for b in chosen]
+        said = [[said[b][w] for w in of_one] for b, of_one in zip(chosen, parents, strict=True)]
+        cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if step == 1 else None)
 
 
 @torch.no_grad()

@@ -1,85 +1,21 @@
 """The five commands as a user runs them, on a small made-up corpus."""
 
-import io
 import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import invented_pairs
+from commands import SMALL, TRAIN, failed, run, train
 
 import nmt
-from nmt.cli.app import main
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import Batch
 from nmt.training.gradients import Gradients
-
-SMALL = [
-    "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
-    "--dropout=0.1",
-]  # fmt: skip
-TRAIN = [
-    "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
-    "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    stdout: bytes
-    stderr: str
-
-
-def run(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> Done:
-    """Runs `nmt` in this process (importing torch anew each time would take minutes) and checks its exit code."""
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["nmt", *map(str, arguments)])
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        patch.setattr(sys, "stdout", stdout)
-        patch.setattr(sys, "stderr", stderr)
-        try:
-            main()
-        except SystemExit as ended:
-            found = int(ended.code or 0)
-    done = Done(found, stdout.buffer.getvalue(), stderr.buffer.getvalue().decode())  # type: ignore[attr-defined]
-    assert done.code == code, done.stderr
-    return done
-
-
-def failed(*arguments: str | Path, stdin: bytes = b"") -> str:
-    """What a command that fails says last: one line."""
-    lines = run(*arguments, stdin=stdin, code=1).stderr.strip().split("\n")
-    assert lines[-1].startswith("error: ")
-    return lines[-1]
-
-
-def train(data: Path, folder: Path, *extra: str) -> str:
-    return run("train", data, "--save-dir", folder, *TRAIN, *SMALL, *extra).stderr
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data/, run/ (40 updates) and run/average.pt."""
-    folder = tmp_path_factory.mktemp("pipeline")
-    for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
-        for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
-            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
-    corpora = [x for name in ("train", "valid", "test") for x in (f"--{name}", str(folder / name))]
-    langs = ["--source-lang", "en", "--target-lang", "de"]
-    run("preprocess", *langs, *corpora, "--dest", folder / "data", "--vocab-size", "330", "--workers", "1")
-    log = train(folder / "data", folder / "run", "--max-updates", "40")
-    for part in ("parameters", "joint", "updates an epoch", "padding", "tok/s", "left", "BLEU", "| best"):
-        assert part in log
-    run("average-checkpoints", folder / "run", "--last", "2", "--output", folder / "run" / "average.pt")
-    return folder
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:

@@ -11,26 +11,22 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.decoding.search import Found, beam_search
+from nmt.decoding.search import Found, beam_search, largest
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
 
 @dataclass(frozen=True)
 class History:
-    """A cache of all that was said: sentence and tokens of each row, and the sentences, kept as a model keeps them."""
+    """A cache of all that was said: the sentences, and the tokens of their hypotheses."""
 
     sentences: list[int]
-    tokens: list[tuple[int, ...]]
-    memory: list[int]
+    tokens: list[list[tuple[int, ...]]]
 
-    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "History":
-        rows = rows_R.tolist()
-        memory = self.memory if sentences_B is None else [self.memory[b] for b in sentences_B.tolist()]
-        made = History([self.sentences[r] for r in rows], [self.tokens[r] for r in rows], memory)
-        beam = len(rows) // len(memory) if memory else 1
-        assert made.sentences == [sentence for sentence in memory for _ in range(beam)]
-        return made
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "History":
+        chosen = range(len(self.sentences)) if sentences_B is None else sentences_B.tolist()
+        tokens = [[self.tokens[b][w] for w in parents] for b, parents in zip(chosen, parents_BW.tolist(), strict=True)]
+        return History([self.sentences[b] for b in chosen], tokens)
 
 
 class Language:
@@ -44,15 +40,17 @@ class Language:
         return (torch.randn(VOCABULARY, generator=generator) * 1.5).log_softmax(-1)
 
     def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
-        tokens = [(*t, n) for t, n in zip(cache.tokens, last_R.tolist(), strict=True)]
-        rows = [self.log_probs(s, t) for s, t in zip(cache.sentences, tokens, strict=True)]
-        return torch.stack(rows), History(cache.sentences, tokens, cache.memory)
+        last = iter(last_R.tolist())
+        tokens = [[(*said, next(last)) for said in hypotheses] for hypotheses in cache.tokens]
+        # Scores are log-probabilities up to a constant that may be another in every row.
+        rows = [self.log_probs(s, t) + t[-1] for s, ts in zip(cache.sentences, tokens, strict=True) for t in ts]
+        return torch.stack(rows), History(cache.sentences, tokens)
 
     def search(
         self, max_lengths: list[int], config: SearchConfig, sentences: list[int] | None = None
     ) -> list[list[Found]]:
         numbers = sentences or list(range(len(max_lengths)))
-        cache = History(numbers, [()] * len(numbers), numbers)
+        cache = History(numbers, [[()] * config.beam for _ in numbers])
         return beam_search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
 
     def score(self, sentence: int, tokens: tuple[int, ...], alpha: float) -> float:
@@ -161,6 +159,17 @@ def test_search_goes_on_while_a_live_hypothesis_can_still_win() -> None:
             return torch.tensor([1e-9, 0.02, 0.98, 1e-9]).log()
 
     assert Late(0).search([20], SearchConfig(beam=2, alpha=0.6))[0][0].tokens == [2] * 7
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 5), st.integers(1, 700), st.integers(1, 10))
+def test_the_largest_are_those_of_topk(seed: int, sentences: int, width: int, vocabulary: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(sentences, width, vocabulary, generator=generator)
+    offsets = torch.randn(sentences, width, generator=generator)
+    values, places = largest(x, offsets, k)
+    totals = (x + offsets[:, :, None]).flatten(1)
+    assert torch.equal(values, totals.topk(min(k, width * vocabulary)).values)
+    assert torch.equal(totals.gather(1, places), values)
 
 
 def test_length_penalty_by_hand() -> None:

@@ -7,6 +7,8 @@ import typer
 from nmt import console
 from nmt.cli.architectures import architectures
 from nmt.cli.average_checkpoints import average_checkpoints
+from nmt.cli.benchmark import benchmark
+from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.preprocess import preprocess
 from nmt.cli.score import score
@@ -21,8 +23,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (preprocess, train, average_checkpoints, generate, score, architectures):
+for command in (preprocess, train, average_checkpoints, generate, score, export, architectures):
     app.command(no_args_is_help=command is not architectures)(command)
+app.add_typer(benchmark)
 
 
 def main() -> None:

@@ -59,10 +59,15 @@ class Side:
     def to(self, device: torch.device) -> "Side":
         return replace(
             self,
-            tokens_N=self.tokens_N.to(device, non_blocking=True),
-            positions_N=self.positions_N.to(device, non_blocking=True),
-            lengths_B=self.lengths_B.to(device, non_blocking=True),
+            tokens_N=_moved(self.tokens_N, device),
+            positions_N=_moved(self.positions_N, device),
+            lengths_B=_moved(self.lengths_B, device),
         )
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on the device; a GPU copies it while the CPU goes on, which takes pinned memory."""
+    return tensor.to(device) if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class Batch:
             self,
             source=self.source.to(device),
             target=self.target.to(device),
-            labels_M=self.labels_M.to(device, non_blocking=True),
+            labels_M=_moved(self.labels_M, device),
         )
 
     def without_labels(self) -> "Batch":
@@ -116,17 +121,21 @@ class Update:
     target_tokens: int
 
 
-def _padded(sentences: Sequence[np.ndarray]) -> np.ndarray:
-    """The sentences as one matrix, filled up with PAD."""
-    matrix = np.full((len(sentences), max(map(len, sentences))), PAD, dtype=np.int64)
+def _padded(sentences: Sequence[np.ndarray], multiple: int = 1) -> np.ndarray:
+    """The sentences as one matrix, filled up with PAD, and as wide as a multiple of so many."""
+    longest = max(map(len, sentences))
+    matrix = np.full((len(sentences), longest + -longest % multiple), PAD, dtype=np.int64)
     for row, sentence in zip(matrix, sentences, strict=True):
         row[: len(sentence)] = sentence
     return matrix
 
 
-def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1) -> Side:
-    """Lays blocks of sentences (ids, complete with EOS or BOS) flat, and pads the end to a multiple of positions."""
-    matrices = [_padded(block) for block in blocks]
+def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1) -> Side:
+    """Lays blocks of sentences (ids, complete with EOS or BOS) flat.
+
+    Pads the end to a multiple of positions, and each block to a multiple of its own.
+    """
+    matrices = [_padded(block, width_multiple) for block in blocks]
     lengths = [np.array([len(s) for s in block]) for block in blocks]
     positions = [np.tile(np.arange(m.shape[1]), len(m)) for m in matrices]
     return Side(

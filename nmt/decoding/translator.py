@@ -22,6 +22,9 @@ from nmt.model.transformer import DecoderCache, Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS
 
+# Source sentences are padded to a multiple of this, so that there are enough of one width to be translated together.
+_WIDTHS = 4
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -40,8 +43,8 @@ class Hypothesis:
 class _EnsembleCache:
     caches: tuple[DecoderCache, ...]
 
-    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "_EnsembleCache":
-        return _EnsembleCache(tuple(cache.select(rows_R, sentences_B) for cache in self.caches))
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "_EnsembleCache":
+        return _EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches))
 
 
 class Translator:
@@ -103,27 +106,28 @@ class Translator:
                 )
         flat = [part for line_parts in parts for part in line_parts]
         found: list[list[Found]] = [[] for _ in flat]
-        for batch in _batches([len(part) for part in flat], search.batch_tokens):
-            for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
-                found[index] = result
-            advance(len(batch))
+        with self.runtime.autocast():  # once, because it keeps the weights it has converted until it is left
+            for batch in _batches([len(part) for part in flat], search.batch_tokens):
+                for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
+                    if not result:
+                        raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
+                    found[index] = result
+                advance(len(batch))
         return self._assemble(parts, found)
 
     def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
-        side = make_side([[with_eos(ids) for ids in sources]]).to(self.runtime.device)
+        side = make_side([[with_eos(ids) for ids in sources]], width_multiple=_WIDTHS).to(self.runtime.device)
         max_lengths_B = side.lengths_B + search.max_length_offset  # both count EOS
-        with self.runtime.autocast():
-            cache = _EnsembleCache(tuple(model.start(side) for model in self.models))
-            return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
+        cache = _EnsembleCache(tuple(model.start(side, search.beam) for model in self.models))
+        return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
-        """Log-probabilities RV of the next token: the log of the models' mean probability."""
+        """Scores RV of the next token: the model's, or the log of several models' summed probabilities."""
         outputs = [model.step(tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
-        log_probs = [logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]
         caches = _EnsembleCache(tuple(c for _, c in outputs))
-        if len(log_probs) == 1:
-            return log_probs[0], caches
-        return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs)), caches
+        if len(outputs) == 1:
+            return outputs[0][0].float(), caches
+        return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
 
     def _assemble(self, parts: list[list[np.ndarray]], found: list[list[Found]]) -> list[list[Hypothesis]]:
         """Found token sequences back to text, line by line."""
@@ -158,11 +162,16 @@ def _joined(parts: list[list[Hypothesis]]) -> list[Hypothesis]:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of sentences of one length, longest first (so that too large a batch fails at once).
+    """Numbers of sentences that are padded to one width, longest first (so that too large a batch fails at once).
 
-    Without padding a sentence's numbers, and so its translation, do not depend on what else is in its batch.
+    How much a sentence is padded depends on its own length alone. So its numbers, and its translation, do not depend on
+    what else is in its batch.
     """
+
+    def width(i: int) -> int:
+        return math.ceil((lengths[i] + 1) / _WIDTHS) * _WIDTHS  # with EOS
+
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    for length, of_length in groupby(longest_first, key=lambda i: lengths[i]):
-        while batch := list(islice(of_length, max(1, batch_tokens // (length + 1)))):
+    for padded, alike in groupby(longest_first, key=width):
+        while batch := list(islice(alike, max(1, batch_tokens // padded))):
             yield batch

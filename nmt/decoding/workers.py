@@ -1,6 +1,6 @@
 """A stream of raw text through a translator, or through several in processes of their own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -39,8 +39,16 @@ class TranslationJob:
     search: SearchConfig
     runtime: RuntimeConfig
 
-    def stream(self, lines: Iterator[str], workers: int, advance: Callable[[int], None]) -> Iterator[Translated]:
-        """Translates line by line, in order. `advance` is told now and then how many sentences were done.
+    def stream(
+        self,
+        lines: Iterator[str],
+        workers: int,
+        advance: Callable[[int], None] = lambda _: None,
+        lines_at_once: int = _LINES_AT_ONCE,
+    ) -> Generator[Translated, None, None]:
+        """Translates line by line, in order, `lines_at_once` sorted by length together.
+
+        `advance` is told now and then how many sentences were done.
 
         Every worker is a process with a model of its own, on its own GPU where there are several; one worker is this
         very process.
@@ -49,27 +57,27 @@ class TranslationJob:
             NmtError: as `Translator.load` and the input do, or if a worker dies.
         """
         if workers == 1:
-            yield from self._alone(lines, advance)
+            yield from self._alone(_shares(lines, 1, lines_at_once), advance)
             return
         share_cores(workers)
-        shares = _shares(lines, workers)
+        shares = _shares(lines, workers, lines_at_once)
         with closing(in_order(partial(_Worker, self), shares, workers)) as parts:
             while window := list(islice(parts, workers)):
                 advance(sum(map(len, window)))
                 # The first line is in the first share, the second in the second, and so on.
                 yield from (line for row in zip_longest(*window) for line in row if line is not None)
 
-    def _alone(self, lines: Iterator[str], advance: Callable[[int], None]) -> Iterator[Translated]:
+    def _alone(self, shares: Iterator[_Share], advance: Callable[[int], None]) -> Iterator[Translated]:
         translator = Translator.load(*self.checkpoints, runtime=self.runtime)
-        for share in _shares(lines, 1):
+        for share in shares:
             hypotheses = translator.hypotheses(share.lines, self.search, advance, share.numbers)
             yield from map(Translated, share.lines, hypotheses)
 
 
-def _shares(lines: Iterator[str], workers: int) -> Iterator[_Share]:
+def _shares(lines: Iterator[str], workers: int, lines_at_once: int) -> Iterator[_Share]:
     """Windows of the input, each dealt out line by line to as many shares as there are workers."""
-    for first in count(1, _LINES_AT_ONCE):
-        window = list(islice(lines, _LINES_AT_ONCE))
+    for first in count(1, lines_at_once):
+        window = list(islice(lines, lines_at_once))
         if not window:
             return
         numbers = range(first, first + len(window))

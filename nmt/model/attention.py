@@ -79,9 +79,19 @@ class _MatmulAttention(torch.autograd.Function):
         return (grad_scores @ k).to(dtype), (grad_scores.transpose(-1, -2) @ q).to(dtype), grad_v.to(dtype), None
 
 
-def _widened(x: Tensor) -> Tensor:
-    """A contiguous copy in fp32 or wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32), memory_format=torch.contiguous_format)
+def _widened(x_BHSK: Tensor) -> Tensor:
+    """The same in fp32 or wider, laid out so that batched products take it as it is."""
+    dtype = torch.promote_types(x_BHSK.dtype, torch.float32)
+    by_batch, by_head, by_position, _ = x_BHSK.stride()
+    if x_BHSK.dtype == dtype and by_batch == x_BHSK.shape[1] * by_head and by_position == x_BHSK.shape[3]:
+        return x_BHSK
+    # `to` does not change the layout where it has no type to change.
+    return x_BHSK.contiguous() if x_BHSK.dtype == dtype else x_BHSK.to(dtype, memory_format=torch.contiguous_format)
+
+
+def cacheable(x_BHSK: Tensor) -> Tensor:
+    """Keys or values so that `attend` need not convert them each time."""
+    return _widened(x_BHSK) if x_BHSK.device.type == "cpu" else x_BHSK.contiguous()
 
 
 def attend(q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:

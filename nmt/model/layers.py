@@ -1,11 +1,11 @@
 """What the layers are made of: dropout, residual sub-layers, feed-forward, encoder and decoder layer (paper §3.1–3.3).
 
-Shapes: B sentences, N flat positions (see `attention`), D d_model, H heads, K d_k, U d_v; in decoding T positions
-generated, S source positions, Q hypotheses a sentence, R = B·Q rows.
+Shapes: B sentences, N flat positions (see `attention`), D d_model, H heads, K d_k, U d_v; in decoding W hypotheses a
+sentence, which are its Q queries, R ≥ B·W rows, T positions so far, P = T·W of all its hypotheses, S source positions.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.model.attention import MultiHeadAttention, Span, attend
+from nmt.model.attention import MultiHeadAttention, Span, attend, cacheable
+
+# Positions that a cache has room for at first; it doubles when they are full.
+_FIRST_POSITIONS = 16
 
 
 class _RandomBitsDropout(torch.autograd.Function):
@@ -91,21 +94,42 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))
 
 
-@dataclass(frozen=True)
+@dataclass
 class LayerCache:
-    """What a decoder layer keeps between steps: keys and values of its own positions and of the encoder output."""
+    """What a decoder layer keeps between steps: keys and values of its own positions and of the encoder output.
 
-    keys_RHTK: Tensor
-    values_RHTU: Tensor
+    Those of hypothesis w at position t are number t·W + w of its sentence for good, with room for more behind: when
+    hypotheses change places nothing is moved, but `DecoderCache` notes which of these are whose.
+    """
+
+    keys_BHPK: Tensor
+    values_BHPU: Tensor
     memory_keys_BHSK: Tensor
     memory_values_BHSU: Tensor
 
-    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "LayerCache":
-        own = (self.keys_RHTK[rows_R], self.values_RHTU[rows_R])
-        memory = (self.memory_keys_BHSK, self.memory_values_BHSU)
-        if sentences_B is not None:
-            memory = (memory[0][sentences_B], memory[1][sentences_B])
-        return LayerCache(*own, *memory)
+    def append(self, k_BHWK: Tensor, v_BHWU: Tensor, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values up to `end`, now that the newest position's, which end there, are written."""
+        if end > self.keys_BHPK.shape[2]:
+            old = self.keys_BHPK, self.values_BHPU
+            self.keys_BHPK, self.values_BHPU = (F.pad(x, (0, 0, 0, 2 * end - x.shape[2])) for x in old)
+        self.keys_BHPK[:, :, end - k_BHWK.shape[2] : end] = k_BHWK
+        self.values_BHPU[:, :, end - v_BHWU.shape[2] : end] = v_BHWU
+        return self.keys_BHPK[:, :, :end], self.values_BHPU[:, :, :end]
+
+    def of(self, sentences_B: Tensor) -> "LayerCache":
+        """That of some sentences."""
+        return LayerCache(*(getattr(self, f.name)[sentences_B] for f in fields(self)))
+
+
+def _by_sentence(x_RHK: Tensor, span: Span) -> Tensor:
+    """Rows that are a span's queries, as BHQK."""
+    return x_RHK[: span.sentences * span.queries].unflatten(0, (span.sentences, -1)).transpose(1, 2)
+
+
+def _by_row(x_BHQU: Tensor, rows: int) -> Tensor:
+    """Back again, as R(HU), with rows of zeros behind."""
+    x_RX = x_BHQU.transpose(1, 2).flatten(0, 1).flatten(1)
+    return x_RX if len(x_RX) == rows else F.pad(x_RX, (0, 0, 0, rows - len(x_RX)))
 
 
 class DecoderLayer(nn.Module):
@@ -124,28 +148,26 @@ class DecoderLayer(nn.Module):
         x_ND = self.memory_attention_residual(x_ND, self.memory_attention(x_ND, memory_MD, memory_spans))
         return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))
 
-    def start(self, memory_MD: Tensor, spans: Sequence[Span]) -> LayerCache:
-        """An empty cache over one span's encoder output."""
-        (span,) = spans
-        keys, values = self.memory_attention.project_memory(memory_MD)
-        k_BHSK, v_BHSU = (x.unflatten(0, (span.sentences, -1)).transpose(1, 2).contiguous() for x in (keys, values))
-        return LayerCache(k_BHSK[:, :, :0], v_BHSU[:, :, :0], k_BHSK, v_BHSU)
+    def start(self, memory_MD: Tensor, span: Span, beam: int) -> LayerCache:
+        """The cache over a span's encoder output, with room for a few positions of `beam` hypotheses a sentence."""
+        flat = (x[: span.sentences * span.keys] for x in self.memory_attention.project_memory(memory_MD))
+        k_BHSK, v_BHSU = (cacheable(x.unflatten(0, (span.sentences, -1)).transpose(1, 2)) for x in flat)
+        room = _FIRST_POSITIONS * beam
+        k_BHPK, v_BHPU = (x.new_empty(*x.shape[:2], room, x.shape[3]) for x in (k_BHSK, v_BHSU))
+        return LayerCache(k_BHPK, v_BHPU, k_BHSK, v_BHSU)
 
-    def step(self, x_RD: Tensor, cache: LayerCache, memory_bias: Tensor | None) -> tuple[Tensor, LayerCache]:
-        """One position further for every row; `forward` at the newest position, from cached keys and values."""
-        q_RHK, k_RHK, v_RHU = self.self_attention.project_self(x_RD)
-        cache = replace(
-            cache,
-            keys_RHTK=torch.cat((cache.keys_RHTK, k_RHK[:, :, None]), dim=2),
-            values_RHTU=torch.cat((cache.values_RHTU, v_RHU[:, :, None]), dim=2),
-        )
-        attended_RHU = attend(q_RHK[:, :, None], cache.keys_RHTK, cache.values_RHTU)[:, :, 0]
-        x_RD = self.self_attention_residual(x_RD, self.self_attention.output(attended_RHU.flatten(1)))
-        # A sentence's hypotheses are that sentence's queries: its keys and values are never copied per hypothesis.
-        q_BHQK = (
-            self.memory_attention.project_query(x_RD).unflatten(0, (len(cache.memory_keys_BHSK), -1)).transpose(1, 2)
-        )
-        attended_BHQU = attend(q_BHQK, cache.memory_keys_BHSK, cache.memory_values_BHSU, memory_bias)
-        attended_RD = self.memory_attention.output(attended_BHQU.transpose(1, 2).flatten(0, 1).flatten(1))
-        x_RD = self.memory_attention_residual(x_RD, attended_RD)
-        return self.feed_forward_residual(x_RD, self.feed_forward(x_RD)), cache
+    def step(self, x_RD: Tensor, cache: LayerCache, own: Span, memory: Span) -> Tensor:
+        """`forward` at the newest position of every hypothesis, whose keys and values join those in the cache.
+
+        A sentence's hypotheses are its queries, both of `own`, the spans to all positions up to the newest, and of
+        `memory`. There may be more rows than hypotheses; those behind are padding.
+        """
+        q_BHQK, k_BHQK, v_BHQU = (_by_sentence(x, own) for x in self.self_attention.project_self(x_RD))
+        attended_BHQU = attend(q_BHQK, *cache.append(k_BHQK, v_BHQU, own.keys), own.bias)
+        attended_RX = _by_row(attended_BHQU, len(x_RD))
+        x_RD = self.self_attention_residual(x_RD, self.self_attention.output(attended_RX))
+        q_BHQK = _by_sentence(self.memory_attention.project_query(x_RD), memory)
+        attended_BHQU = attend(q_BHQK, cache.memory_keys_BHSK, cache.memory_values_BHSU, memory.bias)
+        attended_RX = _by_row(attended_BHQU, len(x_RD))
+        x_RD = self.memory_attention_residual(x_RD, self.memory_attention.output(attended_RX))
+        return self.feed_forward_residual(x_RD, self.feed_forward(x_RD))

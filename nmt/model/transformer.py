@@ -1,10 +1,10 @@
 """The Transformer (paper §3).
 
-Shapes: B sentences, N flat source positions, M flat target positions, D d_model, R rows of a decoding step, V target
-vocabulary.
+Shapes: B sentences, N flat source positions, M flat target positions, D d_model, V target vocabulary; in decoding W
+hypotheses a sentence, R = B·W rows, T positions so far, P = T·W.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +16,37 @@ from nmt.model.attention import Span, causal_bias, key_padding_bias
 from nmt.model.layers import DecoderLayer, Dropout, EncoderLayer, LayerCache
 from nmt.model.positions import SinusoidalPositions
 
+# Decoding takes rows in multiples of this, because a CPU's bf16 products are compiled for every new number of rows.
+_MULTIPLE = 32
+
 
 @dataclass(frozen=True)
 class DecoderCache:
-    """The decoder's state between steps; `length` positions have been generated."""
+    """The decoder's state between steps, which `step` uses up.
+
+    Attributes:
+        layers: keys and values of every layer.
+        memory_bias: hides the padding of the encoder output, if there is any.
+        ancestors_BWT: the number that a hypothesis had within its sentence when each of its positions was computed, and
+            so which keys and values it sees.
+    """
 
     layers: tuple[LayerCache, ...]
     memory_bias: Tensor | None
-    length: int
+    ancestors_BWT: Tensor
 
-    def select(self, rows_R: Tensor, sentences_B: Tensor | None) -> "DecoderCache":
-        """The state of these rows, in this order; and of these sentences only, unless None."""
-        bias = self.memory_bias
-        if bias is not None and sentences_B is not None:
-            bias = bias[sentences_B]
-        return DecoderCache(tuple(layer.select(rows_R, sentences_B) for layer in self.layers), bias, self.length)
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "DecoderCache":
+        """The state of the hypotheses that go on from these, by their number within the sentence.
+
+        Only of the sentences numbered in `sentences_B`, unless None; B of `parents_BW` counts those.
+        """
+        layers, bias, ancestors_BWT = self.layers, self.memory_bias, self.ancestors_BWT
+        if sentences_B is not None:
+            layers = tuple(layer.of(sentences_B) for layer in layers)
+            bias = None if bias is None else bias[sentences_B]
+            ancestors_BWT = ancestors_BWT[sentences_B]
+        index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
+        return DecoderCache(layers, bias, ancestors_BWT.gather(1, index_BWT))
 
 
 class Transformer(nn.Module):
@@ -86,21 +102,32 @@ class Transformer(nn.Module):
         """Scores MV of every next token before the softmax."""
         return F.linear(x_MD, self.target_embedding.weight)
 
-    def start(self, source: Side) -> DecoderCache:
-        """The cache that decoding these sentences (one block) begins with."""
+    def start(self, source: Side, beam: int) -> DecoderCache:
+        """The cache that decoding these sentences (one block) with `beam` hypotheses each begins with."""
         memory_ND = self.encode(source)
-        spans = _spans(source, source)
-        layers = tuple(layer.start(memory_ND, spans) for layer in self.decoder)  # type: ignore[operator]
-        return DecoderCache(layers, spans[0].bias, 0)
+        (span,) = _spans(source, source)
+        layers = tuple(layer.start(memory_ND, span, beam) for layer in self.decoder)  # type: ignore[operator]
+        return DecoderCache(layers, span.bias, source.tokens_N.new_empty(span.sentences, beam, 0))
 
     def step(self, tokens_R: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
-        """Scores RV of the token after `tokens_R`, and the cache to go on with."""
-        x_RD = self._embed(self.target_embedding, tokens_R, torch.full_like(tokens_R, cache.length), cache.length + 1)
-        layers = []
+        """Scores RV of the token after `tokens_R`, one for each hypothesis, and the cache to go on with."""
+        sentences, beam, length = cache.ancestors_BWT.shape
+        numbers_W = torch.arange(beam, device=tokens_R.device)
+        ancestors_BWT = torch.cat((cache.ancestors_BWT, numbers_W.expand(sentences, -1)[:, :, None]), dim=2)
+        own = Span(sentences, beam, (length + 1) * beam, _ancestors_bias(ancestors_BWT) if beam > 1 else None)
+        memory = Span(sentences, beam, cache.layers[0].memory_keys_BHSK.shape[2], cache.memory_bias)
+        padded_R = F.pad(tokens_R, (0, -len(tokens_R) % _MULTIPLE))
+        x_RD = self._embed(self.target_embedding, padded_R, torch.full_like(padded_R, length), length + 1)
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x_RD, layer_cache = layer.step(x_RD, layer_cache, cache.memory_bias)  # type: ignore[operator]
-            layers.append(layer_cache)
-        return self.logits(x_RD), DecoderCache(tuple(layers), cache.memory_bias, cache.length + 1)
+            x_RD = layer.step(x_RD, layer_cache, own, memory)  # type: ignore[operator]
+        return self.logits(x_RD)[: len(tokens_R)], replace(cache, ancestors_BWT=ancestors_BWT)
+
+
+def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:
+    """The bias B1WP that leaves a hypothesis, of all its sentence's keys, those of its ancestors."""
+    numbers_W = torch.arange(ancestors_BWT.shape[1], device=ancestors_BWT.device)
+    other_BWP = (ancestors_BWT[..., None] != numbers_W).flatten(2)
+    return torch.zeros(other_BWP.shape, device=other_BWP.device).masked_fill_(other_BWP, -torch.inf)[:, None]
 
 
 def _spans(queries: Side, keys: Side) -> list[Span]:

@@ -22,7 +22,12 @@ def peak_memory_mib(device: torch.device) -> float:
     """Most memory used so far: of the GPU where there is one, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return process_peak_mib()
+
+
+def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
+    """Most memory that this process had at any time, or the largest of its ended children (RUSAGE_CHILDREN)."""
+    peak = resource.getrusage(who).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 

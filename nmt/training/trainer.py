@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -175,8 +175,8 @@ class Trainer:
         if done >= config.max_updates:
             console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
         with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
-            for update in self._updates(plan):
-                self._update(update, interval)
+            for update in self.updates(plan):
+                self.update(update, interval)
                 progress.advance(1)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
@@ -187,7 +187,7 @@ class Trainer:
                 if last or (self._snapshot_due and not self.skipped.is_going_on()):
                     interval.exclude(self._save)
 
-    def _updates(self, plan: UpdatePlan) -> Iterator[Update]:
+    def updates(self, plan: UpdatePlan) -> Generator[Update, None, None]:
         """One update after the other, over as many epochs as it takes."""
         rank, ranks = self.world.rank, self.world.size
         while self.counters.update < self.config.max_updates:
@@ -217,7 +217,7 @@ class Trainer:
             )
         return plan
 
-    def _update(self, update: Update, interval: Interval) -> None:
+    def update(self, update: Update, interval: Interval) -> None:
         """One optimiser step on the gradient of the loss's mean over the update's target tokens (paper §5.3, §5.4).
 
         The counters move on only when it is complete, so that an update that is broken off is done anew.

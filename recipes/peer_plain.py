@@ -1,21 +1,16 @@
-"""How fast `nmt train` is beside the loop one would write with torch.nn.Transformer: same data, batches and sizes.
+"""The training loop one would write with torch.nn.Transformer, to be compared with: same data, batches and sizes.
 
-    python recipes/plain_transformer.py DATA --arch transformer_tiny --updates 30 --repeats 3
+    python recipes/peer_plain.py DATA --arch transformer_tiny --updates 30 [--bf16]
 
-runs the two in turn, each in a process of its own, and prints target tokens a second and peak memory.
+prints target tokens a second and peak memory as JSON.
 """
 
 import argparse
 import json
 import math
 import resource
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from itertools import chain
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -91,47 +86,7 @@ def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str
         optimizer.step()
         optimizer.zero_grad()
     seconds = time.perf_counter() - started
-    return {"tok/s": tokens / seconds, "MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-
-
-def run_nmt(data_folder: str, arch: str, updates: int) -> dict[str, float]:
-    """The same with `nmt train`, from its own metrics.jsonl."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = {
-            "arch": arch, "save-dir": folder, "batch-tokens": BATCH_TOKENS, "device-tokens": BATCH_TOKENS,
-            "batch-groups": 1, "max-updates": updates, "log-updates": updates // 2, "valid-updates": updates,
-        }  # fmt: skip
-        flags = [f"--{name}={value}" for name, value in options.items()]
-        command = [sys.executable, "-m", "nmt", "train", data_folder, *flags, "--no-valid-bleu", "--device=cpu"]
-        subprocess.run(command, check=True, capture_output=True)
-        records = [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
-        last = [r for r in records if r["kind"] == "train"][-1]
-        return {"tok/s": last["target_tokens_per_second"], "MiB": last["peak_memory_mib"]}
-
-
-def in_a_process(loop: str, options: argparse.Namespace) -> dict[str, float]:
-    """`run_plain` in a process of its own, so that its peak memory is its own."""
-    command = [sys.executable, __file__, options.data, f"--arch={options.arch}", f"--updates={options.updates}"]
-    done = subprocess.run([*command, f"--loop={loop}"], check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
-def compare(options: argparse.Namespace) -> None:
-    loops = {
-        "torch.nn.Transformer, fp32": lambda: in_a_process("fp32", options),
-        "torch.nn.Transformer, bf16": lambda: in_a_process("bf16", options),
-        "nmt train": lambda: run_nmt(options.data, options.arch, options.updates),
-    }
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in loops}
-    for _ in range(options.repeats):
-        for name, loop in loops.items():
-            found[name].append(loop())
-    medians = {name: {k: statistics.median(r[k] for r in runs) for k in runs[0]} for name, runs in found.items()}
-    base = medians["torch.nn.Transformer, fp32"]
-    print(f"{options.arch}, {BATCH_TOKENS} padded tokens a side, median of {options.repeats}")
-    for name, m in medians.items():
-        ratio, share = m["tok/s"] / base["tok/s"], m["MiB"] / base["MiB"]
-        print(f"{name:28} {m['tok/s']:8,.0f} tok/s  {ratio:5.2f}x   {m['MiB']:6,.0f} MiB  {share:5.2f}x")
+    return {"speed": tokens / seconds, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
 def main() -> None:
@@ -139,13 +94,9 @@ def main() -> None:
     parser.add_argument("data", help="data folder that nmt preprocess wrote")
     parser.add_argument("--arch", default="transformer_tiny")
     parser.add_argument("--updates", type=int, default=30)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--loop", choices=["fp32", "bf16"], help="only this plain loop; prints JSON")
+    parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
     options = parser.parse_args()
-    if options.loop:
-        print(json.dumps(run_plain(options.data, options.arch, options.updates, options.loop == "bf16")))
-    else:
-        compare(options)
+    print(json.dumps(run_plain(options.data, options.arch, options.updates, options.bf16)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+"""Runs `nmt` itself, for what only a process of its own shows."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from nmt.config import flag_name
+from nmt.errors import NmtError
+
+
+def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
+    """Runs a command with `options`, by the names of their fields, and `text` as its standard input.
+
+    Raises:
+        NmtError: it failed; says how.
+    """
+    flags = [f"{flag_name(name)}={value}" for name, value in options.items()]
+    command = [sys.executable, "-m", "nmt", *arguments, *flags]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {said[-1].removeprefix('error: ')}")

@@ -1,0 +1,29 @@
+"""How fast this machine multiplies matrices: the limit that achieved FLOP/s are compared with."""
+
+import time
+
+import torch
+
+from nmt.model.runtime import Runtime
+
+_WARM_UPS, _TRIALS = 2, 5
+
+
+def product_flops(runtime: Runtime) -> float:
+    """Floating-point operations a second in large square products in the runtime's precision: the best of a few."""
+    size = 8192 if runtime.device.type == "cuda" else 2048
+    dtype = torch.bfloat16 if runtime.bf16 else torch.float32
+    a, b = (torch.randn(size, size, device=runtime.device).to(dtype) for _ in range(2))
+    seconds = []
+    for _ in range(_WARM_UPS + _TRIALS):
+        started = time.perf_counter()
+        torch.mm(a, b)
+        synchronise(runtime)
+        seconds.append(time.perf_counter() - started)
+    return 2 * size**3 / min(seconds[_WARM_UPS:])
+
+
+def synchronise(runtime: Runtime) -> None:
+    """Waits until the device has done what it was given."""
+    if runtime.device.type == "cuda":
+        torch.cuda.synchronize(runtime.device)

@@ -1,0 +1,60 @@
+"""The speed of `nmt generate`."""
+
+import resource
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain, islice, repeat
+from pathlib import Path
+
+from nmt.benchmark.command import run_nmt
+from nmt.benchmark.report import Report
+from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
+from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
+from nmt.decoding.workers import TranslationJob
+from nmt.model.runtime import resolve
+from nmt.text.codec import TextCodec
+from nmt.training.metrics import peak_memory_mib, process_peak_mib
+
+
+def benchmark_translation(
+    checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
+) -> Report:
+    """Translates the lines `repeats` times, after once to warm up.
+
+    Raises:
+        NmtError: as `nmt generate` does.
+    """
+    start_up = [_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
+    job, seconds, pieces = TranslationJob((checkpoint,), search, runtime), [], []
+    endless = chain.from_iterable(repeat(lines, 1 + repeats))
+    with closing(job.stream(endless, workers, lines_at_once=len(lines))) as stream:
+        for _ in range(1 + repeats):
+            started = time.perf_counter()
+            done = list(islice(stream, len(lines)))
+            seconds.append(time.perf_counter() - started)
+            pieces.append(sum(len(translated.hypotheses[0].pieces) + 1 for translated in done))
+    resolved = resolve(runtime)
+    processes = f", {workers} processes" if workers > 1 else ""
+    report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})
+    report.add("speed", "sentences/s", *(len(lines) / s for s in seconds[1:]))
+    report.add("output", "target tok/s", *(n / s for n, s in zip(pieces[1:], seconds[1:], strict=True)))
+    if workers == 1:
+        report.add("peak memory", "MiB", peak_memory_mib(resolved.device))
+    elif resolved.device.type == "cpu":
+        report.add("peak memory", "MiB", process_peak_mib() + workers * process_peak_mib(resource.RUSAGE_CHILDREN))
+    report.add("start-up", "s", *start_up)
+    return report
+
+
+def _start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:
+    """How long `nmt generate` takes for one sentence."""
+    started = time.perf_counter()
+    run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=line)
+    return time.perf_counter() - started
+
+
+def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
+    """A checkpoint of a model that knows nothing, and so is as fast as one that knows, but seldom ends by itself."""
+    weights = {name: tensor.detach() for name, tensor in new_model(model, codec).state_dict().items()}
+    save_checkpoint(Checkpoint(model, codec, weights, provenance={}), path)

@@ -1,0 +1,129 @@
+"""`nmt benchmark`: how fast the other commands are on this machine."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nmt.cli.flags import flags
+from nmt.config import BatchConfig, DataConfig, ModelConfig, RuntimeConfig, SearchConfig
+from nmt.errors import NmtError
+from nmt.registry import model_config
+
+if TYPE_CHECKING:
+    from nmt.benchmark.report import Report
+
+benchmark = typer.Typer(
+    name="benchmark",
+    help="Measure how fast training, translation and preprocessing are on this machine.",
+    no_args_is_help=True,
+)
+
+Repeats = Annotated[int, typer.Option(min=1, help="Measurements; their median and range are shown.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+MeanLength = Annotated[float, typer.Option(min=1, help="Without data: pieces of a sentence, on the average.")]
+VocabSize = Annotated[int, typer.Option(min=8, help="Without data: pieces in the vocabulary.")]
+
+# Pairs to train on: enough for full batches of every length.
+_GENERATED_PAIRS = 100_000
+
+
+@benchmark.command("train", no_args_is_help=True)
+@flags(batches=BatchConfig, model_overrides=ModelConfig)
+def train(
+    arch: Annotated[str, typer.Option(help="Architecture; `nmt architectures` lists them.")],
+    batches: BatchConfig,
+    model_overrides: dict[str, Any],
+    data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
+    mean_length: MeanLength = 28,
+    vocab_size: VocabSize = 37000,
+    updates: Annotated[int, typer.Option(min=1, help="Updates in a measurement.")] = 10,
+    repeats: Repeats = 5,
+    profile: Annotated[str | None, typer.Option(help="Also write a trace of some updates to this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure training: target tokens a second, padding, memory, and the share of the machine's FLOP/s.
+
+    Tokens are real ones: EOS counts, padding does not. Generated sentences have log-normal lengths.
+    """
+    model = model_config(arch, **model_overrides)
+    from nmt.benchmark.generated import Generated
+    from nmt.benchmark.train import benchmark_training
+
+    with _temporary() as folder:
+        if data is None:
+            Generated(vocab_size, mean_length, _GENERATED_PAIRS).write(folder / "generated")
+        report = benchmark_training(
+            data or str(folder / "generated"), model, batches, repeats=repeats, updates=updates, profile=profile
+        )
+    _print(report, {"architecture": arch, "data": data or "generated"}, as_json)
+
+
+@benchmark.command("generate", no_args_is_help=True)
+@flags(search=SearchConfig, runtime=RuntimeConfig)
+def generate(
+    search: SearchConfig,
+    runtime: RuntimeConfig,
+    checkpoint: Annotated[str | None, typer.Option(help="What to translate with.")] = None,
+    arch: Annotated[
+        str | None, typer.Option(help="Or an untrained model of this architecture; give --max-length-offset 0, too.")
+    ] = None,
+    input: Annotated[str | None, typer.Option(help="Raw text to translate; without it, text is generated.")] = None,
+    lines: Annotated[int, typer.Option(min=1, help="Lines to translate, the first of the input.")] = 1000,
+    mean_length: MeanLength = 28,
+    vocab_size: VocabSize = 37000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that translate.")] = 1,
+    repeats: Repeats = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Measure translation: sentences and target tokens a second, memory, and the time for a single sentence."""
+    if (checkpoint is None) == (arch is None):
+        raise NmtError("give either --checkpoint, or --arch for an untrained model")
+    if checkpoint and not input:
+        raise NmtError("--checkpoint needs text to translate; give --input")
+    if arch and input:
+        raise NmtError("an untrained model (--arch) translates generated text only; leave out --input")
+    from nmt.benchmark.generated import Generated
+    from nmt.benchmark.translation import benchmark_translation, save_untrained
+    from nmt.text.corpus import read_lines
+
+    with _temporary() as folder:
+        path = checkpoint
+        if arch:
+            model, generated = model_config(arch), Generated(vocab_size, mean_length, lines)
+            codec = generated.codec()
+            path, text = str(folder / "untrained.pt"), generated.sentences(codec)
+            save_untrained(Path(path), model, codec)
+        else:
+            text = list(islice(read_lines(str(input)), lines))
+            if not text:
+                raise NmtError(f"--input {input} is empty; give text to translate")
+        report = benchmark_translation(str(path), text, search, runtime, workers=workers, repeats=repeats)
+    _print(report, {"model": f"{arch}, untrained" if arch else str(checkpoint)}, as_json)
+
+
+@benchmark.command("preprocess", no_args_is_help=True)
+@flags(config=DataConfig)
+def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
+    """Measure preprocessing: lines a second, all steps and splits included, and memory.
+
+    Takes the options of nmt preprocess. What is written to --dest is removed again.
+    """
+    from nmt.benchmark.preprocessing import benchmark_preprocessing
+
+    _print(benchmark_preprocessing(config, repeats=repeats), {}, as_json)
+
+
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _print(report: "Report", subject: dict[str, str], as_json: bool) -> None:
+    report.subject = subject | report.subject
+    print(report.to_json() if as_json else report)

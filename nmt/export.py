@@ -1,0 +1,132 @@
+"""A checkpoint in CTranslate2's format, for serving in C++ and at int8 (package `ctranslate2`, extra of the same name).
+
+CTranslate2 takes pieces and gives pieces: text gets to them and back with the subword model that lies beside.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from nmt import console
+from nmt.checkpoint import Checkpoint
+from nmt.config import ModelConfig
+from nmt.data.store import model_names
+from nmt.errors import NmtError
+from nmt.files import writing
+from nmt.model.positions import sinusoids
+from nmt.text.subword import BOS, EOS, UNK
+
+# Sentences of more pieces, source or target, are more than the exported model takes.
+LONGEST_EXPORTED = 2048
+
+
+def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
+    """Makes the folder `output`: model.bin, config.json (with the text processing), vocabularies, subword models.
+
+    Args:
+        origin: the checkpoint's name, for messages.
+        quantization: the type weights are stored in, float32, float16, bfloat16, int16 or int8; what is computed in is
+            chosen when loading.
+
+    Raises:
+        NmtError: `ctranslate2` is not installed or cannot hold this architecture, or the folder exists or cannot be
+            written.
+    """
+    specs = _specs()
+    _check(checkpoint.model_config, origin)
+    dest = Path(output)
+    if os.path.lexists(dest):
+        raise NmtError(f"--output {output} exists already; remove it or choose another folder")
+    spec = _spec(checkpoint, specs)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    partial = dest.with_name(f"{dest.name}.partial-{secrets.token_hex(4)}")
+    try:
+        with writing(f"--output {output}", "make room or choose another folder"):
+            partial.mkdir(parents=True)
+            spec.save(str(partial))
+            codec = checkpoint.codec
+            for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
+                (partial / name).write_bytes(model.to_bytes())
+            partial.rename(dest)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    if checkpoint.codec.config.subword == "wordpiece":
+        console.warn(
+            f"{origin} segments words greedily, which sentencepiece with the exported subword model does not; "
+            f"take the pieces from nmt.load_checkpoint({origin!r}).codec"
+        )
+
+
+def _specs() -> ModuleType:
+    try:
+        from ctranslate2.specs import transformer_spec
+    except ImportError as error:
+        raise NmtError(
+            f"--format ctranslate2 needs the package ctranslate2 ({error}); pip install ctranslate2"
+        ) from error
+    return transformer_spec
+
+
+def _check(c: ModelConfig, origin: str) -> None:
+    if c.d_k != c.d_v or c.heads * c.d_k != c.d_model:
+        raise NmtError(
+            f"CTranslate2 has heads of d_model / h only, but {origin} has h {c.heads}, d_k {c.d_k} and d_v {c.d_v} "
+            f"with d_model {c.d_model}; translate with nmt generate"
+        )
+
+
+def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
+    c, codec = checkpoint.model_config, checkpoint.codec
+    spec = specs.TransformerSpec.from_config((c.encoder_layers, c.decoder_layers), c.heads, pre_norm=False)
+    # Copies, because quantisation scales some in place.
+    weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
+    embedding = weights["target_embedding.weight"]
+    positions = sinusoids(LONGEST_EXPORTED, c.d_model).numpy()
+    spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
+    spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
+    for side, layers in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        side.position_encodings.encodings = positions
+        for number, layer in enumerate(side.layer):
+            _fill_layer(layer, weights, f"{layers}.{number}")
+    # The same order as ours, so that a piece has the same number here and there.
+    spec.register_source_vocabulary(codec.source.pieces(list(range(len(codec.source)))))
+    spec.register_target_vocabulary(codec.target.pieces(list(range(len(codec.target)))))
+    unknown, first, last = codec.target.pieces([UNK, BOS, EOS])
+    config = {"unk_token": unknown, "bos_token": first, "eos_token": last, "decoder_start_token": first}
+    for name, value in (config | {"add_source_eos": True, "layer_norm_epsilon": 1e-5}).items():
+        setattr(spec.config, name, value)
+    spec.config.add_attribute("text", asdict(codec.config))
+    return spec
+
+
+def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
+    attention = f"{name}.self_attention"
+    _fill(layer.self_attention.linear, weights, [f"{attention}.query_key_value", f"{attention}.output"])
+    _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual")
+    if hasattr(layer, "attention"):
+        attention = f"{name}.memory_attention"
+        parts = [f"{attention}.{part}" for part in ("query", "key_value", "output")]
+        _fill(layer.attention.linear, weights, parts)
+        _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual")
+    inner, outer = f"{name}.feed_forward.inner", f"{name}.feed_forward.outer"
+    _fill([layer.ffn.linear_0, layer.ffn.linear_1], weights, [inner, outer])
+    _fill_norm(layer.ffn.layer_norm, weights, f"{name}.feed_forward_residual")
+
+
+def _fill(linears: list[Any], weights: Mapping[str, np.ndarray], names: list[str]) -> None:
+    for linear, name in zip(linears, names, strict=True):
+        linear.weight = weights[f"{name}.weight"]
+        if f"{name}.bias" in weights:
+            linear.bias = weights[f"{name}.bias"]
+
+
+def _fill_norm(norm: Any, weights: Mapping[str, np.ndarray], residual: str) -> None:
+    norm.gamma, norm.beta = weights[f"{residual}.norm.weight"], weights[f"{residual}.norm.bias"]

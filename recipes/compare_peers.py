@@ -1,0 +1,121 @@
+"""Measures this toolkit and its peers in turn, each in a process of its own, and prints medians and ratios.
+
+compare_peers.sh makes what this needs.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from peer_plain import BATCH_TOKENS
+
+RECIPES = Path(__file__).parent
+CORES = 2
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A command that prints figures as JSON, and how to read them."""
+
+    name: str
+    command: list[str]
+    ours: bool = False
+
+    def measure(self) -> tuple[float, float]:
+        """Speed, and peak memory in MiB."""
+        done = subprocess.run(self.command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{' '.join(self.command)} failed:\n{done.stderr}")
+        found = json.loads(done.stdout)
+        if not self.ours:
+            return found["speed"], found["memory"]
+        return found["figures"]["speed"]["median"], found["figures"]["peak memory"]["median"]
+
+
+def nmt(name: str, *options: str | Path) -> Contender:
+    command = [sys.executable, "-m", "nmt", "benchmark", *map(str, options), "--repeats", "1", "--json"]
+    return Contender(name, command, ours=True)
+
+
+def peer(name: str, script: str, *options: str | Path) -> Contender:
+    return Contender(name, [sys.executable, str(RECIPES / script), *map(str, options)])
+
+
+def training(run: Path, arch: str, updates: int) -> list[Contender]:
+    options = [run / "data", "--arch", arch, "--updates", str(updates)]
+    sizes = [f"--{name}-tokens={BATCH_TOKENS}" for name in ("batch", "device")]
+    ours = ["train", "--arch", arch, "--data", run / "data", *sizes, "--batch-groups=1", f"--updates={updates // 2}"]
+    return [
+        peer("torch.nn.Transformer loop, fp32", "peer_plain.py", *options),
+        peer("torch.nn.Transformer loop, bf16", "peer_plain.py", *options, "--bf16"),
+        nmt("nmt train", *ours, "--device=cpu"),
+    ]
+
+
+def decoding(run: Path, checkpoint: Path, exported: Path) -> list[Contender]:
+    text = run / "data" / "test.en.txt"
+    peers = [
+        peer(
+            f"CTranslate2 {kind}, {workers} x {CORES // workers}, batch {batch}", "peer_ctranslate2.py",
+            exported, text, "--type", kind, "--workers", str(workers), "--threads", str(CORES // workers),
+            "--batch", str(batch),
+        )
+        for kind, workers, batch in product(["float32", "int8"], [2, 1], [32, 64])
+    ]  # fmt: skip
+    ours = [
+        nmt(
+            f"nmt generate, {workers} x {CORES // workers}, {batch} tokens", "generate", "--device=cpu",
+            "--checkpoint", checkpoint, "--input", text, "--workers", str(workers), "--batch-tokens", str(batch),
+        )
+        for workers, batch in product([2, 1], [1024, 2048])
+    ]  # fmt: skip
+    return peers + ours
+
+
+def compare(title: str, unit: str, contenders: list[Contender], repeats: int, against: str) -> None:
+    """Prints a table; ratios are to the fastest contender whose name begins with `against`."""
+    found = {c.name: [] for c in contenders}  # type: dict[str, list[tuple[float, float]]]
+    for _ in range(repeats):
+        for contender in contenders:
+            found[contender.name].append(contender.measure())
+    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
+    speed, memory = max(values for name, values in medians.items() if name.startswith(against))
+    print(f"\n{title}, median of {repeats}; ratios to the fastest {against}")
+    for name, (s, m) in medians.items():
+        print(f"{name:40} {s:10,.0f} {unit}  {s / speed:5.2f}x   {m:7,.0f} MiB  {m / memory:5.2f}x", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="run folder of recipes/multi30k.sh")
+    parser.add_argument("--only", choices=["train", "decode"])
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    if options.only != "decode":
+        for arch, updates in (("transformer_base", 12), ("transformer_tiny", 30)):
+            contenders = training(options.run, arch, updates)
+            title = f"Training {arch}, {BATCH_TOKENS} padded tokens a side"
+            compare(title, "tok/s", contenders, options.repeats, "torch.nn.Transformer loop, fp32")
+    if options.only != "train":
+        for name in ("model", "base"):
+            checkpoint = options.run / name / "average.pt"
+            with tempfile.TemporaryDirectory() as folder:
+                exported = Path(folder) / "exported"
+                command = [sys.executable, "-m", "nmt", "export", str(checkpoint), "--output", str(exported)]
+                subprocess.run(command, check=True)
+                contenders = decoding(options.run, checkpoint, exported)
+                title = f"Translating test.en.txt with {checkpoint}, beam 4"
+                compare(title, "sentences/s", contenders, options.repeats, "CTranslate2 float32")
+
+
+if __name__ == "__main__":
+    main()

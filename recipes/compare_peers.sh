@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# This toolkit beside what else one would use, on two cores of this machine, in turn in one run, as ratios: training
+# beside a plain torch.nn.Transformer loop, decoding beside CTranslate2 with the same model.
+#
+#   RUN=runs/multi30k-en-de-published bash recipes/compare_peers.sh [--only train|decode]
+#
+# RUN is a finished run of recipes/multi30k.sh --published. REPEATS=3 says how often each is measured.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de-published)
+[ -e "$run_dir/model/average.pt" ] ||
+    fail "$run_dir has no model/average.pt; run recipes/multi30k.sh --published first, or name its folder with RUN="
+set_up_environment
+base=$run_dir/base
+if [ ! -e "$base/average.pt" ]; then # trained for so long that it ends its sentences; what it says does not matter
+    run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --warmup-updates 200 \
+        --max-updates 300 --no-valid-bleu
+    run nmt average-checkpoints "$base" --last 1 --output "$base/average.pt"
+fi
+run python recipes/compare_peers.py "$run_dir" --repeats "${REPEATS:-3}" "$@"

@@ -1,0 +1,52 @@
+"""The speed of CTranslate2 with a model that `nmt export` wrote, from raw text to raw text.
+
+    python recipes/peer_ctranslate2.py EXPORTED INPUT --type int8 --workers 2 --threads 1 --batch 32
+
+prints sentences a second and peak memory as JSON. For models with a joint vocabulary.
+"""
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+
+import ctranslate2
+
+from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.subword import Subword
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("input")
+    parser.add_argument("--type", default="float32", help="what it computes in")
+    parser.add_argument("--workers", type=int, default=1, help="batches translated at once")
+    parser.add_argument("--threads", type=int, default=1, help="cores for each")
+    parser.add_argument("--batch", type=int, default=32, help="sentences in a batch")
+    options = parser.parse_args()
+    config = TextConfig(**json.loads((Path(options.model) / "config.json").read_text(encoding="utf-8"))["text"])
+    model = (Path(options.model) / "subword.model").read_bytes()
+    subword = Subword.from_bytes(model, config.subword, options.model)
+    codec = TextCodec(config, subword, subword)
+    translator = ctranslate2.Translator(
+        options.model, compute_type=options.type, inter_threads=options.workers, intra_threads=options.threads
+    )
+    lines = Path(options.input).read_text(encoding="utf-8").split("\n")[:-1]
+
+    def translate() -> None:
+        pieces = [codec.source.pieces(ids) for ids in codec.encode_source(lines)]
+        found = translator.translate_batch(pieces, max_batch_size=options.batch, beam_size=4, length_penalty=0.6)
+        numbers = {piece: i for i, piece in enumerate(codec.target.pieces(list(range(len(codec.target)))))}
+        codec.decode_target([[numbers[piece] for piece in result.hypotheses[0]] for result in found])
+
+    translate()
+    started = time.perf_counter()
+    translate()
+    speed = len(lines) / (time.perf_counter() - started)
+    print(json.dumps({"speed": speed, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The commands as a user runs them, in this process."""
+
+import io
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nmt.cli.app import main
+
+SMALL = [
+    "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
+    "--dropout=0.1",
+]  # fmt: skip
+TRAIN = [
+    "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
+    "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    stdout: bytes
+    stderr: str
+
+
+def run(*arguments: str | Path, stdin: bytes = b"", code: int = 0) -> Done:
+    """Runs `nmt` in this process (importing torch anew each time would take minutes) and checks its exit code."""
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["nmt", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stderr)
+        try:
+            main()
+        except SystemExit as ended:
+            found = int(ended.code or 0)
+    done = Done(found, stdout.buffer.getvalue(), stderr.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    assert done.code == code, done.stderr
+    return done
+
+
+def failed(*arguments: str | Path, stdin: bytes = b"") -> str:
+    """What a command that fails says last: one line."""
+    lines = run(*arguments, stdin=stdin, code=1).stderr.strip().split("\n")
+    assert lines[-1].startswith("error: ")
+    return lines[-1]
+
+
+def train(data: Path, folder: Path, *extra: str) -> str:
+    return run("train", data, "--save-dir", folder, *TRAIN, *SMALL, *extra).stderr

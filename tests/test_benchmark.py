@@ -1,0 +1,86 @@
+"""`nmt benchmark` as a user runs it. No test here says how fast anything must be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import SMALL, failed, run
+
+from nmt.benchmark.generated import Generated
+from nmt.benchmark.report import Report
+from nmt.data.store import DataFolder
+
+ONCE = ["--repeats", "2", "--json"]
+
+
+def measured(*arguments: str | Path) -> dict[str, Any]:
+    found = json.loads(run("benchmark", *arguments, *ONCE).stdout)
+    for figure in found["figures"].values():
+        assert figure["min"] <= figure["median"] <= figure["max"]
+        assert figure["max"] > 0
+    return found
+
+
+def test_training_on_data_and_on_generated_sentences(trained: Path, tmp_path: Path) -> None:
+    options = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=800", "--device=cpu", "--updates=2"]
+    profile = tmp_path / "profile.json"
+    found = measured("train", *options, "--data", trained / "data", "--profile", profile)
+    assert set(found["figures"]) >= {"speed", "padding", "peak memory", "start-up", "achieved", "utilisation"}
+    assert len(found["figures"]["speed"]["values"]) == 2
+    assert json.loads(profile.read_text())["traceEvents"]
+    table = run("benchmark", "train", *options, "--vocab-size=500", "--mean-length=9", "--repeats=1").stdout.decode()
+    assert "target tok/s" in table
+
+
+def test_translation_with_a_checkpoint_and_with_an_untrained_model(trained: Path) -> None:
+    command = ["--checkpoint", trained / "run" / "average.pt", "--input", trained / "valid.en", "--device=cpu"]
+    translated = run("generate", trained / "run" / "average.pt", "--output-format=jsonl", *command[2:]).stdout
+    tokens = sum(len(json.loads(line)["hypotheses"][0]["pieces"]) + 1 for line in translated.splitlines())
+    for workers in ("1", "2"):
+        figures = measured("generate", *command, "--workers", workers)["figures"]
+        for output, speed in zip(figures["output"]["values"], figures["speed"]["values"], strict=True):
+            assert output / speed == pytest.approx(tokens / 20)
+    untrained = ["--arch=transformer_tiny", "--lines=20", "--vocab-size=500", "--max-length-offset=0", "--device=cpu"]
+    assert measured("generate", *untrained)["model"] == "transformer_tiny, untrained"
+
+
+def test_preprocessing_leaves_nothing_behind(trained: Path, tmp_path: Path) -> None:
+    langs = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", "--workers=1"]
+    corpora = ["--train", trained / "train", "--valid", trained / "valid", "--dest", tmp_path / "data"]
+    assert "lines/s" in json.dumps(measured("preprocess", *langs, *corpora))
+    assert not (tmp_path / "data").exists()
+
+
+def test_generated_corpora_have_the_lengths_asked_for(tmp_path: Path) -> None:
+    generated = Generated(vocab_size=1000, mean_length=20, pairs=5000)
+    generated.write(tmp_path / "data")
+    data = DataFolder.open(tmp_path / "data")
+    assert len(data.split("valid")) < 1000
+    split = data.split("train")
+    source, target = split.source.lengths, split.target.lengths
+    assert source.mean() == pytest.approx(20, rel=0.05)
+    assert target.mean() == pytest.approx(20, rel=0.05)
+    assert np.corrcoef(source, target)[0, 1] > 0.8
+    assert 4 <= split.source.tokens.min() < split.source.tokens.max() < 1000
+    codec = generated.codec()
+    assert len(codec.source) == 1000
+    assert [len(ids) for ids in codec.encode_source(generated.sentences(codec)[:50])] == source[:50].tolist()
+
+
+def test_options_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
+    assert "either --checkpoint, or --arch" in failed("benchmark", "generate", "--beam=2")
+    assert "give --input" in failed("benchmark", "generate", "--checkpoint", trained / "run" / "best.pt")
+    (tmp_path / "empty").touch()
+    options = ["--checkpoint", trained / "run" / "best.pt", "--input", tmp_path / "empty"]
+    assert "is empty" in failed("benchmark", "generate", *options)
+    options = ["--arch=transformer_tiny", "--data", trained / "data", "--profile", tmp_path / "none" / "profile.json"]
+    assert "profile.json cannot be written" in failed("benchmark", "train", *options)
+
+
+def test_a_table_shows_median_and_range() -> None:
+    report = Report({"device": "CPU"})
+    report.add("speed", "tok/s", 1200, 800, 1000)
+    report.add("memory", "MiB", 2.5)
+    assert str(report) == "device  CPU\n speed  1,000 tok/s  (800 to 1,200, median of 3)\nmemory  2.50 MiB"
