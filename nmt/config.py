@@ -10,6 +10,8 @@ from typing import Any, Literal, Self, get_args, get_origin
 
 from nmt.errors import NmtError
 
+# Tokens trained on at once, which fill a GPU, and tokens times d_model, which stay in the cache of a CPU.
+_GPU_TOKENS, _CPU_NUMBERS = 8192, 2**20
 _LARGEST = 2**31 - 1  # what any library below takes for an integer
 
 
@@ -225,12 +227,17 @@ class BatchConfig(RuntimeConfig):
         panel="Batches",
         at_least=1,
     )
-    device_tokens: int = option(
-        8192,
-        help="Padded tokens a side in one forward pass; lower it if memory runs out, the update stays the same.",
+    device_tokens: int | None = option(
+        None,
+        help="Padded tokens a side in one forward pass; lower it if memory runs out, the update stays the same. "
+        "Otherwise 8192 on a GPU, and on a CPU 2^20 / d_model, more than which is slower.",
         panel="Batches",
         at_least=1,
     )
+
+    def tokens_at_once(self, device: str, d_model: int) -> int:
+        """--device-tokens, or what suits `device`, cuda or cpu."""
+        return self.device_tokens or (_GPU_TOKENS if device == "cuda" else max(1, _CPU_NUMBERS // d_model))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,8 +50,8 @@ def peer(name: str, script: str, *options: str | Path) -> Contender:
 
 def training(run: Path, arch: str, updates: int) -> list[Contender]:
     options = [run / "data", "--arch", arch, "--updates", str(updates)]
-    sizes = [f"--{name}-tokens={BATCH_TOKENS}" for name in ("batch", "device")]
-    ours = ["train", "--arch", arch, "--data", run / "data", *sizes, "--batch-groups=1", f"--updates={updates // 2}"]
+    batches = [f"--batch-tokens={BATCH_TOKENS}", "--batch-groups=1"]
+    ours = ["train", "--arch", arch, "--data", run / "data", *batches, f"--updates={updates // 2}"]
     return [
         peer("torch.nn.Transformer loop, fp32", "peer_plain.py", *options),
         peer("torch.nn.Transformer loop, bf16", "peer_plain.py", *options, "--bf16"),

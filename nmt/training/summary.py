@@ -16,6 +16,7 @@ def tell_plan(
     model: ModelConfig,
     config: TrainConfig,
     plan: UpdatePlan,
+    device_tokens: int,
     parameters: int,
     runtime: Runtime,
     world: World,
@@ -31,7 +32,7 @@ def tell_plan(
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{plan.target_lengths.sum():,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
-        f"{len(plan):,} updates an epoch, {plan.padding_share(config.device_tokens, _SAMPLED_UPDATES):.1%} padding",
+        f"{len(plan):,} updates an epoch, {plan.padding_share(device_tokens, _SAMPLED_UPDATES):.1%} padding",
         "device": f"{runtime.name}, {runtime.precision}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }

@@ -68,13 +68,14 @@ class Trainer:
         self.data, self.model_config, self.config, self.folder = data, model_config, config, folder
         self.runtime, self.world, self.stop = runtime, world, stop
         self.split = data.split("train")
+        self.device_tokens = config.tokens_at_once(runtime.device.type, model_config.d_model)
         self.metrics = MetricsFile(folder.path / "metrics.jsonl")
         self.counters = Counters()
         torch.manual_seed(config.seed)
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
         self.model = model.to(runtime.device).train()
         self.gradients = Gradients(self.model, data, runtime, world)
-        self.validator = Validator(self.model, data, runtime, config, world, stop)
+        self.validator = Validator(self.model, data, runtime, config.valid_bleu, self.device_tokens, world, stop)
         self.skipped = SkippedUpdates(config.max_skipped_updates, world, self._what_went_wrong)
         self.adam_options: dict[str, Any] = {
             "betas": (config.adam_beta1, config.adam_beta2),
@@ -87,9 +88,11 @@ class Trainer:
         self.resume()
         plan = self.plan(self.counters.epoch)
         parameters = sum(p.numel() for p in self.model.parameters())
-        tell_plan(self.data, self.model_config, self.config, plan, parameters, self.runtime, self.world)
+        tell_plan(
+            self.data, self.model_config, self.config, plan, self.device_tokens, parameters, self.runtime, self.world
+        )
         fresh = not self.optimizer.state
-        self.gradients.check_memory(self.config.device_tokens, fresh * _ADAM_BYTES * parameters)
+        self.gradients.check_memory(self.device_tokens, fresh * _ADAM_BYTES * parameters)
         try:
             self.run(plan)
         except Interrupted as interrupted:
@@ -192,7 +195,7 @@ class Trainer:
         rank, ranks = self.world.rank, self.world.size
         while self.counters.update < self.config.max_updates:
             first = self.counters.update_in_epoch
-            with closing(updates(self.split, plan, self.config.device_tokens, first, rank, ranks)) as prepared:
+            with closing(updates(self.split, plan, self.device_tokens, first, rank, ranks)) as prepared:
                 for update in prepared:
                     yield update
                     if self.counters.update == self.config.max_updates:
@@ -209,10 +212,10 @@ class Trainer:
         c = self.config
         source, target = lengths_with_eos(self.split)
         plan = make_plan(source, target, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
-        if plan.longest > c.device_tokens:
-            too_long = int((np.maximum(source, target) > c.device_tokens).sum())
+        if plan.longest > self.device_tokens:
+            too_long = int((np.maximum(source, target) > self.device_tokens).sum())
             raise NmtError(
-                f"--device-tokens {c.device_tokens} is too small for {too_long:,} training pairs; "
+                f"--device-tokens {self.device_tokens} is too small for {too_long:,} training pairs; "
                 f"the longest needs {plan.longest}; give that, or drop them with nmt preprocess --max-length"
             )
         return plan

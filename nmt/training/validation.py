@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.config import SearchConfig, TrainConfig
+from nmt.config import SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import check_ids, lengths_with_eos, updates
 from nmt.data.store import DataFolder
@@ -42,7 +42,8 @@ class Validator:
     model: TrainingLoss
     data: DataFolder
     runtime: Runtime
-    config: TrainConfig
+    with_bleu: bool
+    device_tokens: int
     world: World
     stop: StopSignals
 
@@ -63,12 +64,12 @@ class Validator:
         if len(shares) < self.world.size:
             raise Interrupted
         nll = sum(nll for (nll, _), _ in shares) / sum(tokens for (_, tokens), _ in shares)
-        bleu = self._bleu([translations for _, translations in shares]) if self.config.valid_bleu else None
+        bleu = self._bleu([translations for _, translations in shares]) if self.with_bleu else None
         return Validation(nll, perplexity(nll), bleu)
 
     def _nll(self) -> tuple[float, int]:
         """The negative log-likelihood of this rank's share, and its target tokens."""
-        split, budget = self.data.split("valid"), self.config.device_tokens
+        split, budget = self.data.split("valid"), self.device_tokens
         plan = make_plan(*lengths_with_eos(split), batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
         for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
@@ -82,7 +83,7 @@ class Validator:
 
     def _translations(self) -> list[str]:
         """The translations of every `world.size`-th line, from line `rank` on."""
-        if not self.config.valid_bleu:
+        if not self.with_bleu:
             return []
         lines = self.data.raw_lines("valid", self.data.codec.config.source_lang)
         translator = Translator([self.model.model], self.data.codec, self.runtime)
