@@ -306,7 +306,7 @@ class SearchConfig(Config):
     max_source_length: int = option(
         512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
     )
-    batch_tokens: int = option(2048, help="Padded source tokens translated at once.", panel="Search", at_least=1)
+    batch_tokens: int = option(4096, help="Padded source tokens translated at once.", panel="Search", at_least=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

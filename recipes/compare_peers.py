@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from peer_plain import BATCH_TOKENS
-
 RECIPES = Path(__file__).parent
 CORES = 2
+# As in peer_plain.py, which is not imported: a child's peak memory counts that of the process it was forked from.
+BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Contender:
 
 
 def nmt(name: str, *options: str | Path) -> Contender:
-    command = [sys.executable, "-m", "nmt", "benchmark", *map(str, options), "--repeats", "1", "--json"]
+    command = [sys.executable, "-m", "nmt", "benchmark", *map(str, options), "--json"]
     return Contender(name, command, ours=True)
 
 
@@ -51,7 +51,7 @@ def peer(name: str, script: str, *options: str | Path) -> Contender:
 def training(run: Path, arch: str, updates: int) -> list[Contender]:
     options = [run / "data", "--arch", arch, "--updates", str(updates)]
     batches = [f"--batch-tokens={BATCH_TOKENS}", "--batch-groups=1"]
-    ours = ["train", "--arch", arch, "--data", run / "data", *batches, f"--updates={updates // 2}"]
+    ours = ["train", "--arch", arch, "--data", run / "data", *batches, f"--updates={updates // 2}", "--repeats=1"]
     return [
         peer("torch.nn.Transformer loop, fp32", "peer_plain.py", *options),
         peer("torch.nn.Transformer loop, bf16", "peer_plain.py", *options, "--bf16"),
@@ -59,8 +59,7 @@ def training(run: Path, arch: str, updates: int) -> list[Contender]:
     ]
 
 
-def decoding(run: Path, checkpoint: Path, exported: Path) -> list[Contender]:
-    text = run / "data" / "test.en.txt"
+def decoding(text: Path, checkpoint: Path, exported: Path) -> list[Contender]:
     peers = [
         peer(
             f"CTranslate2 {kind}, {workers} x {CORES // workers}, batch {batch}", "peer_ctranslate2.py",
@@ -73,15 +72,16 @@ def decoding(run: Path, checkpoint: Path, exported: Path) -> list[Contender]:
         nmt(
             f"nmt generate, {workers} x {CORES // workers}, {batch} tokens", "generate", "--device=cpu",
             "--checkpoint", checkpoint, "--input", text, "--workers", str(workers), "--batch-tokens", str(batch),
+            "--repeats=3",
         )
-        for workers, batch in product([2, 1], [1024, 2048])
+        for workers, batch in product([2, 1], [2048, 4096])
     ]  # fmt: skip
     return peers + ours
 
 
 def compare(title: str, unit: str, contenders: list[Contender], repeats: int, against: str) -> None:
     """Prints a table; ratios are to the fastest contender whose name begins with `against`."""
-    found = {c.name: [] for c in contenders}  # type: dict[str, list[tuple[float, float]]]
+    found: dict[str, list[tuple[float, float]]] = {contender.name: [] for contender in contenders}
     for _ in range(repeats):
         for contender in contenders:
             found[contender.name].append(contender.measure())
@@ -106,14 +106,16 @@ def main() -> None:
             title = f"Training {arch}, {BATCH_TOKENS} padded tokens a side"
             compare(title, "tok/s", contenders, options.repeats, "torch.nn.Transformer loop, fp32")
     if options.only != "train":
-        for name in ("model", "base"):
+        for name, lines in (("model", 1000), ("base", 200)):
             checkpoint = options.run / name / "average.pt"
             with tempfile.TemporaryDirectory() as folder:
                 exported = Path(folder) / "exported"
+                whole = (options.run / "data" / "test.en.txt").read_text(encoding="utf-8")
+                (Path(folder) / "text").write_text("".join(whole.splitlines(keepends=True)[:lines]), encoding="utf-8")
                 command = [sys.executable, "-m", "nmt", "export", str(checkpoint), "--output", str(exported)]
                 subprocess.run(command, check=True)
-                contenders = decoding(options.run, checkpoint, exported)
-                title = f"Translating test.en.txt with {checkpoint}, beam 4"
+                contenders = decoding(Path(folder) / "text", checkpoint, exported)
+                title = f"Translating {lines:,} lines of test.en.txt with {checkpoint}, beam 4"
                 compare(title, "sentences/s", contenders, options.repeats, "CTranslate2 float32")
 
 

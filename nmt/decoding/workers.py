@@ -4,8 +4,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice, zip_longest
+from itertools import chain, count, islice
 from multiprocessing import current_process
+from operator import itemgetter
 from typing import NamedTuple
 
 from nmt.config import RuntimeConfig, SearchConfig
@@ -25,7 +26,7 @@ class _Share(NamedTuple):
     """Lines for a worker, and the numbers they have in the input."""
 
     lines: list[str]
-    numbers: range
+    numbers: list[int]
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,7 @@ class TranslationJob:
         with closing(in_order(partial(_Worker, self), shares, workers)) as parts:
             while window := list(islice(parts, workers)):
                 advance(sum(map(len, window)))
-                # The first line is in the first share, the second in the second, and so on.
-                yield from (line for row in zip_longest(*window) for line in row if line is not None)
+                yield from (translated for _, translated in sorted(chain.from_iterable(window), key=itemgetter(0)))
 
     def _alone(self, shares: Iterator[_Share], advance: Callable[[int], None]) -> Iterator[Translated]:
         translator = Translator.load(*self.checkpoints, runtime=self.runtime)
@@ -75,13 +75,15 @@ class TranslationJob:
 
 
 def _shares(lines: Iterator[str], workers: int, lines_at_once: int) -> Iterator[_Share]:
-    """Windows of the input, each dealt out line by line to as many shares as there are workers."""
+    """Windows of the input, dealt out to as many shares as there are workers, lines of all lengths to each."""
     for first in count(1, lines_at_once):
         window = list(islice(lines, lines_at_once))
         if not window:
             return
-        numbers = range(first, first + len(window))
-        yield from (_Share(window[w::workers], numbers[w::workers]) for w in range(workers))
+        by_length = sorted(range(len(window)), key=lambda i: len(window[i])) if workers > 1 else range(len(window))
+        for w in range(workers):
+            dealt = by_length[w::workers]
+            yield _Share([window[i] for i in dealt], [first + i for i in dealt])
 
 
 class _Worker:
@@ -91,9 +93,9 @@ class _Worker:
         self.job = job
         self.translator: Translator | None = None
 
-    def __call__(self, share: _Share) -> list[Translated]:
+    def __call__(self, share: _Share) -> list[tuple[int, Translated]]:
         if self.translator is None:
             number = int(current_process().name.rpartition("-")[2])  # SpawnProcess-1, SpawnProcess-2, …
             self.translator = Translator.load(*self.job.checkpoints, runtime=self.job.runtime, process=number - 1)
         hypotheses = self.translator.hypotheses(share.lines, self.job.search, line_numbers=share.numbers)
-        return list(map(Translated, share.lines, hypotheses))
+        return list(zip(share.numbers, map(Translated, share.lines, hypotheses), strict=True))
