@@ -6,9 +6,9 @@ import time
 
 from nmt.benchmark.report import Report
 from nmt.config import DataConfig
+from nmt.data.pool import process_peak_mib
 from nmt.data.preprocess import preprocess
 from nmt.data.store import DataFolder
-from nmt.training.metrics import process_peak_mib
 
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:

@@ -1,7 +1,9 @@
 """Work on a stream in several processes: results in order, few chunks in flight, errors and Ctrl-C ending cleanly."""
 
 import os
+import resource
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -53,6 +55,12 @@ def share_cores(processes: int) -> None:
     """Has processes that are started from now on use their share of the cores in numerical libraries."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
+
+
+def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
+    """Most memory that this process had at any time, or the largest of its ended children (RUSAGE_CHILDREN)."""
+    peak = resource.getrusage(who).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 def _start(make_task: Callable[[], Callable[[Any], Any]]) -> None:

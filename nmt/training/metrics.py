@@ -2,8 +2,6 @@
 
 import json
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 
 from nmt.data.loader import Batch
+from nmt.data.pool import process_peak_mib
 from nmt.files import writing
 from nmt.training.distributed import World
 
@@ -23,12 +22,6 @@ def peak_memory_mib(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return process_peak_mib()
-
-
-def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
-    """Most memory that this process had at any time, or the largest of its ended children (RUSAGE_CHILDREN)."""
-    peak = resource.getrusage(who).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 @dataclass
