@@ -14,8 +14,8 @@ run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de-published)
 set_up_environment
 base=$run_dir/base
 if [ ! -e "$base/average.pt" ]; then # trained for so long that it ends its sentences; what it says does not matter
-    run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --warmup-updates 200 --lr-scale 0.3 \
-        --max-updates 300 --no-valid-bleu
+    run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --no-valid-bleu \
+        --warmup-updates 200 --lr-scale 0.3 --max-updates 300
     run nmt average-checkpoints "$base" --last 1 --output "$base/average.pt"
 fi
 run python recipes/compare_peers.py "$run_dir" --repeats "${REPEATS:-3}" "$@"
