@@ -41,9 +41,13 @@ def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
     return {name: write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in enumerate(sizes.items())}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data/, run/ (40 updates) and run/average.pt."""
+    """A folder with data/, run/ (40 updates) and run/average.pt.
+
+    Made anew for each module: what is trained is the same to the last bit only if nothing else ran in between, because
+    other libraries and tests may change how this process computes.
+    """
     folder = tmp_path_factory.mktemp("pipeline")
     for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
         for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):

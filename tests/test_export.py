@@ -70,7 +70,9 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
         )
         assert all(1 < len(h.pieces) < 30 for h in expected)
         assert [h.pieces for h in expected] == [result.hypotheses[0] for result in found]
-        assert [h.log_prob for h in expected] == pytest.approx([result.scores[0] for result in found], abs=1e-3)
+        if beam > 1:  # CTranslate2 leaves EOS out of the score of greedy search
+            scores = [result.scores[0] for result in found]
+            assert [h.log_prob for h in expected] == pytest.approx(scores, abs=1e-3)
 
 
 def test_separate_vocabularies_and_int8(trained: Path, tmp_path: Path) -> None:
