@@ -1,8 +1,6 @@
 """`nmt benchmark`: how fast the other commands are on this machine."""
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,11 +52,12 @@ def train(
     from nmt.benchmark.generated import Generated
     from nmt.benchmark.train import benchmark_training
 
-    with _temporary() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        generated = Path(folder) / "generated"
         if data is None:
-            Generated(vocab_size, mean_length, _GENERATED_PAIRS).write(folder / "generated")
+            Generated(vocab_size, mean_length, _GENERATED_PAIRS).write(generated)
         report = benchmark_training(
-            data or str(folder / "generated"), model, batches, repeats=repeats, updates=updates, profile=profile
+            data or str(generated), model, batches, repeats=repeats, updates=updates, profile=profile
         )
     _print(report, {"architecture": arch, "data": data or "generated"}, as_json)
 
@@ -91,12 +90,12 @@ def generate(
     from nmt.benchmark.translation import benchmark_translation, save_untrained
     from nmt.text.corpus import read_lines
 
-    with _temporary() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = checkpoint
         if arch:
             model, generated = model_config(arch), Generated(vocab_size, mean_length, lines)
             codec = generated.codec()
-            path, text = str(folder / "untrained.pt"), generated.sentences(codec)
+            path, text = f"{folder}/untrained.pt", generated.sentences(codec)
             save_untrained(Path(path), model, codec)
         else:
             text = list(islice(read_lines(str(input)), lines))
@@ -116,12 +115,6 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
     from nmt.benchmark.preprocessing import benchmark_preprocessing
 
     _print(benchmark_preprocessing(config, repeats=repeats), {}, as_json)
-
-
-@contextmanager
-def _temporary() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 def _print(report: "Report", subject: dict[str, str], as_json: bool) -> None:

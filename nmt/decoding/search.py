@@ -58,7 +58,8 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
     whole = blocks * _BLOCK
     x_BWNL = x_BWV[:, :, :whole].unflatten(2, (blocks, _BLOCK))
     chosen_BK = (x_BWNL.amax(3) + offsets_BW[:, :, None]).flatten(1).topk(min(k, width * blocks)).indices
-    b_B1, w_BK, n_BK = torch.arange(sentences)[:, None], chosen_BK // max(blocks, 1), chosen_BK % max(blocks, 1)
+    b_B1 = torch.arange(sentences, device=x_BWV.device)[:, None]
+    w_BK, n_BK = chosen_BK // max(blocks, 1), chosen_BK % max(blocks, 1)
     inside_BKL = x_BWNL[b_B1, w_BK, n_BK] + offsets_BW.gather(1, w_BK)[:, :, None]
     behind_BWL = x_BWV[:, :, whole:] + offsets_BW[:, :, None]
     best_BK, index_BK = torch.cat((inside_BKL.flatten(1), behind_BWL.flatten(1)), 1).topk(min(k, width * vocabulary))
@@ -189,9 +190,8 @@ def beam_search(
         live &= {sentence for sentence, bound in bounds.items() if bound > finished.to_beat(sentence)}
         chosen_B = None
         if len(live) <= (1 - _DONE_SHARE) * len(bounds):
-            chosen_B = torch.tensor([b for b, s in enumerate(bounds) if s in live], dtype=torch.long).to(
-                parents_BW.device
-            )
+            chosen = [b for b, sentence in enumerate(bounds) if sentence in live]
+            chosen_B = torch.tensor(chosen, dtype=torch.long, device=parents_BW.device)
             parents_BW = parents_BW[chosen_B]
             beams.keep(chosen_B)
         cache = cache.select(parents_BW, chosen_B)
