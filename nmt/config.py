@@ -97,7 +97,7 @@ class Config:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
-    """The shape of a Transformer (paper §3). No defaults: a registry entry states every field."""
+    """A Transformer (paper §3). A registry entry states the shape; the defaults of the rest are the paper's."""
 
     encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1, at_most=1000)
     decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1, at_most=1000)
@@ -112,6 +112,31 @@ class ModelConfig(Config):
         at_least=0,
         below=1,
     )
+    attention_dropout: float = option(
+        0.0, help="Dropout on attention weights; the paper's for parsing only.", panel="Model", at_least=0, below=1
+    )
+    activation_dropout: float = option(
+        0.0, help="Dropout on the feed-forward's inner activation.", panel="Model", at_least=0, below=1
+    )
+    norm: Literal["post", "pre"] = option(
+        "post", help="LayerNorm behind every residual sum, as in the paper, or before every sub-layer.", panel="Model"
+    )
+    attention: Literal["scaled-dot-product", "dot-product", "additive"] = option(
+        "scaled-dot-product", help="What a query's fit to a key is computed by (paper §3.2.1).", panel="Model"
+    )
+    attention_window: int | None = option(
+        None,
+        help="Restrict self-attention to the r nearest positions that a position may see (paper §4).",
+        panel="Model",
+        at_least=1,
+    )
+    learned_positions: int | None = option(
+        None,
+        help="Learn the encodings of so many positions, which no sentence may exceed, instead of sinusoids "
+        "(paper Table 3, row E).",
+        panel="Model",
+        at_least=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,10 +149,14 @@ class ModelConfig(Config):
         """Trainable numbers with one vocabulary shared by source, target and softmax."""
         attention = self.d_model * self.heads * 2 * (self.d_k + self.d_v)
         feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
+        if self.attention == "additive":
+            attention += self.heads * self.d_k
         norm = 2 * self.d_model
         encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
         decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-        return vocab_size * self.d_model + encoder + decoder
+        last_norms = 2 * norm if self.norm == "pre" else 0
+        positions = 2 * (self.learned_positions or 0) * self.d_model
+        return vocab_size * self.d_model + positions + encoder + decoder + last_norms
 
     def training_flops(self, vocab_size: int, source_tokens: int, target_tokens: int) -> float:
         """Floating-point operations to train on this many tokens: six for each weight a token is multiplied with.

@@ -7,14 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.data.loader import Side, make_side
-from nmt.model.attention import MultiHeadAttention, attend
-from nmt.model.layers import DecoderLayer, Dropout, EncoderLayer, Residual
-from nmt.model.positions import SinusoidalPositions, sinusoids
+from nmt.errors import NmtError
+from nmt.model.attention import Additive, DotProduct, MultiHeadAttention
+from nmt.model.dropout import Dropout, random_mask
+from nmt.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from nmt.model.masks import restricted
+from nmt.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
 from nmt.model.transformer import Transformer
 from nmt.registry import ARCHITECTURES
 
@@ -34,7 +39,11 @@ def model(config: ModelConfig = SMALL, *, shared: bool = True) -> Transformer:
 
 
 def copy_attention(source: MultiHeadAttention, target: nn.MultiheadAttention) -> None:
-    weights = [source.query_key_value.weight] if source.over_self else [source.query.weight, source.key_value.weight]
+    weights = (
+        [source.query_key_value.weight]
+        if hasattr(source, "query_key_value")
+        else [source.query.weight, source.key_value.weight]
+    )
     target.load_state_dict(
         {
             "in_proj_weight": torch.cat(weights),
@@ -110,10 +119,24 @@ def test_logits_equal_those_of_torchs_layers() -> None:
         torch.testing.assert_close(ours_BTV[:length], expected[row, :length], rtol=0, atol=1e-5)
 
 
+# Each a departure from the paper's model that decoding has to follow.
+VARIANTS = {
+    "free d_k and d_v": {"d_k": 5, "d_v": 11},
+    "pre-norm": {"norm": "pre"},
+    "not scaled": {"attention": "dot-product"},
+    "additive": {"attention": "additive", "d_k": 3},
+    "learned positions": {"learned_positions": 50},
+    "window of 1": {"attention_window": 1},
+    "window of 3": {"attention_window": 3},
+    "window of 4": {"attention_window": 4},
+}
+
+
 @torch.no_grad()
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("shared", [True, False])
-def test_decoding_step_by_step_equals_the_full_pass(shared: bool) -> None:
-    ours = model(replace(SMALL, d_k=5, d_v=11), shared=shared)
+def test_decoding_step_by_step_equals_the_full_pass(shared: bool, variant: str) -> None:
+    ours = model(replace(SMALL, **VARIANTS[variant]), shared=shared)
     source, beam = side(SOURCES), 2
     targets = [[2, *((7 * row + 3 * i) % 40 + 4 for i in range(6))] for row in range(len(SOURCES) * beam)]
     repeated = side([sentence for sentence in SOURCES for _ in range(beam)])
@@ -125,10 +148,12 @@ def test_decoding_step_by_step_equals_the_full_pass(shared: bool) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("beam", "steps"), [(3, 40), (1, 3), (20, 4)])
-def test_a_cache_follows_its_hypotheses(beam: int, steps: int) -> None:
+@pytest.mark.parametrize(
+    ("beam", "steps", "window"), [(3, 40, None), (1, 3, None), (20, 4, None), (3, 9, 4), (2, 70, 20)]
+)
+def test_a_cache_follows_its_hypotheses(beam: int, steps: int, window: int | None) -> None:
     """Through changes of places, sentences that leave, and more positions than there was room for at first."""
-    ours, draw = model(), random.Random(steps)
+    ours, draw = model(replace(SMALL, attention_window=window)), random.Random(steps)
     cache, sentences = ours.start(side(SOURCES), beam), [0, 1, 2]
     said = [[[] for _ in range(beam)] for _ in sentences]
     for step in range(steps):
@@ -143,6 +168,8 @@ def test_a_cache_follows_its_hypotheses(beam: int, steps: int) -> None:
         sentences = [sentences[b] for b in chosen]
         said = [[said[b][w] for w in of_one] for b, of_one in zip(chosen, parents, strict=True)]
         cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if step == 1 else None)
+    if window:  # nothing is kept that will not be seen again
+        assert all(layer.keys_BHPK.shape[2] <= window * beam for layer in cache.layers)
 
 
 @torch.no_grad()
@@ -153,26 +180,117 @@ def test_a_position_sees_neither_the_future_nor_padding() -> None:
     torch.testing.assert_close(padded[:3], alone, rtol=0, atol=1e-5)
 
 
+def assert_equal_with_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
+    torch.testing.assert_close(found, expected)
+    gradient = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, inputs, gradient), torch.autograd.grad(expected, inputs, gradient)
+    )
+
+
+@pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("width", [1, 7, 40])
-def test_cpu_attention_and_its_gradient_equal_torchs(width: int) -> None:
+def test_cpu_attention_and_its_gradient_equal_torchs(width: int, scaled: bool) -> None:
     torch.manual_seed(0)
     shapes = [(3, 2, 5, 4), (3, 2, width, 4), (3, 2, width, 6)]
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     bias = torch.zeros(3, 1, 1, width, dtype=torch.float64).masked_fill(torch.rand(3, 1, 1, width) < 0.4, -torch.inf)
     bias[..., 0] = 0
-    gradient = torch.randn(3, 2, 5, 6, dtype=torch.float64)
-    found, expected = attend(*inputs, bias), F.scaled_dot_product_attention(*inputs, attn_mask=bias)
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, inputs, gradient), torch.autograd.grad(expected, inputs, gradient)
-    )
+    found = DotProduct(4, 0.0, scaled=scaled)(*inputs, bias)
+    expected = F.scaled_dot_product_attention(*inputs, attn_mask=bias, scale=0.5 if scaled else 1)
+    assert_equal_with_gradients(found, expected, inputs)
+
+
+def test_attention_drops_weights_and_scales_the_rest() -> None:
+    torch.manual_seed(0)
+    q, k, v = inputs = [torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    torch.manual_seed(1)
+    found = DotProduct(4, 0.3, scaled=True).train()(q, k, v)
+    torch.manual_seed(1)
+    keep, scale = random_mask(torch.Size((3, 2, 7, 7)), 0.3)
+    assert_equal_with_gradients(found, ((q @ k.mT / 2).softmax(-1) * keep * scale) @ v, inputs)
+    assert torch.equal(DotProduct(4, 0.3, scaled=True).eval()(q, k, v), DotProduct(4, 0.0, scaled=True)(q, k, v))
+
+
+def test_additive_attention_follows_its_formula() -> None:
+    torch.manual_seed(0)
+    attention = Additive(heads=2, d_k=4, dropout=0.0).double()
+    inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in [(1, 2, 3, 4), (1, 2, 5, 4)]]
+    q, k = inputs
+    v = torch.randn(1, 2, 5, 6, dtype=torch.float64)
+    rows = []
+    for head in range(2):
+        scores = [[attention.direction_HK[head] @ torch.tanh(a + b) for b in k[0, head]] for a in q[0, head]]
+        weights = torch.stack([torch.stack(row).exp() / torch.stack(row).exp().sum() for row in scores])
+        rows.append(weights @ v[0, head])
+    assert_equal_with_gradients(attention(q, k, v), torch.stack(rows)[None], [*inputs, attention.direction_HK])
+
+
+def neighbourhood(i: int, length: int, size: int, causal: bool) -> set[int]:
+    """The nearest positions that may be seen; of two equally near, the earlier."""
+    seen = range(i + 1) if causal else range(length)
+    return set(sorted(seen, key=lambda j: (abs(i - j), j))[:size])
+
+
+@given(st.data())
+def test_restricted_attention_sees_the_nearest_positions(data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    size, causal = data.draw(st.integers(1, 45)), data.draw(st.booleans())
+    width = max(lengths) + data.draw(st.integers(0, 3))
+    torch.manual_seed(0)
+    inputs = [torch.randn(len(lengths), 2, width, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    bias, window = restricted(torch.tensor(lengths), width, size, causal=causal)
+    attention = DotProduct(4, 0.0, scaled=True)
+    found = attention(*inputs, bias) if window is None else window.attend(*inputs, attention)
+    mask = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
+    for b, length in enumerate(lengths):
+        for i in range(length):
+            mask[b, 0, i, list(neighbourhood(i, length, size, causal))] = True
+    rows = mask.any(-1).squeeze(1)  # those that are no padding
+    expected = F.scaled_dot_product_attention(*inputs, attn_mask=mask | ~mask.any(-1, keepdim=True))
+    assert_equal_with_gradients(found.transpose(1, 2)[rows], expected.transpose(1, 2)[rows], inputs)
+
+
+@torch.no_grad()
+def test_a_window_as_wide_as_the_sentences_is_none() -> None:
+    sides = side(SOURCES), side(TARGETS)
+    torch.testing.assert_close(model(replace(SMALL, attention_window=9))(*sides), model()(*sides), rtol=0, atol=1e-6)
+
+
+def test_pre_norm_layers_equal_torchs() -> None:
+    config = replace(SMALL, norm="pre")
+    ours = model(config)
+    memory, padding = embedded(ours, SOURCES)
+    for layer in ours.encoder:
+        made = torch_encoder(layer)  # type: ignore[arg-type]
+        made.norm_first = True
+        memory = made(memory, src_key_padding_mask=padding)
+    found = ours.encode(side(SOURCES)).unflatten(0, (len(SOURCES), -1))
+    torch.testing.assert_close(found[~padding], ours.encoder_norm(memory)[~padding], rtol=0, atol=1e-5)
+
+
+def test_dropout_of_the_inner_activation() -> None:
+    torch.manual_seed(0)
+    layer, x = FeedForward(8, 16, 0.5).train(), torch.randn(5, 8)
+    torch.manual_seed(1)
+    found = layer(x)
+    torch.manual_seed(1)
+    keep, scale = random_mask(torch.Size((5, 16)), 0.5)
+    torch.testing.assert_close(found, layer.outer(layer.inner(x).relu() * keep * scale))
+
+
+def test_learned_positions_end_where_they_end() -> None:
+    positions = LearnedPositions(8, 3)
+    assert torch.equal(positions(torch.tensor([2, 0]), 3), positions.table_LD[[2, 0]])
+    with pytest.raises(NmtError, match="has 4 positions, but the model has learned 3"):
+        positions(torch.tensor([3]), 4)
 
 
 def test_cpu_attention_under_autocast_computes_in_fp32() -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(3, 2, 7, 8).bfloat16().requires_grad_() for _ in range(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = attend(q, k, v)
+        found = DotProduct(8, 0.0, scaled=True)(q, k, v)
     assert found.dtype == torch.bfloat16
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     expected = F.scaled_dot_product_attention(*wide)

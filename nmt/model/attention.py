@@ -1,4 +1,4 @@
-"""Scaled dot-product attention and its multi-head form (paper §3.2).
+"""Attention functions and their multi-head form (paper §3.2).
 
 Sentences of several lengths travel together: the positions of all of them lie one after the other in one flat axis N,
 and a `Span` says where a block of sentences of one padded width lies in it. Everything but attention works on the flat
@@ -16,6 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.config import ModelConfig
+from nmt.model.dropout import Dropout, random_mask
+from nmt.model.masks import Window
+
 
 @dataclass(frozen=True)
 class Span:
@@ -25,23 +29,14 @@ class Span:
         sentences: B.
         queries, keys: positions of a sentence, padding included.
         bias: None, or what is added to the scores: 0, and −∞ where a query may not see a key; broadcasts to BHQS.
+        window: None, or how attention that is restricted to a neighbourhood is cut up, instead of by `bias`.
     """
 
     sentences: int
     queries: int
     keys: int
     bias: Tensor | None
-
-
-def key_padding_bias(lengths_B: Tensor, width: int) -> Tensor:
-    """The bias B11S that hides padding."""
-    padding_BS = torch.arange(width, device=lengths_B.device) >= lengths_B[:, None]
-    return torch.zeros(padding_BS.shape, device=lengths_B.device).masked_fill_(padding_BS, -torch.inf)[:, None, None]
-
-
-def causal_bias(width: int, device: torch.device) -> Tensor:
-    """The bias QS that hides the future."""
-    return torch.full((width, width), -torch.inf, device=device).triu_(1)
+    window: Window | None = None
 
 
 class _MatmulAttention(torch.autograd.Function):
@@ -53,30 +48,39 @@ class _MatmulAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
         q, k, v = map(_widened, (q_BHQK, k_BHSK, v_BHSU))
         weights = q @ k.transpose(-1, -2)
-        weights *= q.shape[-1] ** -0.5
+        weights *= scale
         if bias is not None:
             weights += bias
         weights -= weights.amax(-1, keepdim=True)
         weights.exp_()
         weights /= weights.sum(-1, keepdim=True)
-        ctx.save_for_backward(q_BHQK, k_BHSK, v_BHSU, weights)
-        return (weights @ v).to(v_BHSU.dtype)
+        keep, ctx.keep_scale = random_mask(weights.shape, dropout) if dropout else (None, 1.0)
+        ctx.scale = scale
+        ctx.save_for_backward(q_BHQK, k_BHSK, v_BHSU, weights, keep)
+        return (_dropped(weights, keep, ctx.keep_scale) @ v).to(v_BHSU.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, weights = ctx.saved_tensors
+        *inputs, weights, keep = ctx.saved_tensors
         q, k, v = map(_widened, inputs)
         grad_out = _widened(gradients[0])
-        grad_v = weights.transpose(-1, -2) @ grad_out
-        grad_scores = grad_out @ v.transpose(-1, -2)
+        grad_v = _dropped(weights, keep, ctx.keep_scale).transpose(-1, -2) @ grad_out
+        grad_scores = _dropped(grad_out @ v.transpose(-1, -2), keep, ctx.keep_scale)
         grad_scores -= (grad_scores * weights).sum(-1, keepdim=True)
         grad_scores *= weights
-        grad_scores *= q.shape[-1] ** -0.5
+        grad_scores *= ctx.scale
         dtype = gradients[0].dtype
-        return (grad_scores @ k).to(dtype), (grad_scores.transpose(-1, -2) @ q).to(dtype), grad_v.to(dtype), None
+        grad_k = grad_scores.transpose(-1, -2) @ q
+        return (grad_scores @ k).to(dtype), grad_k.to(dtype), grad_v.to(dtype), None, None, None
+
+
+def _dropped(x: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    return x if keep is None else (x * keep).mul_(scale)
 
 
 def _widened(x_BHSK: Tensor) -> Tensor:
@@ -94,24 +98,84 @@ def cacheable(x_BHSK: Tensor) -> Tensor:
     return _widened(x_BHSK) if x_BHSK.device.type == "cpu" else x_BHSK.contiguous()
 
 
-def attend(q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
-    """softmax(q kᵀ / √d_k + bias) v, as BHQU."""
-    if q_BHQK.device.type == "cpu":
-        with torch.autocast("cpu", enabled=False):  # which would bring back bfloat16
-            return _MatmulAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias)
-    return F.scaled_dot_product_attention(
-        q_BHQK, k_BHSK, v_BHSU, attn_mask=None if bias is None else bias.to(q_BHQK.dtype)
-    )
+class AttentionFunction(nn.Module):
+    """Dropout(softmax(scores(q, k) + bias)) v."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+
+    def scores(self, q_BHQK: Tensor, k_BHSK: Tensor) -> Tensor:
+        """How well every key fits every query, BHQS."""
+        raise NotImplementedError
+
+    def weights(self, q_BHQK: Tensor, k_BHSK: Tensor, bias: Tensor | None) -> Tensor:
+        """softmax(scores + bias), BHQS, in fp32 or wider."""
+        scores = self.scores(q_BHQK, k_BHSK)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return (scores if bias is None else scores + bias).softmax(-1)
+
+    def forward(self, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
+        """BHQU."""
+        return self.dropout(self.weights(q_BHQK, k_BHSK, bias)).to(v_BHSU.dtype) @ v_BHSU
 
 
-def attend_spans(q_NHK: Tensor, k_MHK: Tensor, v_MHU: Tensor, spans: Sequence[Span]) -> Tensor:
+class DotProduct(AttentionFunction):
+    """scores = q kᵀ / √d_k, or without the √d_k."""
+
+    def __init__(self, d_k: int, dropout: float, *, scaled: bool) -> None:
+        super().__init__(dropout)
+        self.scale = d_k**-0.5 if scaled else 1.0
+
+    def scores(self, q_BHQK: Tensor, k_BHSK: Tensor) -> Tensor:
+        return q_BHQK @ k_BHSK.transpose(-1, -2) * self.scale
+
+    def forward(self, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
+        dropout = self.dropout.probability if self.training else 0.0
+        if q_BHQK.device.type == "cpu":
+            with torch.autocast("cpu", enabled=False):  # which would bring back bfloat16
+                return _MatmulAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, self.scale, dropout)
+        mask = None if bias is None else bias.to(q_BHQK.dtype)
+        return F.scaled_dot_product_attention(q_BHQK, k_BHSK, v_BHSU, mask, dropout, scale=self.scale)
+
+
+class Additive(AttentionFunction):
+    """scores = w · tanh(q + k), a feed-forward network with one hidden layer, whose first matrices are W_Q and W_K.
+
+    Bahdanau et al. 2015 (arXiv:1409.0473), as in the paper's §3.2.1. Slow: it looks at d_k numbers for every score.
+    """
+
+    def __init__(self, heads: int, d_k: int, dropout: float) -> None:
+        super().__init__(dropout)
+        self.direction_HK = nn.Parameter(torch.empty(heads, d_k))
+        nn.init.normal_(self.direction_HK, std=d_k**-0.5)
+
+    def scores(self, q_BHQK: Tensor, k_BHSK: Tensor) -> Tensor:
+        hidden_BHQSK = torch.tanh(q_BHQK[:, :, :, None] + k_BHSK[:, :, None])
+        return torch.einsum("bhqsk,hk->bhqs", hidden_BHQSK, self.direction_HK.to(hidden_BHQSK.dtype))
+
+
+def attention_function(config: ModelConfig) -> AttentionFunction:
+    c = config
+    if c.attention == "additive":
+        return Additive(c.heads, c.d_k, c.attention_dropout)
+    return DotProduct(c.d_k, c.attention_dropout, scaled=c.attention == "scaled-dot-product")
+
+
+def attend_spans(
+    q_NHK: Tensor, k_MHK: Tensor, v_MHU: Tensor, spans: Sequence[Span], function: AttentionFunction
+) -> Tensor:
     """Attention within each span's sentences: N(HU), flat as the queries are, and 0 behind the last span."""
     outputs, query, key = [], 0, 0
     for span in spans:
         queries, keys = span.sentences * span.queries, span.sentences * span.keys
         flat = (q_NHK[query : query + queries], k_MHK[key : key + keys], v_MHU[key : key + keys])
         q_BHQK, k_BHSK, v_BHSU = (x.unflatten(0, (span.sentences, -1)).transpose(1, 2) for x in flat)
-        outputs.append(attend(q_BHQK, k_BHSK, v_BHSU, span.bias).transpose(1, 2).reshape(queries, -1))
+        if span.window is None:
+            attended_BHQU = function(q_BHQK, k_BHSK, v_BHSU, span.bias)
+        else:
+            attended_BHQU = span.window.attend(q_BHQK, k_BHSK, v_BHSU, function)
+        outputs.append(attended_BHQU.transpose(1, 2).reshape(queries, -1))
         query, key = query + queries, key + keys
     if query < len(q_NHK):
         outputs.append(outputs[0].new_zeros(len(q_NHK) - query, outputs[0].shape[1]))
@@ -124,16 +188,17 @@ class MultiHeadAttention(nn.Module):
     All heads' W_Q, W_K and W_V are one matrix each, stored together where they are multiplied with the same input.
     """
 
-    def __init__(self, d_model: int, heads: int, d_k: int, d_v: int, *, over_self: bool) -> None:
+    def __init__(self, config: ModelConfig, *, over_self: bool) -> None:
         super().__init__()
-        self.heads, self.over_self = heads, over_self
-        self.sizes = (heads * d_k, heads * d_k, heads * d_v)
+        self.heads = config.heads
+        self.function = attention_function(config)
+        self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
         if over_self:
-            self.query_key_value = nn.Linear(d_model, sum(self.sizes), bias=False)
+            self.query_key_value = nn.Linear(config.d_model, sum(self.sizes), bias=False)
         else:
-            self.query = nn.Linear(d_model, self.sizes[0], bias=False)
-            self.key_value = nn.Linear(d_model, sum(self.sizes[1:]), bias=False)
-        self.output = nn.Linear(heads * d_v, d_model, bias=False)
+            self.query = nn.Linear(config.d_model, self.sizes[0], bias=False)
+            self.key_value = nn.Linear(config.d_model, sum(self.sizes[1:]), bias=False)
+        self.output = nn.Linear(config.heads * config.d_v, config.d_model, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -142,8 +207,9 @@ class MultiHeadAttention(nn.Module):
         The paper does not say how to start; this is what its authors' code did. With every part of a joint matrix
         started by itself, at up to √2 times the size, small models linger long at ignoring the source.
         """
-        for weight in self.parameters():
-            nn.init.xavier_uniform_(weight)
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
 
     def _by_head(self, *parts: Tensor) -> tuple[Tensor, ...]:
         return tuple(part.unflatten(-1, (self.heads, -1)) for part in parts)
@@ -159,10 +225,13 @@ class MultiHeadAttention(nn.Module):
         """Keys MHK and values MHU of attention over the encoder output."""
         return self._by_head(*self.key_value(memory_MD).split(self.sizes[1:], -1))
 
+    def project(self, x_ND: Tensor, memory_MD: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries NHK, keys MHK and values MHU of attention of `x_ND` over itself, or over `memory_MD`."""
+        if memory_MD is None:
+            return self.project_self(x_ND)
+        return self.project_query(x_ND), *self.project_memory(memory_MD)
+
     def forward(self, x_ND: Tensor, memory_MD: Tensor | None, spans: Sequence[Span]) -> Tensor:
         """Attention of `x_ND` over itself, or over `memory_MD`; ND."""
-        if memory_MD is None:
-            q, k, v = self.project_self(x_ND)
-        else:
-            q, (k, v) = self.project_query(x_ND), self.project_memory(memory_MD)
-        return self.output(attend_spans(q, k, v, spans))
+        q, k, v = self.project(x_ND, memory_MD)
+        return self.output(attend_spans(q, k, v, spans, self.function))

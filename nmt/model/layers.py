@@ -4,72 +4,44 @@ Shapes: B sentences, N flat positions (see `attention`), D d_model, H heads, K d
 sentence, which are its Q queries, R ≥ B·W rows, T positions so far, P = T·W of all its hypotheses, S source positions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.model.attention import MultiHeadAttention, Span, attend, cacheable
+from nmt.model.attention import MultiHeadAttention, Span, cacheable
+from nmt.model.dropout import Dropout
 
 # Positions that a cache has room for at first; it doubles when they are full.
 _FIRST_POSITIONS = 16
 
 
-class _RandomBitsDropout(torch.autograd.Function):
-    """Dropout whose mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time.
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))), the post-norm of the paper, or x + Dropout(Sublayer(LayerNorm(x))).
 
-    The probability is rounded to a multiple of 2^-16, and the scale is that of the rounded one.
+    The latter, pre-norm, is that of Wang et al. 2019 (arXiv:1906.01787) and of the authors' later code.
     """
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
-        dropped = round(probability * 65536)
-        words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        keep = words.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 32768
-        ctx.save_for_backward(keep)
-        ctx.scale = 65536 / (65536 - dropped)
-        return (x * keep).mul_(ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (keep,) = ctx.saved_tensors
-        return (gradients[0] * keep).mul_(ctx.scale), None
-
-
-class Dropout(nn.Module):
-    def __init__(self, probability: float) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.probability = probability
+        self.pre = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.probability == 0:
-            return x
-        if x.device.type == "cpu":
-            return _RandomBitsDropout.apply(x, self.probability)
-        return F.dropout(x, self.probability)
-
-
-class Residual(nn.Module):
-    """LayerNorm(x + Dropout(Sublayer(x))): the post-norm of the paper."""
-
-    def __init__(self, d_model: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(d_model)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x_ND: Tensor, sublayer_ND: Tensor) -> Tensor:
-        return self.norm(x_ND + self.dropout(sublayer_ND))
+    def forward(self, x_ND: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre:
+            return x_ND + self.dropout(sublayer(self.norm(x_ND)))
+        return self.norm(x_ND + self.dropout(sublayer(x_ND)))
 
 
 class FeedForward(nn.Module):
     """max(0, x W_1 + b_1) W_2 + b_2."""
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
         super().__init__()
+        self.dropout = Dropout(dropout)
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
         for linear in (self.inner, self.outer):
@@ -77,29 +49,28 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x_ND: Tensor) -> Tensor:
-        return self.outer(F.relu(self.inner(x_ND)))
+        return self.outer(self.dropout(F.relu(self.inner(x_ND))))
 
 
 class EncoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        c = config
-        self.self_attention = MultiHeadAttention(c.d_model, c.heads, c.d_k, c.d_v, over_self=True)
-        self.self_attention_residual = Residual(c.d_model, c.dropout)
-        self.feed_forward = FeedForward(c.d_model, c.d_ff)
-        self.feed_forward_residual = Residual(c.d_model, c.dropout)
+        self.self_attention = MultiHeadAttention(config, over_self=True)
+        self.self_attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation_dropout)
+        self.feed_forward_residual = Residual(config)
 
     def forward(self, x_ND: Tensor, spans: Sequence[Span]) -> Tensor:
-        x_ND = self.self_attention_residual(x_ND, self.self_attention(x_ND, None, spans))
-        return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))
+        x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, spans))
+        return self.feed_forward_residual(x_ND, self.feed_forward)
 
 
 @dataclass
 class LayerCache:
     """What a decoder layer keeps between steps: keys and values of its own positions and of the encoder output.
 
-    Those of hypothesis w at position t are number t·W + w of its sentence for good, with room for more behind: when
-    hypotheses change places nothing is moved, but `DecoderCache` notes which of these are whose.
+    Those of hypothesis w at the position kept in slot t are number t·W + w of its sentence, with room for more behind:
+    when hypotheses change places nothing is moved, but `DecoderCache` notes which of these are whose.
     """
 
     keys_BHPK: Tensor
@@ -107,13 +78,15 @@ class LayerCache:
     memory_keys_BHSK: Tensor
     memory_values_BHSU: Tensor
 
-    def append(self, k_BHWK: Tensor, v_BHWU: Tensor, end: int) -> tuple[Tensor, Tensor]:
-        """Keys and values up to `end`, now that the newest position's, which end there, are written."""
+    def put(self, k_BHWK: Tensor, v_BHWU: Tensor, slot: int, slots: int, most: int | None) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `slots` slots, `most` at any time, now that the newest are in `slot`."""
+        hypotheses = k_BHWK.shape[2]
+        begin, end = slot * hypotheses, slots * hypotheses
         if end > self.keys_BHPK.shape[2]:
-            old = self.keys_BHPK, self.values_BHPU
-            self.keys_BHPK, self.values_BHPU = (F.pad(x, (0, 0, 0, 2 * end - x.shape[2])) for x in old)
-        self.keys_BHPK[:, :, end - k_BHWK.shape[2] : end] = k_BHWK
-        self.values_BHPU[:, :, end - v_BHWU.shape[2] : end] = v_BHWU
+            old, room = (self.keys_BHPK, self.values_BHPU), hypotheses * min(2 * slots, most or 2 * slots)
+            self.keys_BHPK, self.values_BHPU = (F.pad(x, (0, 0, 0, room - x.shape[2])) for x in old)
+        self.keys_BHPK[:, :, begin : begin + hypotheses] = k_BHWK
+        self.values_BHPU[:, :, begin : begin + hypotheses] = v_BHWU
         return self.keys_BHPK[:, :, :end], self.values_BHPU[:, :, :end]
 
     def of(self, sentences_B: Tensor) -> "LayerCache":
@@ -135,39 +108,46 @@ def _by_row(x_BHQU: Tensor, rows: int) -> Tensor:
 class DecoderLayer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        c = config
-        self.self_attention = MultiHeadAttention(c.d_model, c.heads, c.d_k, c.d_v, over_self=True)
-        self.self_attention_residual = Residual(c.d_model, c.dropout)
-        self.memory_attention = MultiHeadAttention(c.d_model, c.heads, c.d_k, c.d_v, over_self=False)
-        self.memory_attention_residual = Residual(c.d_model, c.dropout)
-        self.feed_forward = FeedForward(c.d_model, c.d_ff)
-        self.feed_forward_residual = Residual(c.d_model, c.dropout)
+        self.window = config.attention_window
+        self.self_attention = MultiHeadAttention(config, over_self=True)
+        self.self_attention_residual = Residual(config)
+        self.memory_attention = MultiHeadAttention(config, over_self=False)
+        self.memory_attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation_dropout)
+        self.feed_forward_residual = Residual(config)
 
     def forward(self, x_ND: Tensor, memory_MD: Tensor, spans: Sequence[Span], memory_spans: Sequence[Span]) -> Tensor:
-        x_ND = self.self_attention_residual(x_ND, self.self_attention(x_ND, None, spans))
-        x_ND = self.memory_attention_residual(x_ND, self.memory_attention(x_ND, memory_MD, memory_spans))
-        return self.feed_forward_residual(x_ND, self.feed_forward(x_ND))
+        x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, spans))
+        x_ND = self.memory_attention_residual(x_ND, lambda x: self.memory_attention(x, memory_MD, memory_spans))
+        return self.feed_forward_residual(x_ND, self.feed_forward)
 
     def start(self, memory_MD: Tensor, span: Span, beam: int) -> LayerCache:
         """The cache over a span's encoder output, with room for a few positions of `beam` hypotheses a sentence."""
         flat = (x[: span.sentences * span.keys] for x in self.memory_attention.project_memory(memory_MD))
         k_BHSK, v_BHSU = (cacheable(x.unflatten(0, (span.sentences, -1)).transpose(1, 2)) for x in flat)
-        room = _FIRST_POSITIONS * beam
+        room = min(_FIRST_POSITIONS, self.window or _FIRST_POSITIONS) * beam
         k_BHPK, v_BHPU = (x.new_empty(*x.shape[:2], room, x.shape[3]) for x in (k_BHSK, v_BHSU))
         return LayerCache(k_BHPK, v_BHPU, k_BHSK, v_BHSU)
 
-    def step(self, x_RD: Tensor, cache: LayerCache, own: Span, memory: Span) -> Tensor:
-        """`forward` at the newest position of every hypothesis, whose keys and values join those in the cache.
+    def step(self, x_RD: Tensor, cache: LayerCache, slot: int, own: Span, memory: Span) -> Tensor:
+        """`forward` at the newest position of every hypothesis, whose keys and values go into `slot` of the cache.
 
-        A sentence's hypotheses are its queries, both of `own`, the spans to all positions up to the newest, and of
+        A sentence's hypotheses are its queries, both of `own`, the spans to all positions kept with the newest, and of
         `memory`. There may be more rows than hypotheses; those behind are padding.
         """
-        q_BHQK, k_BHQK, v_BHQU = (_by_sentence(x, own) for x in self.self_attention.project_self(x_RD))
-        attended_BHQU = attend(q_BHQK, *cache.append(k_BHQK, v_BHQU, own.keys), own.bias)
-        attended_RX = _by_row(attended_BHQU, len(x_RD))
-        x_RD = self.self_attention_residual(x_RD, self.self_attention.output(attended_RX))
-        q_BHQK = _by_sentence(self.memory_attention.project_query(x_RD), memory)
-        attended_BHQU = attend(q_BHQK, cache.memory_keys_BHSK, cache.memory_values_BHSU, memory.bias)
-        attended_RX = _by_row(attended_BHQU, len(x_RD))
-        x_RD = self.memory_attention_residual(x_RD, self.memory_attention.output(attended_RX))
-        return self.feed_forward_residual(x_RD, self.feed_forward(x_RD))
+
+        def attend_own(x_RD: Tensor) -> Tensor:
+            q_BHQK, k_BHQK, v_BHQU = (_by_sentence(x, own) for x in self.self_attention.project_self(x_RD))
+            k_BHPK, v_BHPU = cache.put(k_BHQK, v_BHQU, slot, own.keys // own.queries, self.window)
+            attended_BHQU = self.self_attention.function(q_BHQK, k_BHPK, v_BHPU, own.bias)
+            return self.self_attention.output(_by_row(attended_BHQU, len(x_RD)))
+
+        def attend_memory(x_RD: Tensor) -> Tensor:
+            q_BHQK = _by_sentence(self.memory_attention.project_query(x_RD), memory)
+            k_BHSK, v_BHSU = cache.memory_keys_BHSK, cache.memory_values_BHSU
+            attended_BHQU = self.memory_attention.function(q_BHQK, k_BHSK, v_BHSU, memory.bias)
+            return self.memory_attention.output(_by_row(attended_BHQU, len(x_RD)))
+
+        x_RD = self.self_attention_residual(x_RD, attend_own)
+        x_RD = self.memory_attention_residual(x_RD, attend_memory)
+        return self.feed_forward_residual(x_RD, self.feed_forward)

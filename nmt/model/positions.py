@@ -4,6 +4,9 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nmt.errors import NmtError
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
@@ -28,3 +31,22 @@ class SinusoidalPositions(nn.Module):
             grown = sinusoids(2 * longest, self.table_LD.shape[1])
             self.table_LD = grown.to(self.table_LD)
         return self.table_LD[positions_N]
+
+
+class LearnedPositions(nn.Module):
+    """Looks up learned encodings by position (paper Table 3, row E); there are none beyond those trained."""
+
+    def __init__(self, d_model: int, length: int) -> None:
+        super().__init__()
+        self.table_LD = nn.Parameter(torch.empty(length, d_model))
+        nn.init.normal_(self.table_LD, std=d_model**-0.5)
+
+    def forward(self, positions_N: Tensor, longest: int) -> Tensor:
+        """Encodings (N, d_model) of `positions_N`, all of them below `longest`.
+
+        Raises:
+            NmtError: `longest` is more than there are.
+        """
+        if longest > len(self.table_LD):
+            raise NmtError(f"a sentence has {longest} positions, but the model has learned {len(self.table_LD)} only")
+        return F.embedding(positions_N, self.table_LD)

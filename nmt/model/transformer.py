@@ -1,7 +1,7 @@
 """The Transformer (paper §3).
 
 Shapes: B sentences, N flat source positions, M flat target positions, D d_model, V target vocabulary; in decoding W
-hypotheses a sentence, R = B·W rows, T positions so far, P = T·W.
+hypotheses a sentence, R = B·W rows, T positions kept, P = T·W.
 """
 
 from dataclasses import dataclass, replace
@@ -12,9 +12,11 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.data.loader import Side
-from nmt.model.attention import Span, causal_bias, key_padding_bias
-from nmt.model.layers import DecoderLayer, Dropout, EncoderLayer, LayerCache
-from nmt.model.positions import SinusoidalPositions
+from nmt.model.attention import Span
+from nmt.model.dropout import Dropout
+from nmt.model.layers import DecoderLayer, EncoderLayer, LayerCache
+from nmt.model.masks import causal_bias, key_padding_bias, restricted, visible_bias
+from nmt.model.positions import LearnedPositions, SinusoidalPositions
 
 # Decoding takes rows in multiples of this, because a CPU's bf16 products are compiled for every new number of rows.
 _MULTIPLE = 32
@@ -27,12 +29,14 @@ class DecoderCache:
     Attributes:
         layers: keys and values of every layer.
         memory_bias: hides the padding of the encoder output, if there is any.
-        ancestors_BWT: the number that a hypothesis had within its sentence when each of its positions was computed, and
-            so which keys and values it sees.
+        length: positions so far.
+        ancestors_BWT: the number that a hypothesis had within its sentence when each of the positions that are kept was
+            computed, and so which keys and values it sees.
     """
 
     layers: tuple[LayerCache, ...]
     memory_bias: Tensor | None
+    length: int
     ancestors_BWT: Tensor
 
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "DecoderCache":
@@ -46,7 +50,7 @@ class DecoderCache:
             bias = None if bias is None else bias[sentences_B]
             ancestors_BWT = ancestors_BWT[sentences_B]
         index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
-        return DecoderCache(layers, bias, ancestors_BWT.gather(1, index_BWT))
+        return DecoderCache(layers, bias, self.length, ancestors_BWT.gather(1, index_BWT))
 
 
 class Transformer(nn.Module):
@@ -62,37 +66,55 @@ class Transformer(nn.Module):
         self.config = config
         self.target_embedding = nn.Embedding(target_size, config.d_model)
         self.source_embedding = None if shared else nn.Embedding(source_size, config.d_model)
-        self.positions = SinusoidalPositions(config.d_model)
+        self.source_positions, self.target_positions = _positions(config)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        pre = config.norm == "pre"  # whose layers leave their sums as they are
+        self.encoder_norm, self.decoder_norm = (nn.LayerNorm(config.d_model) if pre else nn.Identity() for _ in "ed")
         for embedding in (self.target_embedding, self.source_embedding):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
 
-    def _embed(self, embedding: nn.Embedding, tokens_N: Tensor, positions_N: Tensor, longest: int) -> Tensor:
+    def _embed(
+        self, embedding: nn.Embedding, tokens_N: Tensor, positions: nn.Module, positions_N: Tensor, longest: int
+    ) -> Tensor:
         x_ND = embedding(tokens_N) * self.config.d_model**0.5
-        return self.dropout(x_ND + self.positions(positions_N, longest))
+        return self.dropout(x_ND + positions(positions_N, longest))
+
+    def _embed_target(self, tokens_N: Tensor, positions_N: Tensor, longest: int) -> Tensor:
+        return self._embed(self.target_embedding, tokens_N, self.target_positions, positions_N, longest)
 
     def encode(self, source: Side) -> Tensor:
         """Encoder output, ND."""
-        x_ND = self._embed(
-            self.source_embedding or self.target_embedding, source.tokens_N, source.positions_N, source.longest
-        )
-        spans = _spans(source, source)
+        embedding = self.source_embedding or self.target_embedding
+        x_ND = self._embed(embedding, source.tokens_N, self.source_positions, source.positions_N, source.longest)
+        spans = _spans(source, source) if self.config.attention_window is None else self._windows(source, causal=False)
         for layer in self.encoder:
             x_ND = layer(x_ND, spans)
-        return x_ND
+        return self.encoder_norm(x_ND)
 
     def decode(self, target: Side, memory_ND: Tensor, source: Side) -> Tensor:
         """Decoder output MD at every target position, which sees the positions up to itself."""
-        x_MD = self._embed(self.target_embedding, target.tokens_N, target.positions_N, target.longest)
-        # A position's own padding lies in its future, so the causal bias hides that as well.
-        spans = [Span(b.sentences, b.width, b.width, causal_bias(b.width, x_MD.device)) for b in target.blocks]
+        x_MD = self._embed_target(target.tokens_N, target.positions_N, target.longest)
+        if self.config.attention_window is None:
+            # A position's own padding lies in its future, so the causal bias hides that as well.
+            spans = [Span(b.sentences, b.width, b.width, causal_bias(b.width, x_MD.device)) for b in target.blocks]
+        else:
+            spans = self._windows(target, causal=True)
         memory_spans = _spans(target, source)
         for layer in self.decoder:
             x_MD = layer(x_MD, memory_ND, spans, memory_spans)
-        return x_MD
+        return self.decoder_norm(x_MD)
+
+    def _windows(self, side: Side, *, causal: bool) -> list[Span]:
+        """Spans of attention from all positions of one side's sentences to their neighbourhoods."""
+        lengths = side.lengths_B.split([block.sentences for block in side.blocks])
+        size: int = self.config.attention_window  # type: ignore[assignment]
+        return [
+            Span(b.sentences, b.width, b.width, *restricted(n, b.width, size, causal=causal))
+            for b, n in zip(side.blocks, lengths, strict=True)
+        ]
 
     def forward(self, source: Side, target: Side) -> Tensor:
         """Decoder output MD."""
@@ -107,27 +129,39 @@ class Transformer(nn.Module):
         memory_ND = self.encode(source)
         (span,) = _spans(source, source)
         layers = tuple(layer.start(memory_ND, span, beam) for layer in self.decoder)  # type: ignore[operator]
-        return DecoderCache(layers, span.bias, source.tokens_N.new_empty(span.sentences, beam, 0))
+        return DecoderCache(layers, span.bias, 0, source.tokens_N.new_empty(span.sentences, beam, 0))
 
     def step(self, tokens_R: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
         """Scores RV of the token after `tokens_R`, one for each hypothesis, and the cache to go on with."""
-        sentences, beam, length = cache.ancestors_BWT.shape
-        numbers_W = torch.arange(beam, device=tokens_R.device)
-        ancestors_BWT = torch.cat((cache.ancestors_BWT, numbers_W.expand(sentences, -1)[:, :, None]), dim=2)
-        own = Span(sentences, beam, (length + 1) * beam, _ancestors_bias(ancestors_BWT) if beam > 1 else None)
+        sentences, beam, _ = cache.ancestors_BWT.shape
+        # Of restricted attention, the newest takes the place of the oldest.
+        slot = cache.length % (self.config.attention_window or cache.length + 1)
+        newest_BW1 = torch.arange(beam, device=tokens_R.device).expand(sentences, -1)[:, :, None]
+        older = cache.ancestors_BWT[:, :, :slot], cache.ancestors_BWT[:, :, slot + 1 :]
+        ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
+        keys = ancestors_BWT.shape[2] * beam
+        own = Span(sentences, beam, keys, _ancestors_bias(ancestors_BWT) if beam > 1 else None)
         memory = Span(sentences, beam, cache.layers[0].memory_keys_BHSK.shape[2], cache.memory_bias)
         padded_R = F.pad(tokens_R, (0, -len(tokens_R) % _MULTIPLE))
-        x_RD = self._embed(self.target_embedding, padded_R, torch.full_like(padded_R, length), length + 1)
+        x_RD = self._embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x_RD = layer.step(x_RD, layer_cache, own, memory)  # type: ignore[operator]
-        return self.logits(x_RD)[: len(tokens_R)], replace(cache, ancestors_BWT=ancestors_BWT)
+            x_RD = layer.step(x_RD, layer_cache, slot, own, memory)  # type: ignore[operator]
+        logits_RV = self.logits(self.decoder_norm(x_RD))[: len(tokens_R)]
+        return logits_RV, replace(cache, length=cache.length + 1, ancestors_BWT=ancestors_BWT)
+
+
+def _positions(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
+    """Of source and target: the same sinusoids, or learned ones each."""
+    if config.learned_positions is None:
+        sinusoids = SinusoidalPositions(config.d_model)
+        return sinusoids, sinusoids
+    return tuple(LearnedPositions(config.d_model, config.learned_positions) for _ in range(2))  # type: ignore[return-value]
 
 
 def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:
     """The bias B1WP that leaves a hypothesis, of all its sentence's keys, those of its ancestors."""
     numbers_W = torch.arange(ancestors_BWT.shape[1], device=ancestors_BWT.device)
-    other_BWP = (ancestors_BWT[..., None] != numbers_W).flatten(2)
-    return torch.zeros(other_BWP.shape, device=other_BWP.device).masked_fill_(other_BWP, -torch.inf)[:, None]
+    return visible_bias((ancestors_BWT[..., None] == numbers_W).flatten(2))[:, None]
 
 
 def _spans(queries: Side, keys: Side) -> list[Span]:
