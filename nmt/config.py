@@ -145,6 +145,16 @@ class ModelConfig(Config):
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"
             )
 
+    def variants(self) -> dict[str, Any]:
+        """The fields that have a default, the paper's model's, and another value here."""
+        optional = [f for f in fields(self) if f.default is not MISSING]
+        return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
+
+    def check_positions(self, needed: int, why: str, way_out: str) -> None:
+        """Raises NmtError if positions are learned and fewer than `needed`; `why` says what needs them."""
+        if self.learned_positions is not None and needed > self.learned_positions:
+            raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {way_out}")
+
     def parameters(self, vocab_size: int) -> int:
         """Trainable numbers with one vocabulary shared by source, target and softmax."""
         attention = self.d_model * self.heads * 2 * (self.d_k + self.d_v)
@@ -336,6 +346,11 @@ class SearchConfig(Config):
         512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
     )
     batch_tokens: int = option(4096, help="Padded source tokens translated at once.", panel="Search", at_least=1)
+
+    @property
+    def longest(self) -> int:
+        """Most tokens, EOS included, that a translation may have."""
+        return self.max_source_length + 1 + self.max_length_offset
 
     def __post_init__(self) -> None:
         super().__post_init__()

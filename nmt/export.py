@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
-from nmt.config import ModelConfig
+from nmt.config import ModelConfig, flag_name
 from nmt.data.store import model_names
 from nmt.errors import NmtError
 from nmt.files import writing
@@ -81,21 +81,26 @@ def _check(c: ModelConfig, origin: str) -> None:
             f"CTranslate2 has heads of d_model / h only, but {origin} has h {c.heads}, d_k {c.d_k} and d_v {c.d_v} "
             f"with d_model {c.d_model}; translate with nmt generate"
         )
+    foreign = [flag_name(name) for name in ("attention", "attention_window") if name in c.variants()]
+    if foreign:
+        raise NmtError(f"CTranslate2 has no {' or '.join(foreign)}, but {origin} has; translate with nmt generate")
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     c, codec = checkpoint.model_config, checkpoint.codec
-    spec = specs.TransformerSpec.from_config((c.encoder_layers, c.decoder_layers), c.heads, pre_norm=False)
+    spec = specs.TransformerSpec.from_config((c.encoder_layers, c.decoder_layers), c.heads, pre_norm=c.norm == "pre")
     # Copies, because quantisation scales some in place.
     weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]
     positions = sinusoids(LONGEST_EXPORTED, c.d_model).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
-    for side, layers in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
-        side.position_encodings.encodings = positions
+    for side, layers, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
+        side.position_encodings.encodings = weights.get(f"{language}_positions.table_LD", positions)
         for number, layer in enumerate(side.layer):
             _fill_layer(layer, weights, f"{layers}.{number}")
+        if c.norm == "pre":
+            _fill_norm(side.layer_norm, weights, f"{layers}_norm")
     # The same order as ours, so that a piece has the same number here and there.
     spec.register_source_vocabulary(codec.source.pieces(list(range(len(codec.source)))))
     spec.register_target_vocabulary(codec.target.pieces(list(range(len(codec.target)))))
@@ -110,15 +115,15 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
 def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
     attention = f"{name}.self_attention"
     _fill(layer.self_attention.linear, weights, [f"{attention}.query_key_value", f"{attention}.output"])
-    _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual")
+    _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual.norm")
     if hasattr(layer, "attention"):
         attention = f"{name}.memory_attention"
         parts = [f"{attention}.{part}" for part in ("query", "key_value", "output")]
         _fill(layer.attention.linear, weights, parts)
-        _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual")
+        _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual.norm")
     inner, outer = f"{name}.feed_forward.inner", f"{name}.feed_forward.outer"
     _fill([layer.ffn.linear_0, layer.ffn.linear_1], weights, [inner, outer])
-    _fill_norm(layer.ffn.layer_norm, weights, f"{name}.feed_forward_residual")
+    _fill_norm(layer.ffn.layer_norm, weights, f"{name}.feed_forward_residual.norm")
 
 
 def _fill(linears: list[Any], weights: Mapping[str, np.ndarray], names: list[str]) -> None:
@@ -128,5 +133,5 @@ def _fill(linears: list[Any], weights: Mapping[str, np.ndarray], names: list[str
             linear.bias = weights[f"{name}.bias"]
 
 
-def _fill_norm(norm: Any, weights: Mapping[str, np.ndarray], residual: str) -> None:
-    norm.gamma, norm.beta = weights[f"{residual}.norm.weight"], weights[f"{residual}.norm.bias"]
+def _fill_norm(norm: Any, weights: Mapping[str, np.ndarray], name: str) -> None:
+    norm.gamma, norm.beta = weights[f"{name}.weight"], weights[f"{name}.bias"]

@@ -89,6 +89,14 @@ def test_separate_vocabularies_and_int8(trained: Path, tmp_path: Path) -> None:
     assert ctranslate2.Translator(str(tmp_path / "int8")).compute_type.startswith("int8")
 
 
+@pytest.mark.parametrize("variant", [["--norm=pre"], ["--learned-positions=600"]])
+def test_variants_of_the_model(trained: Path, tmp_path: Path, variant: list[str]) -> None:
+    options = [*TRAIN, *SMALL, *variant, "--max-updates=3", "--no-valid-bleu"]
+    run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
+    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
+    check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "model", ["Ba de.", "Ki lo mu na."], ["ed ab !", "an"])
+
+
 def test_how_text_becomes_pieces_is_exported_too(trained: Path, exported: Path) -> None:
     config = json.loads((exported / "config.json").read_text())
     assert config["text"]["tokenizer"] == "moses"
@@ -104,6 +112,10 @@ def test_what_cannot_be_exported(
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     message = failed("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     assert "has h 2, d_k 8 and d_v 16 with d_model 32" in message
+    options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--no-valid-bleu"]
+    run("train", trained / "data", "--save-dir", tmp_path / "other", *options)
+    message = failed("export", tmp_path / "other" / "best.pt", "--output", tmp_path / "model")
+    assert "no --attention or --attention-window" in message
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     assert "pip install ctranslate2" in failed("export", average, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()

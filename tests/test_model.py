@@ -332,9 +332,10 @@ def test_parameters_are_counted_right(name: str) -> None:
     assert sum(p.numel() for p in made.parameters()) == ARCHITECTURES[name].parameters(37_000)
 
 
-@pytest.mark.parametrize(("name", "millions"), [("transformer_base", 65), ("transformer_big", 213)])
-def test_parameters_are_those_of_the_papers_table_3(name: str, millions: float) -> None:
-    assert ARCHITECTURES[name].parameters(37_000) / 1e6 == pytest.approx(millions, rel=0.05)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parameters_of_variants_are_counted_right(variant: str) -> None:
+    config = replace(SMALL, **VARIANTS[variant])
+    assert sum(p.numel() for p in model(config).parameters()) == config.parameters(VOCABULARY)
 
 
 def test_training_flops_of_a_layer_by_hand() -> None:

@@ -6,7 +6,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from nmt.config import flag_name
 from nmt.registry import ARCHITECTURES
+
+_WIDTH = 100
 
 
 def architectures(
@@ -15,11 +18,15 @@ def architectures(
     ] = 37000,
 ) -> None:
     """List the registered architectures."""
-    table = Table("name", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "parameters", box=None)
+    table = Table(
+        "name", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "parameters", "variant", box=None, pad_edge=False
+    )
     for name, c in ARCHITECTURES.items():
         layers = (
             str(c.encoder_layers) if c.encoder_layers == c.decoder_layers else f"{c.encoder_layers}+{c.decoder_layers}"
         )
         sizes = (layers, c.d_model, c.d_ff, c.heads, c.d_k, c.d_v, c.dropout)
-        table.add_row(name, *map(str, sizes), f"{c.parameters(vocab_size) / 1e6:.1f}M")
-    Console().print(table)
+        variant = ", ".join(f"{flag_name(field)} {value}" for field, value in c.variants().items())
+        table.add_row(name, *map(str, sizes), f"{c.parameters(vocab_size) / 1e6:.1f}M", variant)
+    # Whole names and numbers, even where a narrow terminal has to wrap the lines.
+    Console(width=max(Console().width, _WIDTH)).print(table)

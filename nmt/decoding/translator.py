@@ -95,6 +95,12 @@ class Translator:
         translations are joined. `line_numbers`, from 1 on if not given, are for such warnings. `advance` is told after
         every batch how many sentences it held.
         """
+        for model in self.models:
+            model.config.check_positions(
+                search.longest,
+                "--max-source-length and --max-length-offset allow sentences of",
+                "lower them, and longer lines are translated in parts",
+            )
         encoded = [np.array(ids) for ids in self.codec.encode_source(list(lines))]
         parts = [_parts(ids, search.max_source_length) for ids in encoded]
         for number, line_parts in zip(line_numbers or range(1, len(parts) + 1), parts, strict=True):

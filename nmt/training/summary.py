@@ -1,7 +1,7 @@
 """What is told before training starts: what is trained, on what, and how."""
 
 from nmt import console
-from nmt.config import ModelConfig, TrainConfig
+from nmt.config import ModelConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder
 from nmt.model.runtime import Runtime
@@ -27,7 +27,8 @@ def tell_plan(
     processes = f", {world.size} processes" if world.size > 1 else ""
     lines = {
         "model": f"N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
-        f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters",
+        f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters"
+        + "".join(f", {flag_name(field)} {value}" for field, value in model.variants().items()),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{plan.target_lengths.sum():,} target tokens",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
-from nmt.config import ModelConfig, TrainConfig, flag_name
+from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.loader import Batch, Update, lengths_with_eos, updates
 from nmt.data.store import DataFolder
@@ -48,8 +48,25 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
+        check_positions(data, model_config, config)
         with folder.locked() if world.is_main else nullcontext():
             Trainer(data, model_config, config, folder, runtime, world, stop).train()
+
+
+def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
+    """Raises NmtError if the model learns fewer positions than there are in a sentence to train on or to validate."""
+    for name in ("train", "valid"):
+        longest = max(int(lengths.max(initial=0)) for lengths in lengths_with_eos(data.split(name)))
+        model_config.check_positions(
+            longest, f"{data.path} has {name} sentences of", f"give --learned-positions {longest}, or drop them"
+        )
+    if config.valid_bleu:
+        longest = SearchConfig().longest
+        model_config.check_positions(
+            longest,
+            "translating for validation may take",
+            f"give --learned-positions {longest} or --no-valid-bleu",
+        )
 
 
 class Trainer:

@@ -1,0 +1,91 @@
+"""Every registered architecture: its size beside the paper's, and that it works from training to translating."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import TRAIN, failed, run
+
+from nmt.config import ModelConfig, flag_name
+from nmt.registry import ARCHITECTURES
+
+# The paper's Table 3, in millions.
+PARAMETERS = {
+    "transformer_base": 65, "table3_b_dk16": 58, "table3_b_dk32": 60, "table3_c_n2": 36, "table3_c_n4": 50,
+    "table3_c_n8": 80, "table3_c_dmodel256": 28, "table3_c_dmodel1024": 168, "table3_c_dff1024": 53,
+    "table3_c_dff4096": 90, "transformer_big": 213,
+}  # fmt: skip
+# How far the widths of every architecture are scaled down for these tests.
+SCALE = 8
+
+
+def millions(name: str) -> float:
+    return ARCHITECTURES[name].parameters(37_000) / 1e6
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_those_of_the_papers_table_3(name: str) -> None:
+    """The paper's rows of d_model 512 are all 2M larger than its model with 37,000 pieces, most of all of the least."""
+    assert millions(name) == pytest.approx(PARAMETERS[name], rel=0.07 if name == "table3_c_n2" else 0.05)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_differ_as_the_papers_rows_do(name: str) -> None:
+    """By a million at most, all of it rounding; where d_model differs, the size of the vocabulary matters as well.
+
+    The paper gives that as "about 37,000", and its rows imply anything from 35,900 to 41,900.
+    """
+    here, base = ARCHITECTURES[name], ARCHITECTURES["transformer_base"]
+    if here.d_model == base.d_model:
+        difference = PARAMETERS[name] - PARAMETERS["transformer_base"]
+        assert millions(name) - millions("transformer_base") == pytest.approx(difference, abs=1)
+    else:
+        vocabulary = (PARAMETERS[name] * 1e6 - here.parameters(0)) / here.d_model
+        assert 35_000 < vocabulary < 42_000
+
+
+def test_rows_of_table_3_change_what_their_names_say() -> None:
+    base = ARCHITECTURES["transformer_base"]
+    expected = {
+        "table3_a_h1": {"heads": 1, "d_k": 512, "d_v": 512},
+        "table3_a_h4": {"heads": 4, "d_k": 128, "d_v": 128},
+        "table3_a_h16": {"heads": 16, "d_k": 32, "d_v": 32},
+        "table3_a_h32": {"heads": 32, "d_k": 16, "d_v": 16},
+        "table3_b_dk16": {"d_k": 16},
+        "table3_b_dk32": {"d_k": 32},
+        "table3_c_n2": {"encoder_layers": 2, "decoder_layers": 2},
+        "table3_c_n4": {"encoder_layers": 4, "decoder_layers": 4},
+        "table3_c_n8": {"encoder_layers": 8, "decoder_layers": 8},
+        "table3_c_dmodel256": {"d_model": 256, "d_k": 32, "d_v": 32},
+        "table3_c_dmodel1024": {"d_model": 1024, "d_k": 128, "d_v": 128},
+        "table3_c_dff1024": {"d_ff": 1024},
+        "table3_c_dff4096": {"d_ff": 4096},
+        "table3_d_dropout0.0": {"dropout": 0.0},
+        "table3_d_dropout0.2": {"dropout": 0.2},
+        "table3_e_learned": {"learned_positions": 1024},
+    }
+    found = {name: config for name, config in ARCHITECTURES.items() if name.startswith("table3_")}
+    assert found == {name: replace(base, **changes) for name, changes in expected.items()}
+
+
+def scaled_down(config: ModelConfig) -> list[str]:
+    """Flags that make an architecture small, and leave it its own in everything else."""
+    widths = {name: max(1, getattr(config, name) // SCALE) for name in ("d_model", "d_ff", "d_k", "d_v")}
+    layers = {name: getattr(config, name) // 2 for name in ("encoder_layers", "decoder_layers")}
+    return [f"{flag_name(name)}={value}" for name, value in (widths | layers).items()]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path) -> None:
+    arch = [f"--arch={name}", *scaled_down(ARCHITECTURES[name]), *TRAIN[1:], "--max-updates=2"]
+    run("train", trained / "data", "--save-dir", tmp_path / "run", *arch, "--save-updates=1", "--no-valid-bleu")
+    run("average-checkpoints", tmp_path / "run", "--last", "2", "--output", tmp_path / "average.pt")
+    lines = (trained / "test.en").read_bytes()
+    options = ["--max-length-offset=5", "--device=cpu"]
+    assert run("generate", tmp_path / "average.pt", *options, stdin=lines).stdout.count(b"\n") == lines.count(b"\n")
+    export = ["export", tmp_path / "average.pt", "--output", tmp_path / "exported"]
+    if name.startswith("table3_b_"):  # d_k and d_v differ
+        assert "CTranslate2 has heads of d_model / h only" in failed(*export)
+    else:
+        run(*export)
+        assert (tmp_path / "exported" / "model.bin").is_file()
