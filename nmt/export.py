@@ -3,12 +3,8 @@
 CTranslate2 takes pieces and gives pieces: text gets to them and back with the subword model that lies beside.
 """
 
-import os
-import secrets
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +15,7 @@ from nmt.checkpoint import Checkpoint
 from nmt.config import ModelConfig, flag_name
 from nmt.data.store import model_names
 from nmt.errors import NmtError
-from nmt.files import writing
+from nmt.files import new_folder, writing
 from nmt.model.positions import sinusoids
 from nmt.text.subword import BOS, EOS, UNK
 
@@ -41,23 +37,15 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
     """
     specs = _specs()
     _check(checkpoint.model_config, origin)
-    dest = Path(output)
-    if os.path.lexists(dest):
-        raise NmtError(f"--output {output} exists already; remove it or choose another folder")
-    spec = _spec(checkpoint, specs)
-    spec.validate()
-    spec.optimize(quantization=quantization)
-    partial = dest.with_name(f"{dest.name}.partial-{secrets.token_hex(4)}")
-    try:
+    with new_folder(output, "--output") as folder:
+        spec = _spec(checkpoint, specs)
+        spec.validate()
+        spec.optimize(quantization=quantization)
         with writing(f"--output {output}", "make room or choose another folder"):
-            partial.mkdir(parents=True)
-            spec.save(str(partial))
+            spec.save(str(folder))
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-                (partial / name).write_bytes(model.to_bytes())
-            partial.rename(dest)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+                (folder / name).write_bytes(model.to_bytes())
     if checkpoint.codec.config.subword == "wordpiece":
         console.warn(
             f"{origin} segments words greedily, which sentencepiece with the exported subword model does not; "

@@ -101,7 +101,10 @@ def losses(folder: Path, undisturbed: Path) -> list[str]:
     logs = [
         [json.loads(line) for line in (f / "metrics.jsonl").read_text().splitlines()] for f in (undisturbed, folder)
     ]
-    told = [[(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in log] for log in logs]
+    told = [
+        [(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in log if r["kind"] != "start"]
+        for log in logs
+    ]
     if told[0] != told[1]:
         found.append(f"{folder / 'metrics.jsonl'} tells of other updates")
     for path in folder.glob("*.pt"):

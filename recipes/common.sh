@@ -55,7 +55,7 @@ set_up_environment() {
     command -v "$python" > /dev/null || fail "there is no $python; install Python 3.11 or newer, or name one with PYTHON="
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$python is $("$python" -V 2>&1), but nmt needs Python 3.11 or newer; name one with PYTHON="
-    if ! environment_inputs | cmp -s - .venv/made-from; then
+    if [ "$(environment_inputs)" != "$(cat .venv/made-from 2> /dev/null)" ]; then
         "$python" -c 'import ensurepip, venv' 2> /dev/null ||
             fail "$python cannot make environments; install its venv module (Debian and Ubuntu: apt install python3-venv)"
         say "Making the environment .venv (a few minutes, mostly for PyTorch)"

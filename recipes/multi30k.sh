@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Multi30k: trains transformer_tiny on 29,000 image captions and scores its translations of test_2016_flickr.
 #
-#   bash recipes/multi30k.sh [en-de|en-fr] [--published]
+#   bash recipes/multi30k.sh [en-de|en-fr] [--published] [--prepare]
 #
+# --prepare stops when the data folder is made.
 # --published takes the lowercased, normalised, tokenised text that published results are measured on.
 # MULTI30K=folder uses files that are there already (train.en.gz, …; for --published tok/train.lc.norm.tok.en.gz, …);
 # without it they are downloaded. RUN=folder is where everything else goes. Run it again and it goes on where it was.
@@ -14,12 +15,13 @@ BATCH_GROUPS=4
 REPOSITORY=https://raw.githubusercontent.com/multi30k/dataset/master/data/task1
 
 pair=en-de
-published=
+published= prepare=
 for argument in "$@"; do
     case $argument in
         en-de | en-fr) pair=$argument ;;
         --published) published=yes ;;
-        *) fail "$argument is not known; usage: multi30k.sh [en-de|en-fr] [--published]" ;;
+        --prepare) prepare=yes ;;
+        *) fail "$argument is not known; usage: multi30k.sh [en-de|en-fr] [--published] [--prepare]" ;;
     esac
 done
 source=${pair%-*} target=${pair#*-}
@@ -87,6 +89,7 @@ data=$run_dir/data model=$run_dir/model output=$run_dir/test_2016_flickr.out.$ta
 unless_there "$data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$folder/train$suffix" \
     --valid "$folder/val$suffix" --test "$folder/test_2016_flickr$suffix" --dest "$data" --tokenizer "$tokenizer" \
     --vocab-size "$VOCAB_SIZE"
+[ ! $prepare ] || exit 0
 run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \
     --batch-groups "$BATCH_GROUPS" --warmup-updates "$WARMUP_UPDATES" --lr-scale "$LR_SCALE" --max-updates "$MAX_UPDATES" \
     --save-updates "$SAVE_UPDATES" --keep-checkpoints "$AVERAGED" --valid-updates 1500

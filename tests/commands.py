@@ -1,9 +1,11 @@
 """The commands as a user runs them, in this process."""
 
 import io
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,3 +54,9 @@ def failed(*arguments: str | Path, stdin: bytes = b"") -> str:
 
 def train(data: Path, folder: Path, *extra: str) -> str:
     return run("train", data, "--save-dir", folder, *TRAIN, *SMALL, *extra).stderr
+
+
+def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
+    """What a run folder's metrics.jsonl says of these kinds."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] in kinds]

@@ -1,10 +1,13 @@
 """Every registered architecture: its size beside the paper's, and that it works from training to translating."""
 
+import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import TRAIN, failed, run
+from commands import SMALL, TRAIN, failed, records, run
 
 from nmt.config import ModelConfig, flag_name
 from nmt.registry import ARCHITECTURES
@@ -89,3 +92,28 @@ def test_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path)
     else:
         run(*export)
         assert (tmp_path / "exported" / "model.bin").is_file()
+
+
+def test_learned_positions_that_do_not_suffice_are_refused_before_any_work(trained: Path, tmp_path: Path) -> None:
+    learned = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--max-updates=1"]
+    assert "the model learns 9 positions, but" in failed(*learned, "--learned-positions=9", "--no-valid-bleu")
+    message = failed(*learned, "--learned-positions=100")
+    assert "may take 563; give --learned-positions 563 or --no-valid-bleu" in message
+    assert not (tmp_path / "run").exists()
+    run(*learned, "--learned-positions=100", "--no-valid-bleu")
+    generate = ["generate", tmp_path / "run" / "best.pt", "--device=cpu"]
+    assert "the model learns 100 positions, but" in failed(*generate, stdin=b"ba\n")
+    assert run(*generate, "--max-source-length=49", stdin=b"ba\n" + b"ba " * 200).stdout.count(b"\n") == 2
+
+
+def test_table_3_is_made_row_by_row(trained: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "recipes/table3.py", trained / "data", tmp_path, "base", "a_h4", "--updates=2"]
+    for _ in range(2):  # the second time it only tells
+        done = subprocess.run([*command, "--device=cpu"], capture_output=True, text=True, check=True)
+    assert "nmt train" not in done.stderr
+    first, second = json.loads((tmp_path / "table3.json").read_text())
+    assert (first["name"], second["name"]) == ("base", "a_h4")
+    assert (first["paper_ppl"], first["paper_bleu"], first["paper_parameters"]) == (4.92, 25.8, "65M")
+    assert first["parameters"] == second["parameters"]
+    assert first["ppl"] == pytest.approx(records(tmp_path / "base", "valid")[-1]["ppl"], abs=0.01)
+    assert (tmp_path / "table3.md").read_text() == done.stdout

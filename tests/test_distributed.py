@@ -1,6 +1,5 @@
 """Several processes train one model; nothing is lost when they are stopped."""
 
-import json
 import os
 import shlex
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import records
 from conftest import invented_pairs
 
 import nmt
@@ -72,11 +72,6 @@ def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def metrics(folder: Path, kind: str) -> list[dict[str, float]]:
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [r for r in records if r["kind"] == kind]
-
-
 def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
     options = ["--max-updates=20", "--dropout=0", "--warmup-updates=400"]
     log = run(*command(data, tmp_path / "two", "--gpus=2", *options))
@@ -86,7 +81,7 @@ def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
     one, two = (weights(tmp_path / name, 20) for name in ("one", "two"))
     assert difference(one, two) < 1e-6
     for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu"))):
-        for first, second in zip(*(metrics(tmp_path / name, kind) for name in ("one", "two")), strict=True):
+        for first, second in zip(*(records(tmp_path / name, kind) for name in ("one", "two")), strict=True):
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
 
 
@@ -118,10 +113,10 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(
     assert "resumed from" in run(*command(data, tmp_path, *options))
     assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
     expected, found = (
-        [(r["update"], r["nll"]) for r in metrics(folder, "valid")] for folder in (uninterrupted, tmp_path)
+        [(r["update"], r["nll"]) for r in records(folder, "valid")] for folder in (uninterrupted, tmp_path)
     )
     assert found == expected
-    assert [r["update"] for r in metrics(tmp_path, "train")] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert [r["update"] for r in records(tmp_path, "train")] == [5, 10, 15, 20, 25, 30, 35, 40]
 
 
 def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
@@ -202,4 +197,4 @@ def test_a_full_disk_ends_the_run_with_its_last_state_whole(data: Path, uninterr
     assert not list(tmp_path.glob(".*.partial-*"))
     assert "after update 10" in run(*command(data, tmp_path, "--max-updates=40", "--gpus=2"))
     # One rank began what two have ended, so dropout differs; the updates do not.
-    assert [r["update"] for r in metrics(tmp_path, "train")] == [r["update"] for r in metrics(uninterrupted, "train")]
+    assert [r["update"] for r in records(tmp_path, "train")] == [r["update"] for r in records(uninterrupted, "train")]

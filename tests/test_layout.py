@@ -24,7 +24,7 @@ LEVELS = [
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
     ["nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
-    ["nmt.benchmark"],
+    ["nmt.benchmark", "nmt.pages"],
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]

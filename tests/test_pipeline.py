@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import SMALL, TRAIN, failed, run, train
+from commands import SMALL, TRAIN, failed, records, run, train
+from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
@@ -35,12 +36,17 @@ def test_a_run_folder_tells_what_happened(trained: Path) -> None:
     names = {p.name for p in run_folder.iterdir()}
     assert names >= {f"snapshot-{n:08d}.pt" for n in (10, 20, 30, 40)} | {"state-00000030.pt", "state-00000040.pt"}
     assert names >= {"best.pt", "metrics.jsonl"}
-    records = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
-    train_records = [r for r in records if r["kind"] == "train"]
+    train_records = records(run_folder, "train")
     assert [r["update"] for r in train_records] == [10, 20, 30, 40]
     assert train_records[-1]["nll"] < train_records[0]["nll"]
     assert train_records[-1]["flops"] > train_records[0]["flops"] > 0
-    assert [r["update"] for r in records if r["kind"] == "valid"] == [20, 40]
+    valid_records = records(run_folder, "valid")
+    assert [r["update"] for r in valid_records] == [20, 40]
+    sample = valid_records[-1]["samples"][0]
+    assert (sample["source"], sample["reference"]) == invented_pairs(20, seed=1)[0]
+    (start,) = records(run_folder, "start")
+    assert start["model"]["d_model"] == 32
+    assert start["options"]["batch_tokens"] == 800
     checkpoint = nmt.load_checkpoint(run_folder / "snapshot-00000040.pt")
     assert checkpoint.provenance["options"]["batch_tokens"] == 800
     assert checkpoint.provenance["update"] == 40
@@ -60,9 +66,10 @@ def test_a_run_that_went_on_after_its_last_state_repeats_itself(trained: Path, t
     (tmp_path / "run" / "state-00000040.pt").unlink()
     log = train(trained / "data", tmp_path / "run", "--max-updates", "40")
     assert "after update 30" in log
-    logs = [(folder / "run" / "metrics.jsonl").read_text().splitlines() for folder in (trained, tmp_path)]
-    expected, found = ([(r["kind"], r["update"], r.get("nll")) for r in map(json.loads, lines)] for lines in logs)
+    logs = [records(folder / "run", "train", "valid") for folder in (trained, tmp_path)]
+    expected, found = ([(r["kind"], r["update"], r["nll"]) for r in log] for log in logs)
     assert found == expected
+    assert [r["update"] for r in records(tmp_path / "run", "start")] == [0, 30]
     assert "nothing to do" in train(trained / "data", tmp_path / "run", "--max-updates", "40")
 
 
@@ -79,9 +86,8 @@ def test_bf16_and_snapshots_by_the_clock(trained: Path, tmp_path: Path) -> None:
     options = ["--max-updates=12", "--precision=bf16", "--save-minutes=0.00001", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path, *by_the_clock, *SMALL, *options)
     assert len(list(tmp_path.glob("snapshot-*.pt"))) == 12
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    exact = [json.loads(line) for line in (trained / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert records[0]["nll"] == pytest.approx(exact[0]["nll"], rel=0.01)
+    rounded, exact = (records(folder, "train")[0]["nll"] for folder in (tmp_path, trained / "run"))
+    assert rounded == pytest.approx(exact, rel=0.01)
 
 
 def test_separate_vocabularies_and_clipping_train(trained: Path, tmp_path: Path) -> None:
@@ -236,7 +242,7 @@ def test_an_update_that_is_not_finite_changes_nothing(
     assert not (tmp_path / "snapshot-00000003.pt").exists()  # none while numbers are going wrong
     assert all(tensor.isfinite().all() for tensor in fourth.values())
     assert any(not torch.equal(second[name], fourth[name]) for name in second)
-    record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    (record,) = records(tmp_path, "train")
     assert record["skipped_updates"] == 1
     assert 4 < record["nll"] < 7
 

@@ -32,7 +32,7 @@ Pairs = list[tuple[list[int], list[int]]]
 
 def write(dest: Path, splits: dict[str, Pairs], codec: TextCodec = CODEC, chunk: int = 3) -> Path:
     done = {}
-    with StoreWriter(dest) as writer:
+    with StoreWriter.at(dest) as writer:
         for name, pairs in splits.items():
             with writer.split(name, codec.config, raw=name != "train") as split:
                 for start in range(0, len(pairs), chunk):
@@ -96,7 +96,7 @@ def test_lengths_of_many_tokens_do_not_overflow() -> None:
 
 def test_raw_text_is_kept_to_the_letter(tmp_path: Path) -> None:
     lines = ["", " a \u2028 b\x85", "ends in \r", "ä\0"]
-    with StoreWriter(tmp_path / "data") as writer:
+    with StoreWriter.at(tmp_path / "data") as writer:
         with writer.split("test1", CONFIG, raw=True) as split:
             split.append(flatten([[4]] * 4, 330), flatten([[5]] * 4, 330))
             split.append_raw(lines[:1], lines[:1])
@@ -178,8 +178,11 @@ def test_fingerprint_tells_data_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [NmtError("x"), KeyboardInterrupt(), ZeroDivisionError()])
 def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, error: BaseException) -> None:
-    writer = StoreWriter(tmp_path / "data")
-    with pytest.raises(type(error)), writer, writer.split("train", CONFIG, raw=False) as split:
+    with (
+        pytest.raises(type(error)),
+        StoreWriter.at(tmp_path / "data") as writer,
+        writer.split("train", CONFIG, raw=False) as split,
+    ):
         split.append(flatten([[4]], 330), flatten([[5]], 330))
         assert not (tmp_path / "data").exists()
         raise error
@@ -190,16 +193,15 @@ def test_the_destination_must_not_exist(store: Path, tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for dest in (store, store / "meta.json", tmp_path / "dangling", Path("."), Path("/")):
         with pytest.raises(NmtError, match=r"--dest .* exists already"):
-            StoreWriter(dest)
-    with pytest.raises(NmtError, match=r"data2 cannot be written"), StoreWriter(store / "meta.json" / "data2"):
+            StoreWriter.at(dest).__enter__()
+    with pytest.raises(NmtError, match=r"data2 cannot be written"), StoreWriter.at(store / "meta.json" / "data2"):
         pass
 
 
 def test_sides_of_a_chunk_must_match(tmp_path: Path) -> None:
-    writer = StoreWriter(tmp_path / "data")
     with (
         pytest.raises(ValueError, match="2 source sentences but 1"),
-        writer,
+        StoreWriter.at(tmp_path / "data") as writer,
         writer.split("train", CONFIG, raw=False) as split,
     ):
         split.append(flatten([[4], [5]], 330), flatten([[4]], 330))
@@ -215,7 +217,7 @@ FULL_DISK = """
     config = TextConfig(source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe",
                         joint_vocab=True)
     try:
-        with StoreWriter(sys.argv[1]) as writer, writer.split("train", config, raw=False) as split:
+        with StoreWriter.at(sys.argv[1]) as writer, writer.split("train", config, raw=False) as split:
             for _ in range(int(sys.argv[2])):
                 split.append(flatten([[4] * 50] * 100, 300), flatten([[4]] * 100, 300))
     except NmtError as error:

@@ -67,7 +67,7 @@ class Generated:
     def write(self, folder: Path) -> None:
         """A data folder with such a corpus, and a small one of the same kind to validate on."""
         draw, codec, done = np.random.default_rng(0), self.codec(), {}
-        with StoreWriter(folder) as writer:
+        with StoreWriter.at(folder) as writer:
             for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
                 with writer.split(split, codec.config, raw=split == "valid") as out:
                     both = replace(self, pairs=pairs).lengths(draw)

@@ -91,8 +91,9 @@ def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig)
     options = model.to_dict() | {name: value for name, value in config.to_dict().items() if _is_plain(value)} | changed
     started = time.time()
     run_nmt("train", data_folder, "--arch=transformer_base", "--no-valid-bleu", options=options)
-    first = (Path(config.save_dir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0]
-    return float(json.loads(first)["time"]) - started
+    lines = (Path(config.save_dir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    first = next(record for record in map(json.loads, lines) if record["kind"] == "train")
+    return float(first["time"]) - started
 
 
 def _is_plain(value: object) -> bool:

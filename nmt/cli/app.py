@@ -6,11 +6,13 @@ import typer
 
 from nmt import console
 from nmt.cli.architectures import architectures
+from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
 from nmt.cli.benchmark import benchmark
 from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.preprocess import preprocess
+from nmt.cli.report import report
 from nmt.cli.score import score
 from nmt.cli.train import train
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
@@ -23,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (preprocess, train, average_checkpoints, generate, score, export, architectures):
+for command in (preprocess, train, average_checkpoints, generate, score, export, report, attention, architectures):
     app.command(no_args_is_help=command is not architectures)(command)
 app.add_typer(benchmark)
 

@@ -2,11 +2,7 @@
 
 import json
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +10,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
-from nmt.files import writing
+from nmt.files import new_file
 
 if TYPE_CHECKING:
     from nmt.decoding.translator import Hypothesis
@@ -41,7 +37,7 @@ def generate(
     if os.path.exists(output) and os.path.exists(input) and os.path.samefile(input, output):
         raise NmtError(f"--output {output} is the --input; choose another file")
     job = TranslationJob(tuple(checkpoints), search, runtime)
-    with _writing(output) as out, console.Progress("translate", None, "sentences") as progress:
+    with new_file(output) as out, console.Progress("translate", None, "sentences") as progress:
         for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
             out.write(_formatted(source, hypotheses, search.n_best, output_format))
         out.flush()
@@ -54,26 +50,3 @@ def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_
         return json.dumps({"source": source, "hypotheses": found}, ensure_ascii=False) + "\n"
     texts = [h.text for h in hypotheses]
     return "".join(text + "\n" for text in texts + [""] * (n_best - len(texts)))
-
-
-@contextmanager
-def _writing(path: str) -> Iterator[TextIO]:
-    """Standard output, or a file that appears under its name when it is complete."""
-    if path == "-":
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-        with writing("standard output", "free some space"):
-            yield sys.stdout
-            sys.stdout.flush()
-        return
-    # A device or a named pipe is written to, not replaced.
-    special = os.path.exists(path) and not os.path.isfile(path)
-    partial = Path(path if special else f"{path}.partial-{os.getpid()}")
-    try:
-        with writing(f"--output {path}", "choose another file"):
-            with partial.open("w", encoding="utf-8", newline="\n") as file:
-                yield file
-            partial.replace(path)
-    finally:
-        if not special:
-            with suppress(OSError):
-                partial.unlink()

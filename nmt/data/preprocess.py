@@ -61,7 +61,7 @@ def preprocess(config: DataConfig) -> None:
     Raises:
         NmtError: the text or an option is not as it should be, or the folder cannot be written.
     """
-    with StoreWriter(config.dest) as writer:
+    with StoreWriter.at(config.dest) as writer:
         splits = count(config)
         codec = make_codec(config, splits[TRAIN])
         done = {name: _encode_split(writer, name, splits[name], codec, config) for name in splits}

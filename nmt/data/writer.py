@@ -1,12 +1,10 @@
-"""Writes the token store (data/store.py) chunk by chunk: beside its destination, and renamed when whole."""
+"""Writes the token store (data/store.py) chunk by chunk."""
 
 import hashlib
 import json
 import os
-import secrets
-import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -17,8 +15,7 @@ import numpy as np
 
 from nmt import __version__
 from nmt.data.store import META, OFFSET_TYPE, SCHEMA_VERSION, array_names, model_names, raw_name, token_type
-from nmt.errors import NmtError
-from nmt.files import writing
+from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig
 
 
@@ -130,33 +127,27 @@ class SplitWriter:
 
 
 class StoreWriter:
-    """Writes a store. A context manager that leaves nothing behind unless `finish` was called.
+    """Writes a store into a folder; make one with `at`."""
 
-    Raises:
-        NmtError: the destination exists, or the disk is full or may not be written to.
-    """
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-    def __init__(self, dest: str | Path) -> None:
-        self.dest = Path(dest)
-        if os.path.lexists(self.dest):
-            raise NmtError(f"--dest {self.dest} exists already; remove it or choose another folder")
-        self._folder = self.dest.with_name(f"{self.dest.name}.partial-{secrets.token_hex(4)}")
+    @classmethod
+    @contextmanager
+    def at(cls, dest: str | Path) -> Iterator[Self]:
+        """A store that is to be called `dest`; call `finish` before leaving. After an error nothing is left of it.
 
-    def __enter__(self) -> Self:
-        with _writing(self.dest):
-            self._folder.mkdir(parents=True)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)  # after `finish` there is none of this name
+        Raises:
+            NmtError: `dest` exists, or the disk is full or may not be written to.
+        """
+        with new_folder(dest, "--dest") as folder:
+            yield cls(folder)
 
     def split(self, name: str, config: TextConfig, raw: bool) -> SplitWriter:
         return SplitWriter(self._folder, name, config, raw)
 
     def finish(self, codec: TextCodec, splits: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """Writes models and meta.json, and gives the store its name.
+        """Writes models and meta.json, without which it is no store.
 
         Args:
             splits: `SplitWriter.counts` of every split, and what else is to be remembered of it.
@@ -169,8 +160,6 @@ class StoreWriter:
         output = _Output(self._folder / META)
         output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1).encode())
         output.close()
-        with _writing(self.dest):
-            self._folder.rename(self.dest)
 
 
 def _text_meta(codec: TextCodec) -> dict[str, Any]:

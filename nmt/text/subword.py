@@ -129,6 +129,10 @@ class Subword:
         """How the pieces are written, for people to read."""
         return [str(self._processor.id_to_piece(i)) for i in ids]
 
+    def ids(self, pieces: list[str]) -> list[int]:
+        """The inverse of `pieces`."""
+        return [int(self._processor.piece_to_id(piece)) for piece in pieces]
+
 
 class _Guarded:
     """Lines for sentencepiece; keeps the exception that it would turn into a RuntimeError."""

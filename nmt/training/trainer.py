@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,8 @@ class Trainer:
                 self._save()
         if done >= config.max_updates:
             console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
+        elif self.world.is_main:
+            self.metrics.append("start", self._start_record())
         with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
             for update in self.updates(plan):
                 self.update(update, interval)
@@ -313,6 +316,20 @@ class Trainer:
 
     # What the user sees
 
+    def _start_record(self) -> dict[str, Any]:
+        """What is trained, how, and where: what a report has to say besides figures."""
+        text, config = self.data.codec.config, self.config
+        return {
+            "update": self.counters.update,
+            "model": self.model_config.to_dict(),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "text": vars(text),
+            "vocab_sizes": {"source": len(self.data.codec.source), "target": len(self.data.codec.target)},
+            "pairs": len(self.split),
+            "device": self.runtime.name,
+            **provenance(self.data, config, self.runtime.precision, self.world.size, self.counters.update),
+        }
+
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.counters
         self.skipped.check()
@@ -343,6 +360,7 @@ class Trainer:
         if better:
             counters.best = found.goodness
         if self.world.is_main:
-            self.metrics.append("valid", {"update": counters.update, **vars(found)})
+            record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
+            self.metrics.append("valid", record)
             if better:
                 self.folder.save_best(self.checkpoint())

@@ -17,17 +17,31 @@ from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 
+# Translations that are kept to be looked at.
+_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A line of the validation set with its reference and what the model makes of it."""
+
+    source: str
+    reference: str
+    output: str
+
 
 @dataclass(frozen=True)
 class Validation:
     """Attributes:
     nll, ppl: of a target piece, EOS included, in nats and without label smoothing.
     bleu: sacreBLEU of the detokenised beam output against the raw reference; None if not asked for.
+    samples: a few translations, of the same lines every time.
     """
 
     nll: float
     ppl: float
     bleu: float | None
+    samples: tuple[Sample, ...]
 
     @property
     def goodness(self) -> float:
@@ -64,8 +78,9 @@ class Validator:
         if len(shares) < self.world.size:
             raise Interrupted
         nll = sum(nll for (nll, _), _ in shares) / sum(tokens for (_, tokens), _ in shares)
-        bleu = self._bleu([translations for _, translations in shares]) if self.with_bleu else None
-        return Validation(nll, perplexity(nll), bleu)
+        if not self.with_bleu:
+            return Validation(nll, perplexity(nll), None, ())
+        return Validation(nll, perplexity(nll), *self._scored([translations for _, translations in shares]))
 
     def _nll(self) -> tuple[float, int]:
         """The negative log-likelihood of this rank's share, and its target tokens."""
@@ -91,10 +106,13 @@ class Validator:
             lines[self.world.rank :: self.world.size], SearchConfig(), lambda _: self.stop.check()
         )
 
-    def _bleu(self, shares: list[list[str]]) -> float:
+    def _scored(self, shares: list[list[str]]) -> tuple[float, tuple[Sample, ...]]:
+        """BLEU, and some of the translations."""
         text = self.data.codec.config
         output = [""] * sum(map(len, shares))
         for rank, share in enumerate(shares):
             output[rank :: self.world.size] = share
-        reference = self.data.raw_lines("valid", text.target_lang)
-        return corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score
+        source, reference = (self.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
+        bleu = corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score
+        chosen = range(0, len(output), -(-len(output) // _SAMPLES))
+        return bleu, tuple(Sample(source[i], reference[i], output[i]) for i in chosen)

@@ -1,0 +1,32 @@
+"""`nmt report`: runs as a page to look at."""
+
+from typing import Annotated
+
+import typer
+
+from nmt import console
+from nmt.files import new_file
+
+
+def report(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders (--save-dir of nmt train).")],
+    output: Annotated[str, typer.Option(help="HTML file to write.")] = "report.html",
+    sustained_tflops: Annotated[
+        float | None,
+        typer.Option(
+            help="TFLOP/s that one of the devices sustains, to state the cost of training as the paper does.", min=0
+        ),
+    ] = None,
+) -> None:
+    """Write one HTML page about one or several runs, laid over each other.
+
+    Curves of loss, perplexity, BLEU, learning rate, gradient norm and speed; results and cost beside the paper's
+    Table 2; sample translations; configuration and provenance. The page holds everything it needs.
+    """
+    from nmt.pages.page import page
+    from nmt.pages.report import read_run, report_data
+
+    read = [read_run(run) for run in runs]
+    with new_file(output) as file:
+        file.write(page("report", ", ".join(run.name for run in read), report_data(read, sustained_tflops)))
+    console.info(f"wrote {output}")

@@ -1,0 +1,121 @@
+"""What a page about one or several runs says, read from their metrics.jsonl."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt.config import flag_name
+from nmt.errors import NmtError
+
+# The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
+TABLE_2 = [
+    ("Transformer (base), in the paper", "27.3 / 38.1", "3.3e18"),
+    ("Transformer (big), in the paper", "28.4 / 41.8", "2.3e19"),
+]
+_NOTE = (
+    "Counted: six operations for each weight that a token is multiplied with. Sustained: training time × devices × "
+    "the speed a device sustains, as in the paper's Table 2 (9.5 TFLOP/s for its P100)"
+)
+_PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Attributes:
+    name: its run folder, as it was given.
+    start: what was trained, how and where, as last started.
+    train, valid: records of log intervals and of validations.
+    """
+
+    name: str
+    start: dict[str, Any]
+    train: list[dict[str, Any]]
+    valid: list[dict[str, Any]]
+
+
+def read_run(path: str) -> Run:
+    """The run of a run folder or a metrics.jsonl.
+
+    Raises:
+        NmtError: there is no metrics.jsonl, it cannot be read, or it does not tell what was trained.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= "metrics.jsonl"
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NmtError(f"{file} cannot be read ({error}); give the --save-dir of a training") from error
+    records = list(_records(lines, file))
+    starts, train, valid = ([r for r in records if r["kind"] == kind] for kind in ("start", "train", "valid"))
+    if not starts:
+        raise NmtError(f"{file} does not say what was trained; give the metrics.jsonl that this nmt wrote, as it was")
+    return Run(path, starts[-1], train, valid)
+
+
+def _records(lines: list[str], file: Path) -> Iterable[dict[str, Any]]:
+    last = max((number for number, line in enumerate(lines) if line), default=0)
+    for number, line in enumerate(lines):
+        try:
+            if line:
+                record = json.loads(line)
+                yield {"kind": record["kind"], "update": record["update"], **record}
+        except (ValueError, TypeError, KeyError) as error:
+            if number < last:  # else it is being written
+                raise NmtError(
+                    f"{file}, line {number + 1}, is no record of a training ({error!r}); remove it"
+                ) from error
+
+
+def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
+    """The data of the page; `sustained_tflops` is what a device sustains."""
+    drawn = [{"name": run.name, "train": run.train, "valid": run.valid, "config": _config(run.start)} for run in runs]
+    note = f"{_NOTE}; here {sustained_tflops:g} TFLOP/s." if sustained_tflops else f"{_NOTE}; give --sustained-tflops."
+    return {"runs": drawn, "cost": {"note": note, "rows": _cost(runs, sustained_tflops)}}
+
+
+def _config(start: Mapping[str, Any]) -> dict[str, str]:
+    """Every option and circumstance by name."""
+    sizes, text = start["vocab_sizes"], start["text"]
+    shown: dict[str, Any] = {
+        "languages": f"{text['source_lang']} -> {text['target_lang']}",
+        "training pairs": f"{start['pairs']:,}",
+        "vocabulary": f"{sizes['source']:,} / {sizes['target']:,} {text['subword']} pieces",
+        "parameters": f"{start['parameters']:,}",
+        **{flag_name(name): value for name, value in (start["model"] | start["options"]).items()},
+        **{name: start[name] for name in _PROVENANCE},
+    }
+    return {name: "" if value is None else str(value) for name, value in shown.items()}
+
+
+def _cost(runs: list[Run], sustained_tflops: float | None) -> list[list[str]]:
+    head = [
+        "run",
+        "updates",
+        "training time",
+        "parameters",
+        "best PPL",
+        "best BLEU",
+        "FLOPs counted",
+        "FLOPs sustained",
+    ]
+    rows = [[run.name, *_outcome(run, sustained_tflops)] for run in runs]
+    return [head, *rows, *([name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2)]
+
+
+def _outcome(run: Run, sustained_tflops: float | None) -> list[str]:
+    last = run.train[-1] if run.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
+    ppls, bleus = ([r[name] for r in run.valid if r[name] is not None] for name in ("ppl", "bleu"))
+    seconds = last["train_seconds"]
+    sustained = seconds * run.start["ranks"] * sustained_tflops * 1e12 if sustained_tflops else None
+    return [
+        f"{last['update']:,}",
+        f"{seconds / 3600:.2f} h",
+        f"{run.start['parameters'] / 1e6:.1f}M",
+        f"{min(ppls):.2f}" if ppls else "",
+        f"{max(bleus):.2f}" if bleus else "",
+        f"{last['flops']:.1e}",
+        "" if sustained is None else f"{sustained:.1e}",
+    ]

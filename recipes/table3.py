@@ -1,0 +1,181 @@
+"""Trains the rows of the paper's Table 3 on one data folder and prints them beside the paper's figures.
+
+Every row is evaluated as in the paper: perplexity per piece and BLEU of beam search (beam 4, alpha 0.6) on the
+development set, with the last weights as they are, without averaging. table3.sh makes what this needs.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nmt.config import ModelConfig, flag_name
+from nmt.registry import ARCHITECTURES
+
+
+@dataclass(frozen=True)
+class Row:
+    """Attributes:
+    name: what it is chosen by and its run folder is called.
+    change: from base, as the paper's table puts it.
+    ppl, bleu, millions: the paper's perplexity, BLEU and parameters.
+    """
+
+    name: str
+    arch: str
+    change: str
+    ppl: float
+    bleu: float
+    millions: int | None = None
+    label_smoothing: float = 0.1
+    longer: int = 1
+
+
+ROWS = [
+    Row("base", "transformer_base", "base", 4.92, 25.8, 65),
+    Row("a_h1", "table3_a_h1", "(A) h 1, d_k = d_v 512", 5.29, 24.9),
+    Row("a_h4", "table3_a_h4", "(A) h 4, d_k = d_v 128", 5.00, 25.5),
+    Row("a_h16", "table3_a_h16", "(A) h 16, d_k = d_v 32", 4.91, 25.8),
+    Row("a_h32", "table3_a_h32", "(A) h 32, d_k = d_v 16", 5.01, 25.4),
+    Row("b_dk16", "table3_b_dk16", "(B) d_k 16", 5.16, 25.1, 58),
+    Row("b_dk32", "table3_b_dk32", "(B) d_k 32", 5.01, 25.4, 60),
+    Row("c_n2", "table3_c_n2", "(C) N 2", 6.11, 23.7, 36),
+    Row("c_n4", "table3_c_n4", "(C) N 4", 5.19, 25.3, 50),
+    Row("c_n8", "table3_c_n8", "(C) N 8", 4.88, 25.5, 80),
+    Row("c_dmodel256", "table3_c_dmodel256", "(C) d_model 256, d_k = d_v 32", 5.75, 24.5, 28),
+    Row("c_dmodel1024", "table3_c_dmodel1024", "(C) d_model 1024, d_k = d_v 128", 4.66, 26.0, 168),
+    Row("c_dff1024", "table3_c_dff1024", "(C) d_ff 1024", 5.12, 25.4, 53),
+    Row("c_dff4096", "table3_c_dff4096", "(C) d_ff 4096", 4.75, 26.2, 90),
+    Row("d_dropout0.0", "table3_d_dropout0.0", "(D) P_drop 0.0", 5.77, 24.6),
+    Row("d_dropout0.2", "table3_d_dropout0.2", "(D) P_drop 0.2", 4.95, 25.5),
+    Row("d_smoothing0.0", "transformer_base", "(D) label smoothing 0.0", 4.67, 25.3, label_smoothing=0.0),
+    Row("d_smoothing0.2", "transformer_base", "(D) label smoothing 0.2", 5.47, 25.7, label_smoothing=0.2),
+    Row("e_learned", "table3_e_learned", "(E) learned positions", 4.92, 25.7),
+    Row("big", "transformer_big", "big", 4.33, 26.4, 213, longer=3),
+]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Attributes:
+    width: what every width is divided by (d_model, d_ff, d_k, d_v).
+    depth: what N is divided by.
+    longer: whether big trains three times as long, as in the paper.
+    """
+
+    width: int
+    depth: int
+    updates: int
+    batch_tokens: int
+    warmup: int
+    longer: bool
+
+    def updates_of(self, row: Row) -> int:
+        return self.updates * (row.longer if self.longer else 1)
+
+    def scaled(self, config: ModelConfig) -> ModelConfig:
+        widths = {name: getattr(config, name) // self.width for name in ("d_model", "d_ff", "d_k", "d_v")}
+        depths = {name: getattr(config, name) // self.depth for name in ("encoder_layers", "decoder_layers")}
+        return replace(config, **widths, **depths)
+
+
+PAPER = Budget(width=1, depth=1, updates=100_000, batch_tokens=25_000, warmup=4000, longer=True)
+# About three minutes a row on two cores.
+SMALL = Budget(width=4, depth=2, updates=1000, batch_tokens=2500, warmup=400, longer=False)
+
+
+def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
+    """The record of the validation after `update`, if there was one."""
+    if not metrics.exists():
+        return None
+    records = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+    return next((r for r in records if r["kind"] == "valid" and r["update"] == update), None)
+
+
+def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) -> dict[str, float]:
+    """Trains a row to its end, from where it is, and gives its validation."""
+    updates, registered = budget.updates_of(row), ARCHITECTURES[row.arch]
+    shape = budget.scaled(registered).changed_from(registered.to_dict())
+    options = {
+        "--max-updates": updates,
+        "--valid-updates": updates,
+        "--batch-tokens": budget.batch_tokens,
+        "--warmup-updates": budget.warmup,
+        "--label-smoothing": row.label_smoothing,
+        "--keep-checkpoints": 1,
+    } | {flag_name(name): value for name, _, value in shape}
+    flags = [f"{name}={value}" for name, value in options.items()]
+    command = [
+        sys.executable,
+        "-m",
+        "nmt",
+        "train",
+        str(data),
+        f"--arch={row.arch}",
+        f"--save-dir={folder}",
+        *flags,
+        *extra,
+    ]
+    metrics = folder / "metrics.jsonl"
+    if evaluated(metrics, updates) is None:
+        print("==", *command, file=sys.stderr, flush=True)
+        subprocess.run(command, check=True)
+    found = evaluated(metrics, updates)
+    if found is None:
+        sys.exit(f"error: {metrics} has no validation after update {updates}; remove {folder} and run this again")
+    return found
+
+
+def as_markdown(table: list[dict[str, object]]) -> str:
+    names = {
+        "change": "row", "ppl": "PPL", "bleu": "BLEU", "parameters": "parameters",
+        "paper_ppl": "paper: PPL", "paper_bleu": "BLEU", "paper_parameters": "parameters",
+    }  # fmt: skip
+    lines = ["| " + " | ".join(names.values()) + " |", "|---" * len(names) + "|"]
+    lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in table]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path, help="what nmt preprocess made")
+    parser.add_argument("run", type=Path, help="folder of the rows' run folders, table3.md and table3.json")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {' '.join(row.name for row in ROWS)}; else all")
+    parser.add_argument("--paper", action="store_true", help="the paper's sizes and 100,000 updates")
+    parser.add_argument("--updates", type=int, help="so many updates instead")
+    options, extra = parser.parse_known_args()  # the rest is for nmt train
+    unknown = set(options.rows) - {row.name for row in ROWS}
+    if unknown:
+        parser.error(f"{' '.join(unknown)} is no row; there are {' '.join(row.name for row in ROWS)}")
+    budget = PAPER if options.paper else SMALL
+    budget = replace(budget, updates=options.updates or budget.updates)
+    vocabulary = json.loads((options.data / "meta.json").read_text(encoding="utf-8"))["vocab_sizes"]["target"]
+    table: list[dict[str, object]] = []
+    for row in ROWS:
+        if options.rows and row.name not in options.rows:
+            continue
+        found = train(row, options.data, options.run / row.name, budget, extra)
+        parameters = budget.scaled(ARCHITECTURES[row.arch]).parameters(vocabulary)
+        table.append(
+            {
+                "name": row.name,
+                "change": row.change,
+                "ppl": round(found["ppl"], 2),
+                "bleu": round(found["bleu"], 2),
+                "parameters": f"{parameters / 1e6:.2f}M",
+                "updates": budget.updates_of(row),
+                "paper_ppl": row.ppl,
+                "paper_bleu": row.bleu,
+                "paper_parameters": f"{row.millions}M" if row.millions else "",
+            }
+        )
+        # After every row, so that an interrupted run leaves what it found.
+        (options.run / "table3.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+        (options.run / "table3.md").write_text(as_markdown(table), encoding="utf-8")
+    print(as_markdown(table), end="")
+
+
+if __name__ == "__main__":
+    main()

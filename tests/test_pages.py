@@ -1,0 +1,134 @@
+"""`nmt report` and `nmt attention`: pages that hold everything they need, and say what the model did."""
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from commands import failed, records, run, train
+
+import nmt
+from nmt.config import RuntimeConfig
+from nmt.data.loader import make_side, with_eos
+from nmt.pages.attention import attention_of
+from nmt.text.subword import BOS
+
+PAGE_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+def data_of(page: Path) -> dict:
+    html = page.read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)\s*=|@import|url\(|\{\{", html)  # nothing is loaded, and no mark is left
+    (found,) = PAGE_DATA.findall(html)
+    return json.loads(found)  # type: ignore[no-any-return]
+
+
+def test_a_report_lays_runs_over_each_other(trained: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other </script> run"
+    train(trained / "data", other, "--max-updates=10", "--no-valid-bleu", "--learned-positions=600")
+    page = tmp_path / "page.html"
+    run("report", trained / "run", other, "--output", page, "--sustained-tflops", "2")
+    data = data_of(page)
+    first, second = data["runs"]
+    assert first["train"] == records(trained / "run", "train")
+    assert first["valid"] == records(trained / "run", "valid")
+    assert second["name"] == str(other)
+    assert (first["config"]["--learned-positions"], second["config"]["--learned-positions"]) == ("", "600")
+    assert first["config"]["languages"] == "en -> de"
+    head, cost, *_ = data["cost"]["rows"]
+    last = first["train"][-1]
+    shown = dict(zip(head, cost, strict=True))
+    assert float(shown["FLOPs counted"]) == pytest.approx(last["flops"], rel=0.1)
+    assert float(shown["FLOPs sustained"]) == pytest.approx(last["train_seconds"] * 2e12, rel=0.1)
+    assert shown["best BLEU"] == f"{max(r['bleu'] for r in first['valid']):.2f}"
+    run("report", trained / "run", "--output", page)
+    assert "give --sustained-tflops" in data_of(page)["cost"]["note"]
+
+
+def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
+    assert "nowhere/metrics.jsonl cannot be read" in failed("report", tmp_path / "nowhere" / "metrics.jsonl")
+    shutil.copytree(trained / "run", tmp_path / "run")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    whole = metrics.read_text()
+    page = tmp_path / "page.html"
+    metrics.write_text(whole + '{"kind": "tra')  # a record that is being written
+    run("report", metrics, "--output", page)
+    assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
+    metrics.write_text("no record\n" + whole)
+    assert "metrics.jsonl, line 1, is no record of a training" in failed("report", tmp_path / "run")
+    metrics.write_text("")
+    assert "does not say what was trained" in failed("report", tmp_path / "run")
+    assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
+
+
+@torch.no_grad()
+def test_the_weights_shown_are_those_the_model_used(trained: Path) -> None:
+    """Computed anew in float64 from what goes into every attention, and leading to what comes out of it."""
+    checkpoint, source, target = trained / "run" / "average.pt", "Ba de ki.", "ik ed ab !"
+    found = attention_of(str(checkpoint), source, target)
+    translator = nmt.Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    model, codec = translator.models[0], translator.codec
+    ((source_ids,), (target_ids,)) = codec.encode_source([source]), codec.encode_target([target])
+    taken: dict[str, tuple] = {}
+    for name, module in model.named_modules():
+        if name.endswith("_attention"):
+            module.register_forward_hook(lambda _, x, out, name=name: taken.update({name: (*x[:2], out)}))
+    model(make_side([[with_eos(np.array(source_ids))]]), make_side([[np.array([BOS, *target_ids])]]))
+    places = {"encoder": "encoder.{}.self_attention", "decoder": "decoder.{}.self_attention"}
+    for kind, place in {**places, "cross": "decoder.{}.memory_attention"}.items():
+        attention = found[kind]  # type: ignore[index]
+        torch.testing.assert_close(attention.weights_LHNK.sum(-1), torch.ones(attention.weights_LHNK.shape[:-1]))
+        for layer, weights_HNK in enumerate(attention.weights_LHNK):
+            module = model.get_submodule(place.format(layer))
+            x_ND, memory_MD, out_ND = taken[place.format(layer)]
+            q, k, v = (part.double().transpose(0, 1) for part in module.project(x_ND, memory_MD))
+            scores = q @ k.mT / q.shape[-1] ** 0.5
+            if kind == "decoder":
+                scores = scores.masked_fill(torch.ones(scores.shape).triu(1).bool(), -torch.inf)
+            torch.testing.assert_close(weights_HNK.double(), scores.softmax(-1), rtol=0, atol=1e-5)
+            attended = (weights_HNK.double() @ v).transpose(0, 1).flatten(1) @ module.output.weight.double().T
+            torch.testing.assert_close(out_ND.double(), attended, rtol=0, atol=1e-5)
+    assert found["cross"].queries == [*codec.target.pieces(target_ids), "</s>"]
+    assert found["decoder"].queries == ["<s>", *codec.target.pieces(target_ids)]
+    assert found["cross"].keys == found["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
+
+
+def test_windows_are_shown_as_the_model_uses_them(trained: Path, tmp_path: Path) -> None:
+    train(trained / "data", tmp_path / "run", "--max-updates=2", "--no-valid-bleu", "--attention-window=3")
+    found = attention_of(str(tmp_path / "run" / "best.pt"), "Ba de ki lo mu na.", "am ol ik ed ab !")
+    for kind, most in (("encoder", 3), ("decoder", 3)):
+        weights = found[kind].weights_LHNK  # type: ignore[index]
+        assert weights.shape[-1] > 9  # wide enough to be cut into blocks
+        assert (weights > 0).sum(-1).max() == most
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
+def test_a_page_and_a_picture_of_attention(trained: Path, tmp_path: Path) -> None:
+    average, page, picture = trained / "run" / "average.pt", tmp_path / "page.html", tmp_path / "head.svg"
+    run("attention", average, "--source", "Ba de </script> & ki.", "--output", page)
+    data = data_of(page)
+    assert set(data) == {"encoder", "decoder", "cross"}
+    weights = np.frombuffer(base64.b64decode(data["cross"]["weights"]), "<f4")
+    shape = [data["cross"][name] for name in ("layers", "heads")] + [len(data["cross"][n]) for n in ("queries", "keys")]
+    np.testing.assert_allclose(weights.reshape(shape).sum(-1), 1, rtol=1e-5)
+    options = ["--source", "Ba < ki.", "--target", "ik", "--kind=decoder", "--head=2", "--output", picture]
+    run("attention", average, *options)
+    svg = ElementTree.parse(picture).getroot()
+    texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
+
+
+def test_attention_that_cannot_be_drawn(trained: Path, tmp_path: Path) -> None:
+    average, picture = trained / "run" / "average.pt", tmp_path / "head.svg"
+    assert "--source has 0 pieces" in failed("attention", average, "--source", " ", "--output", picture)
+    long = "ba " * 300
+    assert "but 1 to 200 can be drawn" in failed("attention", average, "--source", long, "--output", picture)
+    options = ["attention", average, "--source", "ba", "--output", picture]
+    assert "--layer must be 1 to 1, but is 2" in failed(*options, "--layer=2")
+    assert "--head must be 1 to 2, but is 0" in failed(*options, "--head=0")
+    assert not list(tmp_path.iterdir())
