@@ -190,6 +190,9 @@ class DataConfig(Config):
     train: tuple[str, ...] = option(
         help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus"
     )
+    copies: tuple[int, ...] = option(
+        (), help="How often a training corpus is taken, once for each --train, in their order.", panel="Corpus"
+    )
     valid: str = option(help="Validation corpus, likewise.", panel="Corpus")
     test: tuple[str, ...] = option((), help="Test corpora, likewise. May repeat.", panel="Corpus")
     dest: str = option(help="Folder to write; must not exist.", panel="Corpus")
@@ -211,6 +214,11 @@ class DataConfig(Config):
     subword_model: str | None = option(
         None,
         help="Use this sentencepiece model instead of training one; --subword wordpiece segments greedily with it.",
+        panel="Subwords",
+    )
+    symbols: str | None = option(
+        None,
+        help="File of words, one a line, that are a piece each, such as the brackets of nmt trees.",
         panel="Subwords",
     )
     subword_sample: int = option(
@@ -235,6 +243,13 @@ class DataConfig(Config):
                 raise NmtError(f"{flag} must be the suffix of a file's name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        if self.copies and (len(self.copies) != len(self.train) or min(self.copies) < 1):
+            raise NmtError(
+                f"--copies must be given once for each of the {len(self.train)} --train, and be at least 1, but is "
+                f"{' '.join(map(str, self.copies))}"
+            )
+        if self.subword_model and self.symbols:
+            raise NmtError("--symbols are for training a subword model; leave them out with --subword-model")
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model gives one model for both languages; leave out --separate-vocab")
 

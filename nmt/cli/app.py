@@ -15,6 +15,7 @@ from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
 from nmt.cli.score import score
 from nmt.cli.train import train
+from nmt.cli.trees import trees
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 for command in (preprocess, train, average_checkpoints, generate, score, export, report, attention, architectures):
     app.command(no_args_is_help=command is not architectures)(command)
 app.add_typer(benchmark)
+app.add_typer(trees)
 
 
 def main() -> None:

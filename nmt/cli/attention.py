@@ -29,7 +29,11 @@ def attention(
 
     found = attention_of(checkpoint, source, target)
     picture = output.endswith(".svg")
-    made = head_as_svg(found[kind], layer, head) if picture else page("attention", checkpoint, page_data(found))
+    made = (
+        head_as_svg(found[kind], layer, head)
+        if picture
+        else page("attention", f"Attention of {checkpoint}", page_data(found))
+    )
     with new_file(output) as file:
         file.write(made)
     console.info(f"wrote {output}")

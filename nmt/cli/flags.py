@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import wraps
-from typing import Annotated, Any
+from types import GenericAlias
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
@@ -19,8 +20,9 @@ def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
     info = typer.Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
     kind: Any = declared.type
     default = declared.default
-    if kind == tuple[str, ...]:
-        kind, default = list[str], list(default) if default is not MISSING else MISSING
+    if get_origin(kind) is tuple:
+        kind = GenericAlias(list, get_args(kind)[:1])
+        default = list(default) if default is not MISSING else MISSING
     if optional:
         kind, default = kind | None, None
     return inspect.Parameter(

@@ -9,8 +9,10 @@ import typer
 
 from nmt import console
 from nmt.cli.flags import flags
+from nmt.cli.trees import repairs_told
 from nmt.errors import NmtError
 from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
+from nmt.scoring.brackets import SHORT
 from nmt.text.corpus import STDIN, read_lines
 
 
@@ -21,12 +23,20 @@ def score(
         list[str], typer.Option(help="Reference translations, plain or .gz. May repeat, for several of each line.")
     ],
     hypothesis: Annotated[str, typer.Option(help="Translations to score, one a line; - is stdin.")] = "-",
-    metric: Annotated[list[str], typer.Option(help=f"One of {', '.join(METRICS)}. May repeat.")] = ["bleu"],  # noqa: B006
+    metric: Annotated[
+        list[str], typer.Option(help=f"One of {', '.join(METRICS)}, which may repeat, or evalb, for trees.")
+    ] = ["bleu"],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
-    """Score translations against references, as raw text, with sacreBLEU's metrics and signatures."""
+    """Score translations against references, as raw text, with sacreBLEU's metrics and signatures.
+
+    --metric evalb scores trees, or sequences of brackets, against a treebank file, as EVALB does with COLLINS.prm.
+    """
     if [hypothesis, *reference].count(STDIN) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
+    if "evalb" in metric:
+        _score_trees(reference, hypothesis, metric, as_json)
+        return
     hypotheses = _read(hypothesis)
     references = [_read(path) for path in reference]
     for path, lines in zip(reference, references, strict=True):
@@ -38,6 +48,24 @@ def score(
         print(json.dumps({name: asdict(found) for name, found in zip(metrics, scores, strict=True)}))
     else:
         print("\n".join(_line(found) for found in scores))
+
+
+def _score_trees(reference: list[str], hypothesis: str, metric: list[str], as_json: bool) -> None:
+    from nmt.scoring.brackets import evalb
+    from nmt.text.treebank import read_parses
+
+    if len(reference) > 1 or len(metric) > 1:
+        raise NmtError("--metric evalb goes with one --reference and no other --metric")
+    parses = read_parses(reference[0], hypothesis)
+    if parses.repairs is not None:
+        console.info(repairs_told(parses.repairs, len(parses.pairs)))
+    found = evalb(parses.pairs)
+    if as_json:
+        print(json.dumps({"evalb": {"all": found.all.summary(), f"up_to_{SHORT}_words": found.short.summary()}}))
+        return
+    for name, counts in (("all lengths", found.all), (f"at most {SHORT} words", found.short)):
+        figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
+        print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
 
 
 def _read(path: str) -> list[str]:

@@ -22,7 +22,7 @@ from nmt.data.pool import in_order
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.text.codec import Preparer, TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths, read_pairs
+from nmt.text.corpus import parallel_paths, read_lines, read_pairs
 from nmt.text.subword import Subword
 
 _CHUNK_PAIRS = 2000
@@ -88,7 +88,10 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
         name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in _prefixes(config).items()
     }
     with console.Progress("Checking", None, "pairs") as progress:
-        return {name: [_count(*pair, progress) for pair in pairs] for name, pairs in paths.items()}
+        splits = {name: [_count(*pair, progress) for pair in pairs] for name, pairs in paths.items()}
+    copies = config.copies or (1,) * len(config.train)
+    splits[TRAIN] = [corpus for corpus, times in zip(splits[TRAIN], copies, strict=True) for _ in range(times)]
+    return splits
 
 
 def _count(source: Path, target: Path, progress: console.Progress) -> Corpus:
@@ -171,7 +174,17 @@ def _train_model(
     workers = _useful_workers(config.workers, wanted) if config.tokenizer == "moses" else 1
     with closing(in_order(partial(_preparer, text, langs), chunks, workers)) as prepared:
         lines = (line for chunk in prepared for side in chunk for line in side)
-        return Subword.train(lines, config.subword, config.vocab_size)
+        return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols))
+
+
+def _read_symbols(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    symbols = list(read_lines(path))
+    for number, symbol in enumerate(symbols, start=1):
+        if len(symbol.split()) != 1 or symbol != symbol.strip() or symbol in symbols[: number - 1]:
+            raise NmtError(f"--symbols {path}, line {number}: {symbol!r} is not one new word; give one a line")
+    return symbols
 
 
 def _sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ the ends of a line, as in any text that is split into words; U+2581 (▁), sente
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Self
 
@@ -44,8 +44,11 @@ class Subword:
         self._greedy = _Greedy(self._processor) if kind == "wordpiece" else None
 
     @classmethod
-    def train(cls, lines: Iterable[str], kind: str, vocab_size: int) -> Self:
+    def train(cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = ()) -> Self:
         """A model of exactly `vocab_size` pieces: the special ones, 256 bytes, characters, and parts of words.
+
+        Args:
+            symbols: words that are a piece each, whatever else begins with them.
 
         Raises:
             NmtError: the text is too small for that many pieces, or has too many characters for so few; or whatever
@@ -65,6 +68,7 @@ class Subword:
                 byte_fallback=True,
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
+                user_defined_symbols=[_SPACE + symbol for symbol in symbols],
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # of a count that varies with the machine, the model would too
                 minloglevel=2,

@@ -1,0 +1,351 @@
+"""Trees to sequences and back, and the scores of brackets."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commands import failed, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.errors import NmtError
+from nmt.scoring.brackets import Counts, evalb, sentence_counts
+from nmt.text.trees import (
+    TOP,
+    Node,
+    Word,
+    is_sequence,
+    linearized,
+    normalized,
+    read_trees,
+    restored,
+    untagged,
+    words_of,
+    write_tree,
+)
+
+CAT = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD slept)) (. .)))"
+labels = st.sampled_from(["S", "NP", "VP", "PP", "ADVP", "PRT", "SBAR", "WHNP", "QP", "ADVP|PRT", "X"])
+tags = st.sampled_from(["NN", "VB", "DT", ",", ".", ":", "``", "''", "-LRB-", "PRP$", "CD"])
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"], exclude_characters="()"), min_size=1)
+words = st.builds(Word, tags, texts)
+nodes = st.recursive(
+    st.builds(Node, labels, st.lists(words, min_size=1, max_size=3).map(tuple)),
+    lambda inner: st.builds(Node, labels, st.lists(inner | words, min_size=1, max_size=4).map(tuple)),
+    max_leaves=12,
+)
+tops = st.lists(nodes | words, min_size=1, max_size=3).map(lambda children: Node(TOP, tuple(children)))
+
+
+def tree(text: str) -> Node:
+    ((_, found),) = read_trees(text.split("\n"), "test")
+    return found
+
+
+def normal(text: str) -> str:
+    found = normalized(tree(text))
+    assert found
+    return write_tree(found)
+
+
+def test_a_tree_becomes_the_sequence_of_the_literature() -> None:
+    assert " ".join(linearized(tree(CAT))) == "(S (NP XX XX )NP (VP XX )VP XX )S"
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("( (S (NP-SBJ-1 (NN a)) (VP=2 (VB b))))", "(TOP (S (NP (NN a)) (VP (VB b))))"),
+        ("(ROOT (S (NP (NN a))))", "(TOP (S (NP (NN a))))"),
+        ("(S (NP (NN a)))", "(TOP (S (NP (NN a))))"),
+        ("(TOP (S (NP (NN a))))", "(TOP (S (NP (NN a))))"),
+        ("( (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
+        ("( (S (NP-SBJ (-NONE- *-1)) (VP (VB b) (NP (-NONE- *)) (S (NP (-NONE- *))))))", "(TOP (S (VP (VB b))))"),
+        ("( (NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-)))", "(TOP (NP (-LRB- -LRB-) (NN a) (-RRB- -RRB-)))"),
+        ("( (S (VP (VP (VB b)))))", "(TOP (S (VP (VP (VB b)))))"),
+        ("( (PRN (ADVP|PRT (RB b))))", "(TOP (PRN (ADVP|PRT (RB b))))"),
+    ],
+)
+def test_normalisation(raw: str, expected: str) -> None:
+    assert normal(raw) == expected
+
+
+def test_any_layout_of_brackets_is_read() -> None:
+    lines = ["", "(TOP(S", "  ( NP (DT The)", "\t(NN cat))(VP", "(VBD slept)) (. .)) ) (TOP (X (NN b)))", ""]
+    found = list(read_trees(lines, "test"))
+    assert [line for line, _ in found] == [2, 5]
+    assert [write_tree(made) for _, made in found] == [CAT, "(TOP (X (NN b)))"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(S (NP (NN a))\n", "a bracket that begins in line 1 is not closed"),
+        ("(S (NP (NN a))))", r"line 1: '\)' is outside of all brackets"),
+        ("(S (NP (NN a)))\nword", "line 2: 'word' is outside of all brackets"),
+        ("(S\n(NP))", "line 2: a bracket that begins in line 2 holds neither"),
+        ("(S (NP (NN a b)))", "line 1: a bracket that begins in line 1 holds neither"),
+        ("(S (NP (NN a) b))", "holds neither"),
+        ("(S ())", "holds neither"),
+        ("(NN a)", "holds neither"),
+    ],
+)
+def test_what_is_no_tree(text: str, message: str) -> None:
+    with pytest.raises(NmtError, match=message):
+        list(read_trees(text.split("\n"), "test"))
+
+
+@given(tops)
+def test_reading_linearising_and_restoring_is_the_identity(top: Node) -> None:
+    assert tree(write_tree(top)) == top
+    symbols = linearized(top)
+    assert is_sequence(" ".join(symbols))
+    assert restored(symbols, words_of(top)) == (top, Counter())
+
+
+@given(
+    st.lists(st.sampled_from(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP", "(", ")", "odd", "⁇", ")Q"]), max_size=40),
+    st.lists(words, max_size=8),
+)
+def test_any_symbols_become_a_tree_over_the_words(symbols: list[str], sentence: list[Word]) -> None:
+    found, repairs = restored(symbols, sentence)
+    assert words_of(found) == sentence
+    if sentence:
+        assert tree(write_tree(found)) == found
+    assert restored(linearized(found), sentence) == (found, Counter())
+    assert all(count > 0 for count in repairs.values())
+    if linearized(found) != symbols:
+        assert repairs
+
+
+def test_thousands_of_brackets_are_no_problem() -> None:
+    found, repairs = restored(["(S"] * 3000 + ["XX"], [Word("NN", "a")])
+    assert repairs == {"unclosed": 3000}
+    assert write_tree(found).count("(S") == 3000
+    assert len(linearized(found)) == 6001
+    assert sentence_counts(found, found).matched == 3000
+
+
+@pytest.mark.parametrize(
+    ("symbols", "expected", "repairs"),
+    [
+        ("(S (NP XX XX )NP (VP XX )VP )S", "(S (NP a b) (VP c))", {}),
+        ("(S (NP XX XX XX XX )NP )S", "(S (NP a b c))", {"surplus words": 1}),
+        ("(S (NP XX )NP )S", "(S (NP a) b c)", {"missing words": 2}),
+        ("(S (NP XX )NP (VP XX", "(S (NP a) (VP b c))", {"missing words": 1, "unclosed": 2}),
+        ("(S (NP XX XX (VP XX )VP )S", "(S (NP a b (VP c)))", {"unclosed": 1}),
+        ("(S (NP XX XX )PP (VP XX )VP )S", "(S (NP a b) (VP c))", {"mismatched": 1}),
+        ("(S XX XX XX )S )S )NP", "(S a b c)", {"unopened": 2}),
+        ("(S (NP )NP XX XX XX )S", "(S a b c)", {"empty": 1}),
+        ("(S XX what ( XX XX )S", "(S a b c)", {"unknown": 2}),
+        ("", "a b c", {"missing words": 3}),
+    ],
+)
+def test_repairs(symbols: str, expected: str, repairs: dict[str, int]) -> None:
+    found, made = restored(symbols.split(), [Word("T", text) for text in "abc"])
+    written = write_tree(found)
+    for text in "abc":
+        written = written.replace(f"(T {text})", text)
+    assert (written, dict(made)) == (f"(TOP {expected})", repairs)
+
+
+# Scores
+
+
+def counts(gold: str, test: str) -> Counts:
+    return sentence_counts(tree(gold), tree(test))
+
+
+def test_brackets_counted_by_hand() -> None:
+    gold = "(TOP (S (NP (DT the) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (DT a) (NN mat)))) (. .)))"
+    test = "(TOP (S (NP (DT the) (NN cat)) (VP (VP (VBD sat) (IN on)) (NP (DT a) (NN mat))) (. .)))"
+    found = counts(gold, test)
+    # S 0-6, NP 0-2, VP 2-6 and NP 4-6 are right; the inner VP 2-4 is wrong and crosses PP 3-6, which is missing.
+    assert (found.gold, found.test, found.matched, found.crossing, found.exact) == (5, 5, 4, 1, 0)
+    assert (found.precision, found.recall, found.f1) == (80, 80, pytest.approx(80))
+
+
+@pytest.mark.parametrize(
+    ("gold", "test", "gold_brackets", "test_brackets", "matched"),
+    [
+        ("(TOP (S (NN a) (. .)))", "(TOP (S (NN a)) (. .))", 1, 1, 1),  # punctuation is deleted
+        ("(TOP (S (`` ``) (NN a) ('' '')))", "(TOP (S (NN a)))", 1, 1, 1),
+        ("(TOP (S (NP (NN a) (, ,))))", "(TOP (S (NP (NN a)) (, ,)))", 2, 2, 2),
+        ("(TOP (S (NN a) (NP (, ,))))", "(TOP (S (NN a) (, ,)))", 1, 1, 1),  # and so is what it leaves empty
+        ("(TOP (PRT (RP up)))", "(TOP (ADVP (RP up)))", 1, 1, 1),  # the same label
+        ("(TOP (NP-SBJ-1 (NN a)))", "(TOP (NP=3 (NN a)))", 1, 1, 1),  # function tags and indices do not count
+        ("(TOP (NP (NP (NN a))))", "(TOP (NP (NN a)))", 2, 1, 1),  # a bracket is matched once
+        ("(TOP (NP (NN a)))", "(TOP (NP (NP (NN a))))", 1, 2, 1),
+        ("( (S (NN a)))", "(TOP (S (NN a)))", 2, 1, 1),  # the root of no name counts, TOP does not
+        ("(TOP (S (NN a) (NP (-NONE- *))))", "(TOP (S (NN a)))", 1, 1, 1),
+        ("(TOP (S (NN a)))", "(TOP (S (VB a)))", 1, 1, 1),  # tags are no brackets
+    ],
+)
+def test_rules_of_collins(gold: str, test: str, gold_brackets: int, test_brackets: int, matched: int) -> None:
+    found = counts(gold, test)
+    assert (found.gold, found.test, found.matched) == (gold_brackets, test_brackets, matched)
+
+
+def test_sentences_that_do_not_fit_are_errors_and_count_for_nothing_else() -> None:
+    good = tree(CAT)
+    tests = [good, tree("(TOP (S (NN other)))"), tree("(TOP (S (DT The) (NN dog) (VBD slept)))"), Node(TOP, ())]
+    found = evalb((good, test) for test in tests).all
+    assert (found.sentences, found.errors, found.skipped, found.valid) == (4, 2, 1, 1)
+    assert (found.gold, found.matched, found.f1) == (3, 3, 100)
+
+
+def test_long_sentences_are_left_out_of_the_second_score() -> None:
+    def flat(length: int) -> Node:
+        return tree(f"(TOP (S {'(NN a) ' * length}))")
+
+    found = evalb([(flat(40), flat(40)), (flat(41), flat(41))])
+    assert (found.all.gold, found.short.gold) == (2, 1)
+
+
+def damaged(top: Node, draw: random.Random) -> Node:
+    """With brackets deleted, relabelled, doubled or moved."""
+    symbols = linearized(top)
+    for _ in range(draw.randint(0, 4)):
+        place = draw.randrange(len(symbols) + 1)
+        change = draw.choice(["delete", "insert", "replace"])
+        symbol = draw.choice(["(NP", ")NP", "(VP", ")VP", "(S", ")S", "(ADVP", "(PRT", ")PRT", ")ADVP"])
+        symbols[place : place + (change != "insert")] = [] if change == "delete" else [symbol]
+    return restored(symbols, words_of(top))[0]
+
+
+def read_as_evalb(text: str) -> tuple[list[str], list[list]]:
+    """Words and brackets (label, start, end) of a tree on one line, read from left to right as EVALB's documentation
+    says: a deleted tag takes its word along; a label ends at - or =; zero-width brackets, TOP and punctuation fall out.
+    """
+    words: list[str] = []
+    brackets: list[list] = []
+    open_brackets: list[int] = []
+    tokens = text.replace("(", " ( ").replace(")", " ) ").split()
+    deleted = ["TOP", "-NONE-", ",", ":", "``", "''", "."]
+    i = 0
+    while i < len(tokens):
+        if tokens[i] == ")":
+            brackets[open_brackets.pop()][2] = len(words)
+            i += 1
+        elif tokens[i + 2] != "(":
+            if tokens[i + 1] not in deleted:
+                words.append(tokens[i + 2])
+            i += 4
+        else:
+            open_brackets.append(len(brackets))
+            brackets.append([tokens[i + 1].replace("=", "-").split("-")[0], len(words), -1])
+            i += 2
+    return words, [b for b in brackets if b[1] < b[2] and b[0] not in deleted]
+
+
+@given(st.lists(tops, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_scores_equal_those_of_a_reading_from_left_to_right(trees: list[Node], draw: random.Random) -> None:
+    for top in trees:
+        gold_text, test_text = write_tree(top), write_tree(damaged(top, draw))
+        (gold_words, gold), (test_words, test) = map(read_as_evalb, (gold_text, test_text))
+        found = counts(gold_text, test_text)
+        if not test_words:
+            assert found.skipped
+            continue
+        assert gold_words == test_words
+        matched, taken = 0, set()
+        for label, start, end in gold:
+            for j, (other, first, last) in enumerate(test):
+                same = label == other or {label, other} == {"ADVP", "PRT"}
+                if j not in taken and same and (start, end) == (first, last):
+                    matched += 1
+                    taken.add(j)
+                    break
+        assert (found.gold, found.test, found.matched) == (len(gold), len(test), matched)
+
+
+# The commands
+
+
+def test_treebank_to_corpus_and_back(tmp_path: Path) -> None:
+    (tmp_path / "wsj").mkdir()
+    for number in (1, 2):
+        made = f"( (S (NP-SBJ (NN Dog{number}) (-NONE- *)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
+        (tmp_path / "wsj" / f"wsj_000{number}.mrg").write_text(made)
+    dest = tmp_path / "trees"
+    options = ["--train", tmp_path / "wsj" / "wsj_*.mrg", "--valid", tmp_path / "wsj" / "wsj_0002.mrg"]
+    log = run("trees", "linearize", *options, "--dest", dest, "--lowercase", "--numbers", "--rare-below=2").stderr
+    assert "2 train trees, 1 valid trees" in log
+    assert (dest / "train.words").read_text() == "dog0 ate 00 cats .\ndog0 ate 00 cats .\n"
+    sequence = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S\n"
+    assert (dest / "train.trees").read_text() == 2 * sequence
+    assert (dest / "symbols.txt").read_text().split() == sorted(set(sequence.split()))
+    gold = "(TOP (S (NP (NN Dog2)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
+    assert (dest / "valid.mrg").read_text() == gold
+    new = run("trees", "words", "--like", dest, stdin=b"The Dog7 ate 35 cats .\n").stdout
+    assert new == b"UNK dog0 ate 00 cats .\n"
+    done = run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode())
+    assert done.stdout.decode() == gold
+    assert "repaired 0 of 1 sequences" in done.stderr
+    (tmp_path / "tokens").write_text("Dogs ate .\n")
+    done = run("trees", "restore", "--words", tmp_path / "tokens", stdin=b"(S (NP XX )NP (VP XX )S\n")
+    assert done.stdout == b"(TOP (S (NP (XX Dogs)) (VP (XX ate))  (. .)))\n".replace(b"  ", b" ")
+    assert "repaired 1 of 1 sequences, 1 missing words, 1 unclosed" in done.stderr
+
+
+def test_scoring_trees_and_sequences(tmp_path: Path) -> None:
+    gold, test = tmp_path / "gold.mrg", tmp_path / "test"
+    gold.write_text(f"{CAT}\n( (S (NP-SBJ (NN a)) (VP (VB b) (NP (-NONE- *))))) \n")
+    score = ["score", "--metric=evalb", "--reference", gold]
+    test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S (NP XX XX )NP )S\n")
+    found = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["evalb"]["all"]
+    assert (found["precision"], found["recall"], found["exact_match"]) == (80.0, pytest.approx(66.67), 50.0)
+    restored_trees = "(TOP (S (NP (XX The) (XX cat)) (VP (XX slept)) (XX .)))\n\n"  # the second has no parse
+    done = run(*score, stdin=restored_trees.encode())
+    first, second = done.stdout.decode().splitlines()
+    assert first.startswith("EVALB F1 100.00 (precision 100.0, recall 100.0, exact match 100.0, average crossing 0.0,")
+    assert "sentences 2, errors 0, skipped 1) all lengths" in first
+    assert second.endswith("at most 40 words")
+
+
+def test_bad_treebanks(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.mrg", tmp_path / "bad.mrg"
+    good.write_text(f"{CAT}\n")
+    linearize = ["trees", "linearize", "--dest", tmp_path / "dest", "--train"]
+    bad.write_text(f"{CAT}\n(S (NP (NN a))\n")
+    assert "bad.mrg: a bracket that begins in line 2 is not closed" in failed(*linearize, bad)
+    bad.write_text(f"{CAT}\n( (S (NP (-NONE- *))))\n")
+    assert "bad.mrg, line 2: a tree has no words" in failed(*linearize, bad)
+    bad.write_bytes(CAT.encode() + b"\n(S (NN caf\xe9))\n")
+    assert "bad.mrg, line 2: byte 11 (0xe9) is not UTF-8" in failed(*linearize, bad)
+    bad.write_text("\n")
+    assert "bad.mrg has no trees" in failed(*linearize, bad)
+    assert "is no file and stands for none" in failed(*linearize, tmp_path / "*.none")
+    assert not (tmp_path / "dest").exists()
+    restore = ["trees", "restore", "--trees", good]
+    assert "has 2 lines but" in failed(*restore, stdin=b"XX\nXX\n")
+    assert "give one of --words and --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
+    score = ["score", "--metric=evalb", "--reference", good]
+    assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
+    assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
+    assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
+    assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
+    assert "symbols.txt" not in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
+
+
+def test_brackets_are_single_pieces(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    subjects = [draw.choice(["cats", "dogs", "XXL", "birds"]) + str(i) for i in range(200)]
+    bank = "".join(f"(TOP (S (NP (NN {subject})) (VP (VB sleep))))\n" for subject in subjects)
+    (tmp_path / "bank.mrg").write_text(bank)
+    run("trees", "linearize", "--train", tmp_path / "bank.mrg", "--dest", tmp_path / "trees")
+    corpus = ["--train", tmp_path / "trees" / "train", "--valid", tmp_path / "trees" / "train", "--copies=3"]
+    options = ["--source-lang=words", "--target-lang=trees", "--tokenizer=none", "--vocab-size=330", "--workers=1"]
+    symbols = ["--symbols", tmp_path / "trees" / "symbols.txt", "--dest", tmp_path / "data"]
+    log = run("preprocess", *options, *corpus, *symbols).stderr
+    assert "train: 600 pairs" in log
+    assert "trees 4,800 pieces (8.0 a line)" in log
+    (tmp_path / "twice").write_text("(S\n(S\n")
+    message = failed("preprocess", *options, *corpus, "--symbols", tmp_path / "twice", "--dest", tmp_path / "other")
+    assert "twice, line 2: '(S' is not one new word" in message
+    assert "--copies must be given once for each of the 1 --train" in failed(
+        "preprocess", *options, *corpus, "--copies=2", "--dest", tmp_path / "other"
+    )
+    assert untagged(["a", ","]) == [Word("XX", "a"), Word(",", ",")]
