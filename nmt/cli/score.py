@@ -43,6 +43,12 @@ def score(
         _check_line_counts(hypothesis, hypotheses, path, lines)
     _warn_if_tokenized(hypotheses, references, config)
     metrics = list(dict.fromkeys(metric))
+    if "paper-bleu" in metrics:
+        metrics = list(dict.fromkeys(["bleu", *metrics]))
+        console.info(
+            "paper-bleu is for comparing with figures of 2017 and before, which its tokenisation and compounds make "
+            "higher; cite sacreBLEU's BLEU and its signature for anything else"
+        )
     scores = corpus_scores(hypotheses, references, metrics, config)
     if as_json:
         print(json.dumps({name: asdict(found) for name, found in zip(metrics, scores, strict=True)}))

@@ -1,7 +1,8 @@
-"""Corpus-level scores of translations against references: BLEU, chrF and TER, computed by sacreBLEU."""
+"""Corpus-level scores of translations against references: BLEU, chrF and TER by sacreBLEU, and the paper's BLEU."""
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import Config, option
@@ -20,6 +21,11 @@ class ScoreConfig(Config):
     tokenize: str = option(
         "13a",
         help="How BLEU cuts words: 13a, none (text that is tokenised already), intl, char, zh, ja-mecab, ….",
+        panel="Metrics",
+    )
+    target_lang: str = option(
+        "de",
+        help="Language of the translations, which paper-bleu tokenises by; of German it splits compounds at hyphens.",
         panel="Metrics",
     )
     bootstrap: int | None = option(
@@ -102,6 +108,35 @@ def _bleu_metric(config: ScoreConfig) -> "BLEU":
         raise NmtError(f"--tokenize {config.tokenize} cannot be set up here: {reason}") from error
 
 
+def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+    """BLEU of Moses' tokens with multi-bleu.perl's arithmetic, which is sacreBLEU's without smoothing.
+
+    What the paper's Table 2 gives, and what the papers it compares with gave.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    prepare = _paper_text(config.target_lang)
+    prepared, *others = ([prepare(line) for line in lines] for lines in (hypotheses, *references))
+    metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)
+    found = _sacrebleu_score(metric, prepared, others, config)
+    compounds = "split" if config.target_lang == "de" else "whole"
+    signature = f"nrefs:{len(references)}|case:{'lc' if config.lowercase else 'mixed'}|tok:moses-{config.target_lang}"
+    return replace(found, name="paper-BLEU", signature=f"{signature}|compounds:{compounds}|smooth:none")
+
+
+def _paper_text(lang: str) -> Callable[[str], str]:
+    """Unicode punctuation as ASCII, then Moses' tokens; of German, compounds in parts: rich ##AT##-##AT## text."""
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    normalizer, tokenizer = MosesPunctNormalizer(lang), MosesTokenizer(lang)
+
+    def prepare(line: str) -> str:
+        tokens: str = tokenizer.tokenize(normalizer.replace_unicode_punct(line), return_str=True)
+        return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokens) if lang == "de" else tokens
+
+    return prepare
+
+
 def _chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
     from sacrebleu.metrics.chrf import CHRF
 
@@ -143,4 +178,5 @@ METRICS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig
     "bleu": _bleu,
     "chrf": _chrf,
     "ter": _ter,
+    "paper-bleu": _paper_bleu,
 }

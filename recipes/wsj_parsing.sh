@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Constituency parsing (paper §6.3, Table 4): from treebank files to EVALB's F1.
+#
+#   TREEBANK=folder bash recipes/wsj_parsing.sh
+#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh    # semi-supervised, after the first
+#
+# TREEBANK is the WSJ part of the Penn Treebank (LDC99T42), with its sections 00 to 24 as folders: trained on 02-21,
+# tuned on 22, tested on 23. It is licensed and not downloaded. Or it is a sample, for which everything is scaled to two
+# cores: NLTK's files wsj_0001.mrg to wsj_0199.mrg (0001-0169, 0170-0184, 0185-0199), or train.mrg.gz and dev.mrg.gz.
+#
+# UNLABELLED is tokenised text, one sentence a line (.gz too): the model that is trained without it parses it, and then
+# another is trained on both, with the treebank taken COPIES times (10). RUN=folder is where everything goes. Run it again
+# and it goes on where it was.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+[ -d "${TREEBANK:-}" ] ||
+    fail "TREEBANK=${TREEBANK:-} is not a folder; name that of the Penn Treebank's WSJ files (LDC99T42, or NLTK's sample)"
+bank=$(path_or "$TREEBANK" '')
+run_dir=$(path_or "${RUN:-}" runs/parsing)
+source_options=()
+if [ -d "$bank/02" ]; then
+    train=(--train "$bank/0[2-9]/*" --train "$bank/1[0-9]/*" --train "$bank/2[01]/*")
+    valid=(--valid "$bank/22/*") test=(--test "$bank/23/*")
+    arch=transformer_parsing vocab_size=16000 batch_tokens=25000 warmup=4000 updates=30000 save_updates=500 averaged=20
+    options=(--attention-dropout 0.1)
+else
+    if [ -e "$bank/wsj_0001.mrg" ]; then
+        train=(--train "$bank/wsj_00*.mrg" --train "$bank/wsj_01[0-6]*.mrg")
+        valid=(--valid "$bank/wsj_017*.mrg" --valid "$bank/wsj_018[0-4].mrg")
+        test=(--test "$bank/wsj_018[5-9].mrg" --test "$bank/wsj_019*.mrg")
+    else
+        train=(--train "$bank/train.mrg*") valid=(--valid "$bank/dev.mrg*") test=()
+    fi
+    arch=transformer_parsing_small vocab_size=2000 batch_tokens=2500 warmup=800 updates=8000 save_updates=100 averaged=20
+    source_options=(--lowercase --numbers)
+    options=()
+fi
+
+# learn FOLDER VOCABULARY CORPUS...: data folder, model and average in FOLDER.
+learn() {
+    local folder=$1 size=$2 trees=$run_dir/trees
+    shift 2
+    unless_there "$folder/data" nmt preprocess --source-lang words --target-lang trees "$@" --valid "$trees/valid" \
+        --tokenizer none --vocab-size "$size" --symbols "$trees/symbols.txt" --max-length 1000 --dest "$folder/data"
+    run nmt train "$folder/data" --arch "$arch" --save-dir "$folder/model" --batch-tokens "$batch_tokens" \
+        --warmup-updates "$warmup" --max-updates "$updates" --save-updates "$save_updates" \
+        --keep-checkpoints "$averaged" --no-valid-bleu "${options[@]}"
+    run nmt average-checkpoints "$folder/model" --last "$averaged" --output "$folder/average.pt"
+}
+
+# The paper's search: beam 21, alpha 0.3, 300 symbols more than words.
+parse() {
+    run nmt generate "$1" --input "$2" --output "$3" --beam 21 --alpha 0.3 --max-length-offset 300
+}
+
+# evaluate FOLDER: parses and scores every split that has gold trees.
+evaluate() {
+    local split
+    for split in valid ${test:+test}; do
+        parse "$1/average.pt" "$run_dir/trees/$split.words" "$1/$split.out"
+        run nmt score --metric evalb --reference "$run_dir/trees/$split.mrg" --hypothesis "$1/$split.out"
+    done
+}
+
+set_up_environment
+mkdir -p "$run_dir"
+unless_there "$run_dir/trees" nmt trees linearize "${train[@]}" "${valid[@]}" "${test[@]}" "${source_options[@]}" \
+    --dest "$run_dir/trees"
+learn "$run_dir/wsj" "$vocab_size" --train "$run_dir/trees/train"
+evaluate "$run_dir/wsj"
+[ -n "${UNLABELLED:-}" ] || exit 0
+
+unlabelled=$(path_or "$UNLABELLED" '')
+silver=$run_dir/silver
+mkdir -p "$silver"
+unless_there "$silver/words" nmt trees words --like "$run_dir/trees" --input "$unlabelled" --output "$silver/words"
+unless_there "$silver/out" parse "$run_dir/wsj/average.pt" "$silver/words" "$silver/out"
+unless_there "$silver/trees.mrg" nmt trees restore --words "$unlabelled" --sequences "$silver/out" \
+    --output "$silver/trees.mrg"
+unless_there "$silver/trees" nmt trees linearize --train "$silver/trees.mrg" "${source_options[@]}" --dest "$silver/trees"
+learn "$run_dir/semi" "$((2 * vocab_size))" --train "$run_dir/trees/train" --copies "${COPIES:-10}" \
+    --train "$silver/trees/train" --copies 1
+evaluate "$run_dir/semi"
