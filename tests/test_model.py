@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -343,3 +344,90 @@ def test_training_flops_of_a_layer_by_hand() -> None:
     one = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
     encoder, decoder = 6 * 16 + 2 * 24, 6 * 16 + 2 * 24 + 10 * 4  # with the decoder's keys and values of the source
     assert one.training_flops(10, 5, 7) == 6 * (5 * encoder + 7 * decoder)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_dropout_is_where_the_paper_puts_it(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass in training, computed anew from the paper's formulas in float64 with the same masks in the same places:
+    on the sums of embeddings and positions, and on what every sub-layer adds.
+    """
+    config = replace(SMALL, encoder_layers=1, decoder_layers=1, dropout=0.4, norm=norm)
+    ours = model(config).train()
+    masks: list[Tensor] = []
+
+    def drawn(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
+        assert probability == 0.4
+        masks.append(torch.rand(shape) >= 0.4)
+        return masks[-1], 1 / 0.6
+
+    monkeypatch.setattr("nmt.model.dropout.random_mask", drawn)
+    source, target = [5, 6, 7, 3], [2, 5, 6]
+    found = ours(side([source]), side([target]))
+    weights = {name: tensor.double() for name, tensor in ours.state_dict().items()}
+    order = iter(masks)
+
+    def dropped(x: Tensor) -> Tensor:
+        return x * next(order) / 0.6
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        scaled = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        return scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+    def sublayer(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+        if norm == "pre":
+            return x + dropped(function(normed(x, f"{name}_residual.norm")))
+        return normed(x + dropped(function(x)), f"{name}_residual.norm")
+
+    def attention(x: Tensor, memory: Tensor, joint: Tensor, output: Tensor, causal: bool) -> Tensor:
+        query, key, value = joint.chunk(3)
+        heads = []
+        for h in range(4):
+            q, k, v = (y @ part[8 * h : 8 * h + 8].T for y, part in ((x, query), (memory, key), (memory, value)))
+            scores = q @ k.T / math.sqrt(8)
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf) if causal else scores
+            heads.append(scores.softmax(-1) @ v)
+        return torch.cat(heads, -1) @ output.T
+
+    def own(name: str, causal: bool) -> Callable[[Tensor], Tensor]:
+        joint, output = weights[f"{name}.query_key_value.weight"], weights[f"{name}.output.weight"]
+        return lambda x: attention(x, x, joint, output, causal)
+
+    def feed_forward(name: str) -> Callable[[Tensor], Tensor]:
+        w1, b1, w2, b2 = (
+            weights[f"{name}.{part}"] for part in ("inner.weight", "inner.bias", "outer.weight", "outer.bias")
+        )
+        return lambda x: (x @ w1.T + b1).clamp(min=0) @ w2.T + b2
+
+    def embedded_tokens(tokens: list[int]) -> Tensor:
+        return dropped(weights["target_embedding.weight"][tokens] * math.sqrt(32) + formula_positions(len(tokens), 32))
+
+    x = sublayer(embedded_tokens(source), "encoder.0.self_attention", own("encoder.0.self_attention", False))
+    memory = sublayer(x, "encoder.0.feed_forward", feed_forward("encoder.0.feed_forward"))
+    memory = normed(memory, "encoder_norm") if norm == "pre" else memory
+    y = sublayer(embedded_tokens(target), "decoder.0.self_attention", own("decoder.0.self_attention", True))
+    name = "decoder.0.memory_attention"
+    joint = torch.cat((weights[f"{name}.query.weight"], weights[f"{name}.key_value.weight"]))
+    y = sublayer(y, name, lambda q: attention(q, memory, joint, weights[f"{name}.output.weight"], False))
+    y = sublayer(y, "decoder.0.feed_forward", feed_forward("decoder.0.feed_forward"))
+    y = normed(y, "decoder_norm") if norm == "pre" else y
+    assert next(order, None) is None
+    torch.testing.assert_close(found.double(), y, rtol=0, atol=1e-4)
+
+
+def test_initialisation() -> None:
+    """Matrices are uniform within ±√(6 / (inputs + outputs)), embeddings normal with variance 1 / d_model."""
+    config = replace(SMALL, d_model=64, d_ff=256, learned_positions=300)
+    ours = Transformer(config, 4000, 4000, shared=True)
+    for name, weight in ours.named_parameters():
+        if "embedding" in name or "positions" in name:
+            assert weight.std().item() == pytest.approx(64**-0.5, rel=0.03)
+            assert weight.mean().item() == pytest.approx(0, abs=0.01)
+        elif name.endswith("norm.weight"):
+            assert (weight == 1).all()
+        elif name.endswith("bias"):
+            assert (weight == 0).all()
+        else:
+            bound = math.sqrt(6 / sum(weight.shape))
+            assert weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+            assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
