@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from commands import failed, run
 from hypothesis import given
 from hypothesis import strategies as st
+from PYEVALB.parser import create_from_bracket_string
+from PYEVALB.scorer import Scorer
 
 from nmt.errors import NmtError
 from nmt.scoring.brackets import Counts, evalb, sentence_counts
@@ -259,6 +262,46 @@ def test_scores_equal_those_of_a_reading_from_left_to_right(trees: list[Node], d
                     taken.add(j)
                     break
         assert (found.gold, found.test, found.matched) == (len(gold), len(test), matched)
+
+
+def drawn_tree(draw: random.Random, depth: int = 0) -> str:
+    """A bracket with words, punctuation and brackets in it."""
+    if depth > 3 or (depth and draw.random() < 0.4):
+        tag = draw.choice(["NN", "VB", "DT", "RB", ",", ".", "``", "''", ":"])
+        return f"({tag} {draw.choice('abcdef')})"
+    inside = " ".join(drawn_tree(draw, depth + 1) for _ in range(draw.randint(1, 4)))
+    return f"({draw.choice(['S', 'NP', 'VP', 'PP', 'ADVP', 'PRT'])} {inside})"
+
+
+def without_what_evalb_ignores(text: str) -> str | None:
+    """The tree for PYEVALB, which knows none of these rules: without punctuation and brackets it leaves empty, PRT as
+    ADVP, and ROOT as the outermost bracket.
+    """
+    text = re.sub(r" ?\((?:,|\.|``|''|:) \w\)", "", text)
+    while (shorter := re.sub(r" ?\([A-Z]+\)", "", text)) != text:
+        text = shorter
+    return text.replace("(PRT ", "(ADVP ").replace("(TOP ", "(ROOT ") if text else None
+
+
+def test_scores_equal_those_of_pyevalb() -> None:
+    """PYEVALB compares sets of brackets, EVALB counts them: so pairs where a bracket stands twice are left out."""
+    draw, compared = random.Random(0), 0
+    while compared < 500:
+        gold_text = f"(TOP {drawn_tree(draw)})"
+        test_text = write_tree(damaged(tree(gold_text), draw))
+        gold, test = map(without_what_evalb_ignores, (gold_text, test_text))
+        if gold is None or test is None or "ROOT" not in gold:
+            continue
+        trees = [create_from_bracket_string(text) for text in (gold, test)]
+        if any(len(set(t.non_terminal_labels)) < len(t.non_terminal_labels) for t in trees):
+            continue
+        expected, found = Scorer().score_trees(*trees), counts(gold_text, test_text)
+        # The outermost bracket is always right.
+        assert found.gold == expected.gold_brackets - 1
+        assert found.test == expected.test_brackets - 1
+        assert found.matched == expected.matched_brackets - 1
+        assert found.crossing == expected.cross_brackets
+        compared += 1
 
 
 # The commands
