@@ -25,6 +25,35 @@ unless_there() {
     fi
 }
 
+# fetch URL FILE: goes on where an earlier download ended.
+fetch() {
+    if command -v curl > /dev/null; then
+        curl --fail --location --silent --show-error --continue-at - --output "$2" "$1"
+    elif command -v wget > /dev/null; then
+        wget --no-verbose --continue --output-document="$2" "$1"
+    else
+        fail "neither curl nor wget is installed; install one, or get $1 yourself and put it where $2 belongs"
+    fi
+}
+
+# download URL FILE [MD5]: a file is either whole or called FILE.part, and a part is taken up where it ends.
+download() {
+    fetch "$1" "$2.part" ||
+        fail "$1 could not be downloaded (what came is in $2.part); run this again, or put the file at $2 yourself"
+    case $2 in
+        *.gz | *.tgz) gzip -t "$2.part" || { rm "$2.part" && fail "$1 is not a gzip file as it came; run this again"; } ;;
+    esac
+    if [ -n "${3:-}" ] && [ "$(md5_of "$2.part")" != "$3" ]; then
+        rm "$2.part"
+        fail "$1 does not have the MD5 $3 as it came; run this again"
+    fi
+    mv "$2.part" "$2"
+}
+
+md5_of() {
+    python -c 'import hashlib, sys; print(hashlib.file_digest(open(sys.argv[1], "rb"), "md5").hexdigest())' "$1"
+}
+
 # write_grammar_corpus FOLDER: the small English-German corpus of grammar.py; whole or not there.
 write_grammar_corpus() {
     rm -rf "$1.part"
@@ -49,8 +78,13 @@ environment_inputs() {
 }
 
 # Puts the repository's own environment, .venv, on the PATH, and makes it first where it is missing, unfinished or older
-# than what it is made from. PYTHON names the interpreter to make it with (python3).
+# than what it is made from. PYTHON names the interpreter to make it with (python3). ENVIRONMENT=active leaves things as
+# they are, for those who have nmt installed where they are.
 set_up_environment() {
+    if [ "${ENVIRONMENT:-}" = active ]; then
+        command -v nmt > /dev/null || fail "ENVIRONMENT=active, but there is no command nmt; install it or leave this out"
+        return
+    fi
     local python=${PYTHON:-python3}
     command -v "$python" > /dev/null || fail "there is no $python; install Python 3.11 or newer, or name one with PYTHON="
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||

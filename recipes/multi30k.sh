@@ -39,26 +39,6 @@ else
     AVERAGED=10 BEAM=4 ALPHA=1.0
 fi
 
-fetch() {
-    if command -v curl > /dev/null; then
-        curl --fail --location --silent --show-error --continue-at - --output "$2" "$1"
-    elif command -v wget > /dev/null; then
-        wget --no-verbose --continue --output-document="$2" "$1"
-    else
-        fail "neither curl nor wget is installed; install one, or name a folder that has the corpus with MULTI30K="
-    fi
-}
-
-# download URL FILE: a file is either whole or called FILE.part, and a part is taken up where it ends.
-download() {
-    fetch "$1" "$2.part" ||
-        fail "$1 could not be downloaded (what came is in $2.part); run this again, or name a folder with MULTI30K="
-    case $2 in
-        *.gz) gzip -t "$2.part" || { rm "$2.part" && fail "$1 is not a gzip file as it came; run this again"; } ;;
-    esac
-    mv "$2.part" "$2"
-}
-
 download_corpus() {
     local split language name
     mkdir -p "$folder"

@@ -1,0 +1,118 @@
+"""The WMT14 recipes from archives to scores, on tiny stand-ins for the corpora, in their formats and of their names."""
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import invented_pairs
+
+ROOT = Path(__file__).parents[1]
+TINY = [
+    "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
+    "--max-updates=20", "--save-updates=1", "--batch-tokens=800", "--no-valid-bleu", "--device=cpu",
+]  # fmt: skip
+
+
+def corpus(pairs: int, seed: int) -> tuple[bytes, bytes]:
+    sides = zip(*invented_pairs(pairs, seed), strict=True)
+    source, target = ("".join(f"{line}\n" for line in side).encode() for side in sides)
+    return source, target
+
+
+def sgm(lines: bytes) -> bytes:
+    segments = enumerate(lines.decode().splitlines(), start=1)
+    inside = "".join(f'<seg id="{number}"> {line} </seg>\n' for number, line in segments)
+    return f'<srcset setid="x" srclang="any">\n<doc docid="y">\n<p>\n{inside}</p>\n</doc>\n</srcset>\n'.encode()
+
+
+def pack(path: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz" if path.suffix == ".tgz" else "w") as archive:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wmt14")
+    corpora = {
+        "training-parallel-europarl-v7.tgz": "training/europarl-v7.{}-en",
+        "training-parallel-commoncrawl.tgz": "commoncrawl.{}-en",
+        "training-parallel-nc-v9.tgz": "training/news-commentary-v9.{}-en",
+        "training-parallel-un.tgz": "un/undoc.2000.{}-en",
+    }
+    for seed, (name, prefix) in enumerate(corpora.items()):
+        members = {}
+        for target in ("de", "fr"):
+            english, other = corpus(60, seed)
+            english = english[:-1] + b" \xff\n"  # not UTF-8
+            members |= {f"{prefix.format(target)}.en": english, f"{prefix.format(target)}.{target}": other}
+        pack(folder / name, members)
+    english, french = map(gzip.compress, corpus(60, 7))
+    giga = {"giga-fren.release2.fixed.en.gz": english, "giga-fren.release2.fixed.fr.gz": french}
+    pack(folder / "training-giga-fren.tar", giga)
+    for year in (2012, 2013):
+        english, other = map(sgm, corpus(8, year))
+        sides = {"en": english, "de": other, "fr": other}
+        pack(folder / f"newstest{year}.tgz", {f"test/newstest{year}-src.{lang}.sgm": sides[lang] for lang in sides})
+    for name, top, lines in (("test-full", "test-full", 6), ("test-filtered", "test", 4)):
+        english, other = map(sgm, corpus(lines, 9))
+        members = {}
+        for pair, target in (("deen", "de"), ("fren", "fr")):
+            members |= {f"{top}/newstest2014-{pair}-src.en.sgm": english}
+            members |= {f"{top}/newstest2014-{pair}-ref.{target}.sgm": other}
+        pack(folder / f"{name}.tgz", members)
+    return folder
+
+
+def recipe(name: str, data: Path, run_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    paths = {"DATA": str(data), "RUN": str(run_dir), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    settings = {"ENVIRONMENT": "active", "VOCAB_SIZE": "400", "WORKERS": "1"}
+    return subprocess.run(
+        ["bash", str(ROOT / "recipes" / f"wmt14_{name}.sh"), *arguments],
+        env=os.environ | settings | paths, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "size", "train", "valid"), [("en_de", "base", 180, 8), ("en_fr", "big", 300, 16)])
+def test_from_archives_to_scores(name: str, size: str, train: int, valid: int, archives: Path, tmp_path: Path) -> None:
+    done = recipe(name, archives, tmp_path / "run", size, "--", *TINY)
+    assert done.returncode == 0, done.stderr
+    target = name[-2:]
+    assert f"train: {train} pairs" in done.stderr
+    assert f"valid: {valid} pairs" in done.stderr
+    assert (tmp_path / "run" / "text" / "newstest2014.en").read_bytes() == corpus(6, 9)[0]
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["BLEU", "paper-BLEU"] * 2
+    assert all(("compounds:split" in line) == (target == "de") for line in lines if line.startswith("paper"))
+    assert len((tmp_path / "run" / size / f"newstest2014-filtered.{target}").read_text().splitlines()) == 4
+    again = recipe(name, archives, tmp_path / "run", size, "unpack", "preprocess")
+    assert again.returncode == 0
+    assert "data is there already" in again.stderr
+    assert "nmt train" not in again.stderr
+
+
+def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for path in archives.iterdir():
+        (data / path.name).symlink_to(path)
+    broken = data / "training-parallel-commoncrawl.tgz"
+    broken.unlink()
+    broken.write_bytes((archives / broken.name).read_bytes()[:500])
+    done = recipe("en_de", data, tmp_path / "run", "unpack")
+    assert done.returncode == 1
+    assert (
+        "training-parallel-commoncrawl.tgz does not have all of commoncrawl.de-en.en commoncrawl.de-en.de"
+        in done.stderr
+    )
+    assert not (tmp_path / "run" / "text" / "commoncrawl.de-en.de").exists()
+    pack(broken, {"commoncrawl.de-en.en": b"a\n"})
+    assert "does not have all of" in recipe("en_de", data, tmp_path / "run", "unpack").stderr
+    assert "steps, all of them if none is named" in recipe("en_de", data, tmp_path / "run", "trian").stderr
