@@ -30,8 +30,12 @@ ARCHITECTURES: dict[str, ModelConfig] = {
     "transformer_base": _BASE,
     "transformer_big": _BIG,
     "transformer_big_en_fr": replace(_BIG, dropout=0.1),
-    # Paper §6.3: "a 4-layer transformer with d_model = 1024"; the rest as in big.
-    "transformer_parsing": replace(_BIG, encoder_layers=4, decoder_layers=4, dropout=0.1),
+    # Paper §6.3: "a 4-layer transformer with d_model = 1024", and "all other parameters" those of base.
+    "transformer_parsing": replace(_BASE, encoder_layers=4, decoder_layers=4, d_model=1024, d_k=128, d_v=128),
+    # For some thousand trees.
+    "transformer_parsing_small": replace(
+        _BASE, encoder_layers=3, decoder_layers=3, d_model=192, d_ff=512, heads=4, d_k=48, d_v=48, dropout=0.3
+    ),
     # Wu et al. 2021 (arXiv:2105.14462): the size that suits Multi30k's 29,000 pairs.
     "transformer_tiny": replace(
         _BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3

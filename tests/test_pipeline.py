@@ -73,6 +73,17 @@ def test_a_run_that_went_on_after_its_last_state_repeats_itself(trained: Path, t
     assert "nothing to do" in train(trained / "data", tmp_path / "run", "--max-updates", "40")
 
 
+def test_a_dry_run_tells_what_it_would_take_and_leaves_nothing(trained: Path, tmp_path: Path) -> None:
+    options = [*TRAIN, *SMALL, "--max-updates=2000", "--save-updates=300", "--dry-run"]
+    log = run("train", trained / "data", "--save-dir", tmp_path / "run", *options).stderr
+    parameters = records(trained / "run", "start")[0]["parameters"]
+    assert f"{parameters:,} parameters" in log
+    assert f"7 snapshots of {parameters * 4 / 2**20:,.0f} MiB and 2 states of {parameters * 12 / 2**20:,.0f} MiB" in log
+    for part in ("updates an epoch", "padding", "source and", "FLOP", "epochs", "MiB a process", "nothing was written"):
+        assert part in log
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_cut_into_micro_batches_does_not_change_the_update(trained: Path, tmp_path: Path) -> None:
     options = ["--max-updates", "5", "--dropout", "0", "--no-valid-bleu", "--lr-scale", "0.1"]
     train(trained / "data", tmp_path / "whole", *options)

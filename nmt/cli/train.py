@@ -16,6 +16,9 @@ def train(
     arch: Annotated[str, typer.Option(help="Architecture; `nmt architectures` lists them.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell the plan, and what time, memory and disk it will take.")
+    ] = False,
 ) -> None:
     """Train a Transformer. Options of the panel Model replace fields of the architecture."""
     model = model_config(arch, **model_overrides)
@@ -26,6 +29,8 @@ def train(
 
         launch(sys.argv[1:], config.gpus, config.device)
         return
-    from nmt.training.trainer import train as run_training
-
+    if dry_run:
+        from nmt.training.dry_run import dry_run as run_training
+    else:
+        from nmt.training.trainer import train as run_training
     run_training(data, model, config)

@@ -21,7 +21,7 @@ from nmt.checkpoint import (
 from nmt.errors import NmtError
 from nmt.files import writing
 
-_STATES_KEPT = 2
+STATES_KEPT = 2
 # A training that was stopped may still be writing its state when the next is started.
 _LOCK_SECONDS = 15.0
 
@@ -101,7 +101,7 @@ class RunFolder:
     def save_state(self, checkpoint: Checkpoint, update: int) -> None:
         """Writes a training state; only then removes all but the newest two."""
         save_checkpoint(checkpoint, numbered_path(self.path, "state", update))
-        remove_older(self.path, "state", _STATES_KEPT)
+        remove_older(self.path, "state", STATES_KEPT)
 
     def save_snapshot(self, checkpoint: Checkpoint, update: int, keep: int) -> Path:
         """Writes a snapshot; only then removes all but the newest `keep`."""

@@ -35,7 +35,7 @@ from nmt.training.validation import Validator
 # A network file system may show another machine's new files late.
 _SHARED_FOLDER_SECONDS = 60.0
 # Bytes of Adam's two moments, for each parameter.
-_ADAM_BYTES = 8
+ADAM_BYTES = 8
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -105,12 +105,9 @@ class Trainer:
         """Resumes what there is, then trains to the end."""
         self.resume()
         plan = self.plan(self.counters.epoch)
-        parameters = sum(p.numel() for p in self.model.parameters())
-        tell_plan(
-            self.data, self.model_config, self.config, plan, self.device_tokens, parameters, self.runtime, self.world
-        )
+        self.tell(plan)
         fresh = not self.optimizer.state
-        self.gradients.check_memory(self.device_tokens, fresh * _ADAM_BYTES * parameters)
+        self.gradients.check_memory(self.device_tokens, fresh * ADAM_BYTES * self.parameters)
         try:
             self.run(plan)
         except Interrupted as interrupted:
@@ -121,6 +118,16 @@ class Trainer:
                 f"after update {update:,}, which is safe in {self.folder.path}" if update else "before the first update"
             )
             raise Interrupted(f"stopped {done}; start the same command again to go on") from interrupted
+
+    @property
+    def parameters(self) -> int:
+        """Numbers that are trained."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    def tell(self, plan: UpdatePlan) -> None:
+        """Says what is trained, on what, and how."""
+        model, config, tokens = self.model_config, self.config, self.device_tokens
+        tell_plan(self.data, model, config, plan, tokens, self.parameters, self.runtime, self.world)
 
     # Checkpoints
 
@@ -322,7 +329,7 @@ class Trainer:
         return {
             "update": self.counters.update,
             "model": self.model_config.to_dict(),
-            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "parameters": self.parameters,
             "text": vars(text),
             "vocab_sizes": {"source": len(self.data.codec.source), "target": len(self.data.codec.target)},
             "pairs": len(self.split),

@@ -1,0 +1,67 @@
+"""What a training would take, found out by a few updates that are thrown away."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from nmt import console
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.loader import Update
+from nmt.data.store import DataFolder
+from nmt.training.distributed import joined
+from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.run_folder import STATES_KEPT, RunFolder
+from nmt.training.trainer import ADAM_BYTES, Trainer, check_positions
+
+_WARM_UP, _MEASURED = 3, 8  # updates
+_WEIGHT_BYTES = 4
+
+
+def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
+    """Tells the plan, time, memory, operations and disk space of `train` with the same options; writes nothing.
+
+    Raises:
+        NmtError: as `train` does.
+        Interrupted: a signal asked to stop.
+    """
+    with joined(config) as (world, runtime, stop):
+        data = DataFolder.open(data_folder)
+        check_positions(data, model_config, config)
+        trainer = Trainer(data, model_config, config, RunFolder(Path(config.save_dir)), runtime, world, stop)
+        plan = trainer.plan(0)
+        trainer.tell(plan)
+        trainer.gradients.check_memory(trainer.device_tokens, ADAM_BYTES * trainer.parameters)
+        with closing(trainer.updates(plan)) as stream:
+            _train(trainer, stream, _WARM_UP)
+            seconds = _train(trainer, stream, _MEASURED)
+        source, target = (int(lengths.sum()) // len(plan) for lengths in (plan.source_lengths, plan.target_lengths))
+        flops = model_config.training_flops(len(data.codec.target), source, target)
+        total = seconds * config.max_updates
+        snapshot, state = (trainer.parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
+        every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
+        kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
+        lines = {
+            "an update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:,.1f} TFLOP, {seconds:.3g} s",
+            "in all": f"{config.max_updates / len(plan):,.1f} epochs, {config.max_updates * flops:.1e} FLOP, "
+            f"{console.clock(total)} at {flops / seconds / 1e12:,.1f} TFLOP/s, without validation",
+            "memory": f"{peak_memory_mib(runtime.device):,.0f} MiB a process",
+            "disk": f"{kept} snapshots of {snapshot:,.0f} MiB and {STATES_KEPT} states of {state:,.0f} MiB, "
+            f"{(kept * snapshot + STATES_KEPT * state + snapshot) / 1024:,.1f} GiB with the best",
+        }
+        for name, value in lines.items():
+            console.info(f"{name:>10}  {value}")
+        console.info("dry run: nothing was written")
+
+
+def _train(trainer: Trainer, stream: Iterator[Update], updates: int) -> float:
+    """Seconds of each of so many updates."""
+    started, interval = time.perf_counter(), Interval()
+    for update in islice(stream, updates):
+        trainer.update(update, interval)
+    if trainer.runtime.device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) / updates
