@@ -88,7 +88,8 @@ def _trial(trainer: Trainer, stream: Iterator[Update], updates: int) -> tuple[di
 def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
     """From the start of `nmt train` to the end of its first update."""
     changed = {"max_updates": 1, "log_updates": 1}
-    options = model.to_dict() | {name: value for name, value in config.to_dict().items() if _is_plain(value)} | changed
+    values = model.to_dict() | config.to_dict()
+    options = {name: value for name, value in values.items() if _is_plain(value)} | changed
     started = time.time()
     run_nmt("train", data_folder, "--arch=transformer_base", "--no-valid-bleu", options=options)
     lines = (Path(config.save_dir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

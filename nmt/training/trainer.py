@@ -56,6 +56,8 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
 
 def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
     """Raises NmtError if the model learns fewer positions than there are in a sentence to train on or to validate."""
+    if model_config.learned_positions is None:
+        return
     for name in ("train", "valid"):
         longest = max(int(lengths.max(initial=0)) for lengths in lengths_with_eos(data.split(name)))
         model_config.check_positions(
