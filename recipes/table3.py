@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nmt.config import ModelConfig, flag_name
+from nmt.data.store import DataFolder
+from nmt.errors import NmtError
 from nmt.registry import ARCHITECTURES
 
 
@@ -86,6 +88,11 @@ PAPER = Budget(width=1, depth=1, updates=100_000, batch_tokens=25_000, warmup=40
 SMALL = Budget(width=4, depth=2, updates=1000, batch_tokens=2500, warmup=400, longer=False)
 
 
+# Options of nmt train that are the rows' own or the budget's.
+FIXED = {"--arch", "--save-dir", "--no-valid-bleu", "--max-updates", "--valid-updates", "--keep-checkpoints"}
+FIXED |= {"--batch-tokens", "--warmup-updates", "--label-smoothing"}
+
+
 def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
     """The record of the validation after `update`, if there was one."""
     if not metrics.exists():
@@ -121,7 +128,9 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
     metrics = folder / "metrics.jsonl"
     if evaluated(metrics, updates) is None:
         print("==", *command, file=sys.stderr, flush=True)
-        subprocess.run(command, check=True)
+        done = subprocess.run(command)
+        if done.returncode:  # what it said is above
+            sys.exit(done.returncode)
     found = evaluated(metrics, updates)
     if found is None:
         sys.exit(f"error: {metrics} has no validation after update {updates}; remove {folder} and run this again")
@@ -146,12 +155,18 @@ def main() -> None:
     parser.add_argument("--paper", action="store_true", help="the paper's sizes and 100,000 updates")
     parser.add_argument("--updates", type=int, help="so many updates instead")
     options, extra = parser.parse_known_args()  # the rest is for nmt train
+    fixed = [x for x in extra if x.split("=")[0] in FIXED]
+    if fixed:
+        parser.error(f"{fixed[0]} is what the rows are compared at; leave it out")
     unknown = set(options.rows) - {row.name for row in ROWS}
     if unknown:
         parser.error(f"{' '.join(unknown)} is no row; there are {' '.join(row.name for row in ROWS)}")
     budget = PAPER if options.paper else SMALL
     budget = replace(budget, updates=options.updates or budget.updates)
-    vocabulary = json.loads((options.data / "meta.json").read_text(encoding="utf-8"))["vocab_sizes"]["target"]
+    try:
+        vocabulary = len(DataFolder.open(options.data).codec.target)
+    except NmtError as error:
+        sys.exit(f"error: {error}")
     table: list[dict[str, object]] = []
     for row in ROWS:
         if options.rows and row.name not in options.rows:

@@ -20,6 +20,6 @@ set_up_environment
 if [ ! -e "$data" ]; then
     [ "$data" = runs/multi30k-en-de/data ] ||
         fail "$data does not exist; make it with nmt preprocess, or name another data folder with DATA="
-    run env -u RUN bash recipes/multi30k.sh en-de --prepare
+    run env -u RUN MULTI30K="$(path_or "${MULTI30K:-}" '')" bash recipes/multi30k.sh en-de --prepare
 fi
 run python recipes/table3.py "$data" "$(path_or "${RUN:-}" $default_run)" "$@"

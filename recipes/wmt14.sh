@@ -63,18 +63,18 @@ text_of() {
     if [ -e "$1" ]; then cat "$1"; else gzip -dc "$1.gz"; fi | iconv -f UTF-8 -t UTF-8 -c
 }
 
+get_archive() {
+    local url md5
+    read -r url md5 <<< "$(source_of "$1")"
+    unless_there "$data/$1" download "$url" "$data/$1" "$md5"
+}
+
 step_download() {
-    local archive corpus
-    for corpus in "${corpora[@]}"; do
-        archive=$(archive_of "$corpus")
-        # shellcheck disable=SC2046
-        unless_there "$data/$archive" download $(source_of "$archive" | cut -d ' ' -f 1) "$data/$archive"
-    done
-    for archive in $(for year in "${dev_sets[@]}"; do echo "newstest$year.tgz"; done) test-full.tgz test-filtered.tgz; do
-        # shellcheck disable=SC2046
-        unless_there "$data/$archive" download $(source_of "$archive" | sed 's/ .*//') "$data/$archive" \
-            $(source_of "$archive" | sed 's/[^ ]* *//')
-    done
+    local corpus year
+    for corpus in "${corpora[@]}"; do get_archive "$(archive_of "$corpus")"; done
+    for year in "${dev_sets[@]}"; do get_archive "newstest$year.tgz"; done
+    get_archive test-full.tgz
+    get_archive test-filtered.tgz
 }
 
 unpack_corpus() {
@@ -138,7 +138,7 @@ step_preprocess() {
 # many updates as those took.
 step_train() {
     run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" --save-minutes 10 \
-        --keep-checkpoints 20 --gpus "${GPUS:-1}" "${train_options[@]}"
+        --keep-checkpoints 20 --gpus "${GPUS:-1}" ${train_options[@]+"${train_options[@]}"}
 }
 
 step_evaluate() {

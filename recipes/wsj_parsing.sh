@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Constituency parsing (paper §6.3, Table 4): from treebank files to EVALB's F1.
 #
-#   TREEBANK=folder bash recipes/wsj_parsing.sh
-#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh    # semi-supervised, after the first
+#   TREEBANK=folder bash recipes/wsj_parsing.sh [nmt train option...]
+#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh [nmt train option...]    # semi-supervised, after the first
 #
 # TREEBANK is the WSJ part of the Penn Treebank (LDC99T42), with its sections 00 to 24 as folders: trained on 02-21,
 # tuned on 22, tested on 23. It is licensed and not downloaded. Or it is a sample, for which everything is scaled to two
@@ -14,16 +14,17 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-[ -d "${TREEBANK:-}" ] ||
-    fail "TREEBANK=${TREEBANK:-} is not a folder; name that of the Penn Treebank's WSJ files (LDC99T42, or NLTK's sample)"
-bank=$(path_or "$TREEBANK" '')
+bank=$(path_or "${TREEBANK:-}" '')
+[ -d "$bank" ] || fail "TREEBANK=$bank is not a folder; name that of the Penn Treebank's WSJ files (LDC99T42, or NLTK's sample)"
+unlabelled=$(path_or "${UNLABELLED:-}" '')
+[ -z "$unlabelled" ] || [ -e "$unlabelled" ] || fail "UNLABELLED=$unlabelled does not exist; check the path"
 run_dir=$(path_or "${RUN:-}" runs/parsing)
 source_options=()
 if [ -d "$bank/02" ]; then
     train=(--train "$bank/0[2-9]/*" --train "$bank/1[0-9]/*" --train "$bank/2[01]/*")
     valid=(--valid "$bank/22/*") test=(--test "$bank/23/*")
     arch=transformer_parsing vocab_size=16000 batch_tokens=25000 warmup=4000 updates=30000 save_updates=500 averaged=20
-    options=(--attention-dropout 0.1)
+    options=(--attention-dropout 0.1 "$@")
 else
     if [ -e "$bank/wsj_0001.mrg" ]; then
         train=(--train "$bank/wsj_00*.mrg" --train "$bank/wsj_01[0-6]*.mrg")
@@ -34,8 +35,9 @@ else
     fi
     arch=transformer_parsing_small vocab_size=2000 batch_tokens=2500 warmup=800 updates=8000 save_updates=100 averaged=20
     source_options=(--lowercase --numbers)
-    options=()
+    options=("$@")
 fi
+vocab_size=${VOCAB_SIZE:-$vocab_size}
 
 # learn FOLDER VOCABULARY CORPUS...: data folder, model and average in FOLDER.
 learn() {
@@ -45,7 +47,7 @@ learn() {
         --tokenizer none --vocab-size "$size" --symbols "$trees/symbols.txt" --max-length 1000 --dest "$folder/data"
     run nmt train "$folder/data" --arch "$arch" --save-dir "$folder/model" --batch-tokens "$batch_tokens" \
         --warmup-updates "$warmup" --max-updates "$updates" --save-updates "$save_updates" \
-        --keep-checkpoints "$averaged" --no-valid-bleu "${options[@]}"
+        --keep-checkpoints "$averaged" --no-valid-bleu ${options[@]+"${options[@]}"}
     run nmt average-checkpoints "$folder/model" --last "$averaged" --output "$folder/average.pt"
 }
 
@@ -65,20 +67,20 @@ evaluate() {
 
 set_up_environment
 mkdir -p "$run_dir"
-unless_there "$run_dir/trees" nmt trees linearize "${train[@]}" "${valid[@]}" "${test[@]}" "${source_options[@]}" \
-    --dest "$run_dir/trees"
+unless_there "$run_dir/trees" nmt trees linearize "${train[@]}" "${valid[@]}" ${test[@]+"${test[@]}"} \
+    ${source_options[@]+"${source_options[@]}"} --dest "$run_dir/trees"
 learn "$run_dir/wsj" "$vocab_size" --train "$run_dir/trees/train"
 evaluate "$run_dir/wsj"
-[ -n "${UNLABELLED:-}" ] || exit 0
+[ -n "$unlabelled" ] || exit 0
 
-unlabelled=$(path_or "$UNLABELLED" '')
 silver=$run_dir/silver
 mkdir -p "$silver"
 unless_there "$silver/words" nmt trees words --like "$run_dir/trees" --input "$unlabelled" --output "$silver/words"
 unless_there "$silver/out" parse "$run_dir/wsj/average.pt" "$silver/words" "$silver/out"
 unless_there "$silver/trees.mrg" nmt trees restore --words "$unlabelled" --sequences "$silver/out" \
     --output "$silver/trees.mrg"
-unless_there "$silver/trees" nmt trees linearize --train "$silver/trees.mrg" "${source_options[@]}" --dest "$silver/trees"
-learn "$run_dir/semi" "$((2 * vocab_size))" --train "$run_dir/trees/train" --copies "${COPIES:-10}" \
+unless_there "$silver/trees" nmt trees linearize --train "$silver/trees.mrg" \
+    ${source_options[@]+"${source_options[@]}"} --dest "$silver/trees"
+learn "$run_dir/semi" "${SEMI_VOCAB_SIZE:-$((2 * vocab_size))}" --train "$run_dir/trees/train" --copies "${COPIES:-10}" \
     --train "$silver/trees/train" --copies 1
 evaluate "$run_dir/semi"

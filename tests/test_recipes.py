@@ -71,13 +71,15 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def run_recipe(script: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"ENVIRONMENT": "active", "WORKERS": "1"} | settings
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["bash", str(ROOT / "recipes" / script), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
 def recipe(name: str, data: Path, run_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    paths = {"DATA": str(data), "RUN": str(run_dir), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    settings = {"ENVIRONMENT": "active", "VOCAB_SIZE": "400", "WORKERS": "1"}
-    return subprocess.run(
-        ["bash", str(ROOT / "recipes" / f"wmt14_{name}.sh"), *arguments],
-        env=os.environ | settings | paths, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    return run_recipe(f"wmt14_{name}.sh", *arguments, DATA=str(data), RUN=str(run_dir), VOCAB_SIZE="400")
 
 
 @pytest.mark.parametrize(("name", "size", "train", "valid"), [("en_de", "base", 180, 8), ("en_fr", "big", 300, 16)])
@@ -92,10 +94,10 @@ def test_from_archives_to_scores(name: str, size: str, train: int, valid: int, a
     assert [line.split()[0] for line in lines] == ["BLEU", "paper-BLEU"] * 2
     assert all(("compounds:split" in line) == (target == "de") for line in lines if line.startswith("paper"))
     assert len((tmp_path / "run" / size / f"newstest2014-filtered.{target}").read_text().splitlines()) == 4
-    again = recipe(name, archives, tmp_path / "run", size, "unpack", "preprocess")
+    again = recipe(name, archives, tmp_path / "run", size, "preprocess", "train", "--", *TINY)
     assert again.returncode == 0
     assert "data is there already" in again.stderr
-    assert "nmt train" not in again.stderr
+    assert "nothing to do" in again.stderr
 
 
 def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -> None:
@@ -116,3 +118,22 @@ def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -
     pack(broken, {"commoncrawl.de-en.en": b"a\n"})
     assert "does not have all of" in recipe("en_de", data, tmp_path / "run", "unpack").stderr
     assert "steps, all of them if none is named" in recipe("en_de", data, tmp_path / "run", "trian").stderr
+
+
+def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_path: Path) -> None:
+    subjects = ["cats", "dogs", "birds", "fish", "(cows)"]
+    bank = [f"( (S (NP-SBJ (NNS {noun}{i})) (VP (VBP sleep)) (. .)))" for i, noun in enumerate(subjects * 4)]
+    for name, trees in (("train", bank), ("dev", bank[:3])):
+        text = "".join(f"{tree}\n" for tree in trees).replace("(cows)", "-LRB-cows-RRB-")
+        (tmp_path / f"{name}.mrg").write_text(text)
+    (tmp_path / "unlabelled").write_text("cats :) sleep .\n\n( dogs ) sleep\n")
+    paths = {"TREEBANK": str(tmp_path), "UNLABELLED": str(tmp_path / "unlabelled"), "RUN": str(tmp_path / "run")}
+    options = [flag for flag in TINY if flag not in ("--no-valid-bleu", "--batch-tokens=800")]
+    done = run_recipe(
+        "wsj_parsing.sh", *options, "--batch-tokens=200", **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", COPIES="2"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "train: 42 pairs" in done.stderr  # 20 trees twice and two that are new
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
+    silver = (tmp_path / "run" / "silver" / "trees.mrg").read_text()
+    assert "(. .)" in silver and ":-RRB-" in silver

@@ -284,7 +284,7 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
 def test_paper_bleu_by_hand() -> None:
     """Quotes become ASCII, the stop a token of its own, and the compound three: 9 tokens against 10."""
     hypothesis, reference = ["Ein “Text-Editor” hilft sehr."], ['Ein "Text-Editor" hilft uns sehr.']
-    (found,) = corpus_scores(hypothesis, [reference], ["paper-bleu"])
+    (found,) = corpus_scores(hypothesis, [reference], ["paper-bleu"], ScoreConfig(target_lang="de"))
     # Ein " Text ##AT##-##AT## Editor " hilft [uns] sehr . : n-grams 9/9, 7/8, 5/7 and 4/6 right
     expected = 100 * math.exp(1 - 10 / 9) * (9 / 9 * 7 / 8 * 5 / 7 * 4 / 6) ** 0.25
     assert found.score == pytest.approx(expected, abs=1e-6)
@@ -302,14 +302,23 @@ def test_paper_bleu_by_hand() -> None:
 )
 def test_the_arithmetic_of_paper_bleu_is_that_of_multi_bleu(pairs: list[tuple[list[str], list[str]]]) -> None:
     hypotheses, references = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
-    (found,) = corpus_scores(hypotheses, [references], ["paper-bleu"])
+    (found,) = corpus_scores(hypotheses, [references], ["paper-bleu"], ScoreConfig(target_lang="de"))
     assert found.score == pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
 
 
 def test_paper_bleu_is_never_shown_alone(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
-    done = nmt_score("--reference", reference, "--metric", "paper-bleu", stdin="\n".join([*REFERENCES, ""]).encode())
+    done = nmt_score(
+        "--reference",
+        reference,
+        "--metric",
+        "paper-bleu",
+        "--target-lang",
+        "en",
+        stdin="\n".join([*REFERENCES, ""]).encode(),
+    )
     first, second = done.stdout.decode().splitlines()
     assert first.startswith("BLEU 100.00")
     assert second.startswith("paper-BLEU 100.00")
     assert "cite sacreBLEU's BLEU" in done.stderr.decode()
+    assert "--target-lang must be" in refused("--reference", reference, "--metric", "paper-bleu", stdin=b"a\n" * 4)

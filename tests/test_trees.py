@@ -19,7 +19,8 @@ from nmt.text.trees import (
     TOP,
     Node,
     Word,
-    is_sequence,
+    are_sequences,
+    escaped,
     linearized,
     normalized,
     read_trees,
@@ -104,7 +105,8 @@ def test_what_is_no_tree(text: str, message: str) -> None:
 def test_reading_linearising_and_restoring_is_the_identity(top: Node) -> None:
     assert tree(write_tree(top)) == top
     symbols = linearized(top)
-    assert is_sequence(" ".join(symbols))
+    assert are_sequences([" ".join(symbols)])
+    assert not are_sequences([write_tree(top)])
     assert restored(symbols, words_of(top)) == (top, Counter())
 
 
@@ -121,6 +123,13 @@ def test_any_symbols_become_a_tree_over_the_words(symbols: list[str], sentence: 
     assert all(count > 0 for count in repairs.values())
     if linearized(found) != symbols:
         assert repairs
+
+
+def test_parentheses_within_words_are_no_brackets(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text(":) ( f(x)\n\n")
+    done = run("trees", "restore", "--words", tmp_path / "words", stdin=b"(S XX XX XX )S\n\n")
+    assert done.stdout == b"(TOP (S (XX :-RRB-) (XX -LRB-) (XX f-LRB-x-RRB-)))\n\n"
+    assert [word.text for word in words_of(tree(done.stdout.decode()))] == [escaped(w) for w in (":)", "(", "f(x)")]
 
 
 def test_thousands_of_brackets_are_no_problem() -> None:
@@ -340,6 +349,8 @@ def test_scoring_trees_and_sequences(tmp_path: Path) -> None:
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S (NP XX XX )NP )S\n")
     found = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["evalb"]["all"]
     assert (found["precision"], found["recall"], found["exact_match"]) == (80.0, pytest.approx(66.67), 50.0)
+    test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S ( XX\n")  # an odd symbol makes it no tree
+    assert b"EVALB F1" in run(*score, "--hypothesis", test).stdout
     restored_trees = "(TOP (S (NP (XX The) (XX cat)) (VP (XX slept)) (XX .)))\n\n"  # the second has no parse
     done = run(*score, stdin=restored_trees.encode())
     first, second = done.stdout.decode().splitlines()
@@ -363,14 +374,15 @@ def test_bad_treebanks(tmp_path: Path) -> None:
     assert "is no file and stands for none" in failed(*linearize, tmp_path / "*.none")
     assert not (tmp_path / "dest").exists()
     restore = ["trees", "restore", "--trees", good]
-    assert "has 2 lines but" in failed(*restore, stdin=b"XX\nXX\n")
+    assert "good.mrg ends after 1 sentences, but the other file goes on" in failed(*restore, stdin=b"XX\nXX\n")
+    assert "- ends after 0 sentences" in failed(*restore, stdin=b"")
     assert "give one of --words and --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
     score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
     assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
-    assert "symbols.txt" not in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
+    assert "source.json cannot be read" in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
 
 
 def test_brackets_are_single_pieces(tmp_path: Path) -> None:

@@ -45,11 +45,12 @@ def score(
     metrics = list(dict.fromkeys(metric))
     if "paper-bleu" in metrics:
         metrics = list(dict.fromkeys(["bleu", *metrics]))
+    scores = corpus_scores(hypotheses, references, metrics, config)
+    if "paper-bleu" in metrics:
         console.info(
             "paper-bleu is for comparing with figures of 2017 and before, which its tokenisation and compounds make "
             "higher; cite sacreBLEU's BLEU and its signature for anything else"
         )
-    scores = corpus_scores(hypotheses, references, metrics, config)
     if as_json:
         print(json.dumps({name: asdict(found) for name, found in zip(metrics, scores, strict=True)}))
     else:

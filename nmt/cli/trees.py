@@ -1,13 +1,18 @@
 """`nmt trees`: treebanks to parallel text for the parsing model, and what the model writes to trees."""
 
 from collections import Counter
-from typing import Annotated
+from collections.abc import Iterable
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nmt import console
 from nmt.errors import NmtError
 from nmt.files import new_file
+
+if TYPE_CHECKING:
+    from nmt.text.trees import Word
 
 trees = typer.Typer(
     name="trees",
@@ -70,7 +75,8 @@ def restore(
 
     Symbols that are no brackets, and words' symbols beyond the last word, are left out; words that are left over join
     the last bracket; brackets that are not closed are closed where one around them is, or at the end; a closing
-    bracket that was never opened closes the innermost, or is left out; brackets without words are removed.
+    bracket that was never opened closes the innermost, or is left out; brackets without words are removed. A sentence
+    without words becomes an empty line.
     """
     from nmt.text.corpus import read_lines
     from nmt.text.treebank import counted, read_treebank
@@ -79,22 +85,22 @@ def restore(
     if (words is None) == (trees is None):
         raise NmtError("the words are missing; give one of --words and --trees")
     if words is not None:
-        sentences = [untagged(line.split()) for line in read_lines(words)]
+        sentences: Iterable[list[Word]] = (untagged(line.split()) for line in read_lines(words))
     else:
-        sentences = [words_of(tree) for tree in read_treebank([str(trees)])]
-    lines = [line.split() for line in read_lines(sequences)]
-    if len(lines) != len(sentences):
-        raise NmtError(
-            f"{sequences} has {len(lines):,} lines but {words or trees} has {len(sentences):,} sentences; "
-            f"line n of one must be the brackets of the other's sentence n"
-        )
-    repairs: Counter[str] = Counter()
+        sentences = map(words_of, read_treebank([str(trees)]))
+    repairs, done = Counter[str](), 0
     with new_file(output) as out:
-        for line, sentence in zip(lines, sentences, strict=True):
-            tree, found = restored(line, sentence)
+        for line, sentence in zip_longest(read_lines(sequences), sentences):
+            if line is None or sentence is None:
+                shorter = sequences if line is None else words or trees
+                raise NmtError(
+                    f"{shorter} ends after {done:,} sentences, but the other file goes on; give those of one run"
+                )
+            tree, found = restored(line.split(), sentence)
             repairs += counted(found)
+            done += 1
             out.write(f"{write_tree(tree)}\n")
-    console.info(repairs_told(repairs, len(lines)))
+    console.info(repairs_told(repairs, done))
 
 
 def repairs_told(repairs: Counter[str], sequences: int) -> str:

@@ -97,7 +97,7 @@ class Translator:
         """
         for model in self.models:
             model.config.check_positions(
-                search.longest,
+                max(search.longest, search.max_source_length + _WIDTHS),
                 "--max-source-length and --max-length-offset allow sentences of",
                 "lower them, and longer lines are translated in parts",
             )

@@ -98,40 +98,17 @@ def cacheable(x_BHSK: Tensor) -> Tensor:
     return _widened(x_BHSK) if x_BHSK.device.type == "cpu" else x_BHSK.contiguous()
 
 
-class AttentionFunction(nn.Module):
-    """Dropout(softmax(scores(q, k) + bias)) v."""
+class DotProduct(nn.Module):
+    """Dropout(softmax(q kᵀ / √d_k + bias)) v, or without the √d_k."""
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, d_k: int, dropout: float, *, scaled: bool) -> None:
         super().__init__()
-        self.dropout = Dropout(dropout)
-
-    def scores(self, q_BHQK: Tensor, k_BHSK: Tensor) -> Tensor:
-        """How well every key fits every query, BHQS."""
-        raise NotImplementedError
-
-    def weights(self, q_BHQK: Tensor, k_BHSK: Tensor, bias: Tensor | None) -> Tensor:
-        """softmax(scores + bias), BHQS, in fp32 or wider."""
-        scores = self.scores(q_BHQK, k_BHSK)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        return (scores if bias is None else scores + bias).softmax(-1)
+        self.dropout = dropout
+        self.scale = d_k**-0.5 if scaled else 1.0
 
     def forward(self, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
         """BHQU."""
-        return self.dropout(self.weights(q_BHQK, k_BHSK, bias)).to(v_BHSU.dtype) @ v_BHSU
-
-
-class DotProduct(AttentionFunction):
-    """scores = q kᵀ / √d_k, or without the √d_k."""
-
-    def __init__(self, d_k: int, dropout: float, *, scaled: bool) -> None:
-        super().__init__(dropout)
-        self.scale = d_k**-0.5 if scaled else 1.0
-
-    def scores(self, q_BHQK: Tensor, k_BHSK: Tensor) -> Tensor:
-        return q_BHQK @ k_BHSK.transpose(-1, -2) * self.scale
-
-    def forward(self, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
-        dropout = self.dropout.probability if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
         if q_BHQK.device.type == "cpu":
             with torch.autocast("cpu", enabled=False):  # which would bring back bfloat16
                 return _MatmulAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, self.scale, dropout)
@@ -139,20 +116,29 @@ class DotProduct(AttentionFunction):
         return F.scaled_dot_product_attention(q_BHQK, k_BHSK, v_BHSU, mask, dropout, scale=self.scale)
 
 
-class Additive(AttentionFunction):
-    """scores = w · tanh(q + k), a feed-forward network with one hidden layer, whose first matrices are W_Q and W_K.
+class Additive(nn.Module):
+    """Dropout(softmax(w · tanh(q + k) + bias)) v.
 
-    Bahdanau et al. 2015 (arXiv:1409.0473), as in the paper's §3.2.1. Slow: it looks at d_k numbers for every score.
+    The scores are a feed-forward network with one hidden layer, whose first matrices are W_Q and W_K (Bahdanau et al.
+    2015, arXiv:1409.0473; the paper's §3.2.1). Slow: it looks at d_k numbers for every score.
     """
 
     def __init__(self, heads: int, d_k: int, dropout: float) -> None:
-        super().__init__(dropout)
+        super().__init__()
+        self.dropout = Dropout(dropout)
         self.direction_HK = nn.Parameter(torch.empty(heads, d_k))
         nn.init.normal_(self.direction_HK, std=d_k**-0.5)
 
-    def scores(self, q_BHQK: Tensor, k_BHSK: Tensor) -> Tensor:
+    def forward(self, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
+        """BHQU."""
         hidden_BHQSK = torch.tanh(q_BHQK[:, :, :, None] + k_BHSK[:, :, None])
-        return torch.einsum("bhqsk,hk->bhqs", hidden_BHQSK, self.direction_HK.to(hidden_BHQSK.dtype))
+        scores = torch.einsum("bhqsk,hk->bhqs", hidden_BHQSK, self.direction_HK.to(hidden_BHQSK.dtype))
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        weights = (scores if bias is None else scores + bias).softmax(-1)
+        return self.dropout(weights).to(v_BHSU.dtype) @ v_BHSU
+
+
+AttentionFunction = DotProduct | Additive
 
 
 def attention_function(config: ModelConfig) -> AttentionFunction:

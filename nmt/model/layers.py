@@ -1,4 +1,4 @@
-"""What the layers are made of: dropout, residual sub-layers, feed-forward, encoder and decoder layer (paper §3.1–3.3).
+"""What the layers are made of: residual sub-layers, feed-forward, encoder and decoder layer (paper §3.1–3.3).
 
 Shapes: B sentences, N flat positions (see `attention`), D d_model, H heads, K d_k, U d_v; in decoding W hypotheses a
 sentence, which are its Q queries, R ≥ B·W rows, T positions so far, P = T·W of all its hypotheses, S source positions.

@@ -4,6 +4,7 @@ Shapes: S source positions, T target positions, N positions of queries, K of key
 """
 
 import base64
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,7 +58,9 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
-        ((best, *_),) = translator.hypotheses([source], SearchConfig())
+        room = (model.config.learned_positions or math.inf) - _LONGEST - 1
+        search = SearchConfig(max_source_length=_LONGEST, max_length_offset=int(max(0, min(50, room))))
+        ((best, *_),) = translator.hypotheses([source], search)
         target_ids = codec.target.ids(best.pieces)
     else:
         (target_ids,) = codec.encode_target([target])

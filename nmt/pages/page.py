@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: a template beside this file, with style and data put into it."""
+"""Self-contained HTML pages: a template beside this file, with style, common code and data put into it."""
 
 import json
 import re
@@ -17,6 +17,7 @@ def page(template: str, title: str, data: Any) -> str:
     marks = {
         "title": escape(title),
         "style": (_FOLDER / "style.css").read_text(encoding="utf-8"),
+        "common": (_FOLDER / "common.js").read_text(encoding="utf-8"),
         # "</script>" within a string would end the data.
         "data": json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     }

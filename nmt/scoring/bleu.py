@@ -23,9 +23,9 @@ class ScoreConfig(Config):
         help="How BLEU cuts words: 13a, none (text that is tokenised already), intl, char, zh, ja-mecab, ….",
         panel="Metrics",
     )
-    target_lang: str = option(
-        "de",
-        help="Language of the translations, which paper-bleu tokenises by; of German it splits compounds at hyphens.",
+    target_lang: str | None = option(
+        None,
+        help="Language of the translations, by which paper-bleu tokenises; of de it splits compounds at hyphens.",
         panel="Metrics",
     )
     bootstrap: int | None = option(
@@ -73,7 +73,7 @@ def corpus_scores(
     """
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
-        raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}")
+        raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
     if not hypotheses or not references:
         raise NmtError("there is nothing to score: give at least one translation and its reference")
     for reference in references:
@@ -115,6 +115,9 @@ def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], 
     """
     from sacrebleu.metrics.bleu import BLEU
 
+    if config.target_lang is None or not re.fullmatch("[a-z]{2}", config.target_lang):
+        state = f"is {config.target_lang!r}" if config.target_lang else "is missing"
+        raise NmtError(f"--target-lang must be the two letters of a language for paper-bleu, such as de, but {state}")
     prepare = _paper_text(config.target_lang)
     prepared, *others = ([prepare(line) for line in lines] for lines in (hypotheses, *references))
     metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)

@@ -17,7 +17,8 @@ from nmt.text.trees import (
     WORD,
     Node,
     Word,
-    is_sequence,
+    are_sequences,
+    escaped,
     linearized,
     normalized,
     read_trees,
@@ -60,6 +61,7 @@ class SourceText:
         return type(self)(self.lowercase, self.numbers, known)
 
     def _shape(self, word: str) -> str:
+        word = escaped(word)
         word = word.lower() if self.lowercase else word
         return re.sub(r"\d", "0", word) if self.numbers else word
 
@@ -87,7 +89,8 @@ def read_treebank(patterns: Sequence[str]) -> list[Node]:
     """
     trees = []
     for pattern in patterns:
-        paths = sorted(path for path in glob(pattern, recursive=True) if Path(path).is_file())
+        found = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
+        paths = sorted(path for path in found if Path(path).is_file())
         if not paths:
             raise NmtError(f"{pattern} is no file and stands for none; check the path (a pattern needs quotes)")
         for path in paths:
@@ -136,7 +139,7 @@ def read_parses(reference: str, hypothesis: str) -> Parses:
         raise NmtError(
             f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each"
         )
-    if not all(map(is_sequence, lines)):
+    if not are_sequences(lines):
         trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
         return Parses([(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None)
     pairs, repairs = [], Counter[str]()

@@ -22,16 +22,15 @@ _EMPTY = "-NONE-"
 # The tags of words that are always punctuation, which EVALB looks for.
 _PUNCTUATION = {",": ",", "``": "``", "`": "``", "''": "''"}
 _PUNCTUATION |= dict.fromkeys((".", "?", "!"), ".") | dict.fromkeys((":", ";", "--", "-", "..."), ":")
-_BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Word:
     tag: str
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     label: str
     children: tuple[Node | Word, ...]
@@ -140,12 +139,19 @@ def words_of(tree: Node) -> list[Word]:
     return [item for item, _ in walk(tree) if isinstance(item, Word)]
 
 
+def escaped(word: str) -> str:
+    """The word as treebanks write it, which would take its parentheses for brackets."""
+    return word.replace("(", "-LRB-").replace(")", "-RRB-")
+
+
 def write_tree(tree: Node) -> str:
-    """The tree on one line."""
+    """The tree on one line; nothing for one without words."""
+    if not tree.children:
+        return ""
     parts = []
     for item, before in walk(tree):
         if isinstance(item, Word):
-            parts.append(f" ({item.tag} {_BRACKETS.get(item.text, item.text)})")
+            parts.append(f" ({item.tag} {escaped(item.text)})")
         else:
             parts.append(f" ({item.label}" if before else ")")
     return "".join(parts)[1:]
@@ -162,9 +168,10 @@ def linearized(tree: Node) -> list[str]:
     ]
 
 
-def is_sequence(line: str) -> bool:
-    """Whether a line could be `linearized` rather than a tree: has no bracket that stands alone or at a word's end."""
-    return not any(token.endswith(("(", ")")) for token in line.split())
+def are_sequences(lines: Sequence[str]) -> bool:
+    """Whether lines are meant as `linearized` trees: one closes a bracket by its label, or none closes any."""
+    closing = any(t[0] == ")" and t.strip(")") and "(" not in t for line in lines for t in line.split())
+    return closing or not any(")" in line for line in lines)
 
 
 def untagged(words: Sequence[str]) -> list[Word]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         plan = trainer.plan(0)
         trainer.tell(plan)
         trainer.gradients.check_memory(trainer.device_tokens, ADAM_BYTES * trainer.parameters)
+        trainer.config = replace(config, max_updates=max(config.max_updates, _WARM_UP + _MEASURED))
         with closing(trainer.updates(plan)) as stream:
             _train(trainer, stream, _WARM_UP)
             seconds = _train(trainer, stream, _MEASURED)

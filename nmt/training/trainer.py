@@ -61,7 +61,9 @@ def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainCo
     for name in ("train", "valid"):
         longest = max(int(lengths.max(initial=0)) for lengths in lengths_with_eos(data.split(name)))
         model_config.check_positions(
-            longest, f"{data.path} has {name} sentences of", f"give --learned-positions {longest}, or drop them"
+            longest,
+            f"{data.path} has {name} sentences of",
+            f"give --learned-positions {longest}, or leave longer ones out of the data folder",
         )
     if config.valid_bleu:
         longest = SearchConfig().longest
@@ -330,6 +332,7 @@ class Trainer:
         text, config = self.data.codec.config, self.config
         return {
             "update": self.counters.update,
+            "train_seconds": self.counters.seconds,
             "model": self.model_config.to_dict(),
             "parameters": self.parameters,
             "text": vars(text),
