@@ -71,7 +71,21 @@ def _records(lines: list[str], file: Path) -> Iterable[dict[str, Any]]:
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
-    """The data of the page; `sustained_tflops` is what a device sustains."""
+    """The data of the page; `sustained_tflops` is what a device sustains.
+
+    Raises:
+        NmtError: the records are not those of this version.
+    """
+    try:
+        return _report_data(runs, sustained_tflops)
+    except (KeyError, TypeError) as error:
+        names = ", ".join(run.name for run in runs)
+        raise NmtError(
+            f"{names}: a record lacks something ({error!r}); was it made by another version of nmt?"
+        ) from error
+
+
+def _report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
     drawn = [
         {"name": run.name, "train": run.train, "valid": run.valid, "config": _config(run.starts[-1])} for run in runs
     ]
