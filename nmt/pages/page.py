@@ -21,5 +21,5 @@ def page(template: str, title: str, data: Any) -> str:
         # "</script>" within a string would end the data.
         "data": json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     }
-    html = (_FOLDER / f"{template}.html").read_text(encoding="utf-8")
+    html = "".join((_FOLDER / f"{part}.html").read_text(encoding="utf-8") for part in ("head", template))
     return re.sub(r"\{\{(\w+)\}\}", lambda found: marks[found[1]], html)
