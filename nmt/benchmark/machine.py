@@ -18,12 +18,6 @@ def product_flops(runtime: Runtime) -> float:
     for _ in range(_WARM_UPS + _TRIALS):
         started = time.perf_counter()
         torch.mm(a, b)
-        synchronise(runtime)
+        runtime.wait()
         seconds.append(time.perf_counter() - started)
     return 2 * size**3 / min(seconds[_WARM_UPS:])
-
-
-def synchronise(runtime: Runtime) -> None:
-    """Waits until the device has done what it was given."""
-    if runtime.device.type == "cuda":
-        torch.cuda.synchronize(runtime.device)

@@ -5,14 +5,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from itertools import islice
 from pathlib import Path
 
 import torch
 
 from nmt import console
 from nmt.benchmark.command import run_nmt
-from nmt.benchmark.machine import product_flops, synchronise
+from nmt.benchmark.machine import product_flops
 from nmt.benchmark.report import Report
 from nmt.config import BatchConfig, ModelConfig, TrainConfig
 from nmt.data.loader import Update
@@ -21,9 +20,10 @@ from nmt.errors import Interrupted, NmtError
 from nmt.files import writing
 from nmt.model.runtime import Runtime
 from nmt.training.distributed import joined
-from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.metrics import peak_memory_mib
 from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import Trainer
+from nmt.training.trial import timed
 
 _PROFILED_ROWS = 20
 
@@ -77,12 +77,9 @@ def benchmark_training(
 
 def _trial(trainer: Trainer, stream: Iterator[Update], updates: int) -> tuple[dict[str, float], float]:
     """The record of so many updates, and the FLOP/s in them."""
-    interval, before, started = Interval(), trainer.counters.flops, time.perf_counter()
-    for update in islice(stream, updates):
-        trainer.update(update, interval)
-    synchronise(trainer.runtime)
-    flops = (trainer.counters.flops - before) / (time.perf_counter() - started)
-    return interval.record(trainer.world), flops
+    before = trainer.counters.flops
+    interval, seconds = timed(trainer, stream, updates)
+    return interval.record(trainer.world), (trainer.counters.flops - before) / seconds
 
 
 def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:

@@ -27,6 +27,11 @@ class Runtime:
     def autocast(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     @property
     def name(self) -> str:
         """`NVIDIA H200`, or `CPU, 2 threads`."""

@@ -1,22 +1,17 @@
 """What a training would take, found out by a few updates that are thrown away."""
 
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-
-import torch
 
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
-from nmt.data.loader import Update
 from nmt.data.store import DataFolder
 from nmt.training.distributed import joined
-from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.metrics import peak_memory_mib
 from nmt.training.run_folder import STATES_KEPT, RunFolder
 from nmt.training.trainer import ADAM_BYTES, Trainer, check_positions
+from nmt.training.trial import timed
 
 _WARM_UP, _MEASURED = 3, 8  # updates
 _WEIGHT_BYTES = 4
@@ -38,8 +33,8 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         trainer.gradients.check_memory(trainer.device_tokens, ADAM_BYTES * trainer.parameters)
         trainer.config = replace(config, max_updates=max(config.max_updates, _WARM_UP + _MEASURED))
         with closing(trainer.updates(plan)) as stream:
-            _train(trainer, stream, _WARM_UP)
-            seconds = _train(trainer, stream, _MEASURED)
+            timed(trainer, stream, _WARM_UP)
+            seconds = timed(trainer, stream, _MEASURED)[1] / _MEASURED
         source, target = (int(lengths.sum()) // len(plan) for lengths in (plan.source_lengths, plan.target_lengths))
         flops = model_config.training_flops(len(data.codec.target), source, target)
         total = seconds * config.max_updates
@@ -57,13 +52,3 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         for name, value in lines.items():
             console.info(f"{name:>10}  {value}")
         console.info("dry run: nothing was written")
-
-
-def _train(trainer: Trainer, stream: Iterator[Update], updates: int) -> float:
-    """Seconds of each of so many updates."""
-    started, interval = time.perf_counter(), Interval()
-    for update in islice(stream, updates):
-        trainer.update(update, interval)
-    if trainer.runtime.device.type == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - started) / updates
