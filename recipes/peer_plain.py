@@ -64,7 +64,7 @@ def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str
     """Trains for some updates; target tokens a second of the later half, and peak memory in MiB."""
     data = DataFolder.open(data_folder)
     split = data.split("train")
-    lengths = (split.source.lengths + 1, split.target.lengths + 1)
+    lengths = (split.source.lengths, split.target.lengths)
     plan = make_plan(*lengths, batch_tokens=BATCH_TOKENS, groups=1, seed=1, epoch=0)
     model = PlainTransformer(model_config(arch), len(data.codec.target))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
@@ -72,7 +72,7 @@ def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str
     for update in range(updates):
         if update == updates // 2:
             started, tokens = time.perf_counter(), 0
-        for block in chain.from_iterable(plan.micro_batches(update, BATCH_TOKENS)):
+        for block in chain.from_iterable(plan.micro_batches(update, 2 * BATCH_TOKENS)):
             source = padded([[*split.source[i].tolist(), EOS] for i in block])
             target = padded([[BOS, *split.target[i].tolist(), EOS] for i in block])
             labels = target[:, 1:]

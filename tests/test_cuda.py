@@ -9,7 +9,7 @@ from commands import SMALL, TRAIN, run, train
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.batching import make_plan
-from nmt.data.loader import lengths_with_eos, make_update
+from nmt.data.loader import make_update
 from nmt.data.store import DataFolder
 from nmt.training.loss import TrainingLoss
 
@@ -44,9 +44,9 @@ def test_translations_on_a_gpu_are_those_on_a_cpu(trained: Path) -> None:
 
 def test_an_update_does_not_wait_for_the_gpu(trained: Path) -> None:
     """Copy, forward and backward pass without a single synchronisation."""
-    data = DataFolder.open(trained / "data")
-    plan = make_plan(*lengths_with_eos(data.split("train")), batch_tokens=800, groups=2, seed=1, epoch=0)
-    (batch,) = make_update(data.split("train"), plan, 0, 800, 0, 1).batches
+    split = DataFolder.open(trained / "data").split("train")
+    plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=800, groups=2, seed=1, epoch=0)
+    batch = make_update(split, plan, 0, 800, 0, 1).batches[0]
     model = TrainingLoss(nmt.Translator.load(trained / "run" / "average.pt").models[0].cuda().train(), 0.1)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -47,7 +47,7 @@ def same(first: Batch, second: Batch) -> bool:
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_updates_are_those_of_the_plan_in_order(first: int) -> None:
-    made = split()
+    made = split(100)
     lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
     plan = make_plan(*lengths, batch_tokens=60, groups=2, seed=1, epoch=0)
     found = list(updates(made, plan, 40, first))

@@ -1,17 +1,45 @@
 """Which sentences go into which update (paper §5.1): lengths in, an update plan out. No torch, no files.
 
-An epoch's sentences are sorted by length and cut into *groups* of neighbours; an update takes several groups drawn at
-random. So an update holds about as many tokens as asked for and little padding, yet short and long sentences together.
+An epoch's sentences are sorted by length and cut into *groups* of neighbours, all with as many tokens; an update takes
+several groups drawn at random. So an update holds as many tokens as asked for and little padding, yet short and long
+sentences together.
 Groups depend on the data, the options, the seed and the epoch alone, never on the hardware; only their cut into
 micro-batches, which changes no gradient, depends on what a device can hold.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 Array = np.ndarray
+# Sentences longer than this are sorted as if they were as long.
+_LONGEST_SORTED = (1 << 16) - 1
+
+
+class Lengths(Protocol):
+    """Tokens of each sentence, EOS included: an array, or something that makes one of what is asked for."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, sentences: Array, /) -> Array: ...
+    def __array__(self) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is drawn for an epoch.
+
+    Attributes:
+        order: (sentences,) sentence numbers, neighbours of similar length.
+        group_starts: (groups + 1,) where in `order` each group starts and the last one ends.
+        groups: (groups,) the groups in the order they are trained on.
+        longest: tokens of the longest source and of the longest target sentence.
+    """
+
+    order: Array
+    group_starts: Array
+    groups: Array
+    longest: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -19,29 +47,25 @@ class UpdatePlan:
     """One epoch's updates.
 
     Attributes:
-        source_lengths, target_lengths: (sentences,) tokens of each sentence, EOS included.
-        order: (sentences,) sentence numbers, neighbours of similar length.
-        group_starts: (groups + 1,) where in `order` each group starts and the last one ends.
-        groups: (groups,) the groups in the order they are trained on.
+        source_lengths, target_lengths: of all sentences.
+        epoch: how the sentences fall into groups.
         groups_per_update: how many of them make an update; the last update may have fewer.
     """
 
-    source_lengths: Array
-    target_lengths: Array
-    order: Array
-    group_starts: Array
-    groups: Array
+    source_lengths: Lengths
+    target_lengths: Lengths
+    epoch: Epoch
     groups_per_update: int
 
     def __len__(self) -> int:
         """Updates in the epoch."""
-        return -(-len(self.groups) // self.groups_per_update)
+        return -(-len(self.epoch.groups) // self.groups_per_update)
 
     def update(self, index: int) -> list[Array]:
         """The sentence numbers of update `index`, group by group."""
-        first = index * self.groups_per_update
-        chosen = self.groups[first : first + self.groups_per_update]
-        return [self.order[self.group_starts[g] : self.group_starts[g + 1]] for g in chosen]
+        first, starts = index * self.groups_per_update, self.epoch.group_starts
+        chosen = self.epoch.groups[first : first + self.groups_per_update]
+        return [self.epoch.order[starts[g] : starts[g + 1]] for g in chosen]
 
     def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
         """Update `index` cut into micro-batches of like size, each a list of blocks of similar length.
@@ -87,46 +111,72 @@ class UpdatePlan:
         padded = sum(len(b) * int(self.source_lengths[b].max() + self.target_lengths[b].max()) for b in blocks)
         return 1 - real / padded
 
-    @cached_property
-    def longest(self) -> int:
-        """Tokens of the longest sentence of either side."""
-        return int(max(self.source_lengths.max(), self.target_lengths.max()))
-
 
 def make_plan(
-    source_lengths: Array, target_lengths: Array, *, batch_tokens: int, groups: int, seed: int, epoch: int
+    source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> UpdatePlan:
-    """Plans an epoch: updates of about `batch_tokens` tokens on the larger side, of `groups` groups each.
+    """Plans an epoch: updates of about `batch_tokens` tokens on the larger side, of `groups` groups each."""
+    drawn = draw_epoch(source_lengths, target_lengths, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
+    return UpdatePlan(source_lengths, target_lengths, drawn, groups)
 
-    Args:
-        source_lengths, target_lengths: (sentences,) tokens of each sentence, EOS included.
-    """
+
+def draw_epoch(
+    source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
+) -> Epoch:
+    """Draws what `make_plan` plans with; takes seconds and half a gigabyte for tens of millions of sentences."""
     random = np.random.default_rng((seed, epoch))
-    shuffled = random.permutation(len(source_lengths))
-    # Sorting a random order with a stable sort: ties, and so a group's make-up, differ from epoch to epoch.
-    source, target = source_lengths[shuffled], target_lengths[shuffled]
-    # By target length, then back and forth by source length, so that neighbours across a step of the target's length
-    # are alike as well.
-    order = shuffled[np.lexsort((np.where(target % 2, source, -source), target))]
-    starts = _group_starts(source_lengths[order], target_lengths[order], max(1, batch_tokens // groups), random)
-    chosen = random.permutation(len(starts) - 1)
-    return UpdatePlan(source_lengths, target_lengths, order, starts, chosen, groups)
+    source, target = (np.asarray(lengths) for lengths in (source_lengths, target_lengths))
+    order = _sorted_by_length(source, target, random)
+    updates = max(1, round(max(_sum(source), _sum(target)) / batch_tokens))
+    starts = _group_starts(source[order] + target[order], updates * groups, random)
+    imbalance = _group_sums(source, order, starts) * _sum(target) - _group_sums(target, order, starts) * _sum(source)
+    return Epoch(order, starts, _shuffled_in_pairs(imbalance, random), (int(source.max()), int(target.max())))
 
 
-def _group_starts(source: Array, target: Array, budget: int, random: np.random.Generator) -> Array:
-    """Cuts sorted lengths into groups of at most `budget` tokens a side, or one sentence.
+def _sum(lengths: Array) -> int:
+    return int(lengths.sum(dtype=np.int64))
 
-    The first group's budget is random, so that the cuts fall elsewhere in every epoch.
+
+def _sorted_by_length(source: Array, target: Array, random: np.random.Generator) -> Array:
+    """Sentence numbers by target length, then back and forth by source length, so that neighbours across a step of the
+    target's length are alike as well. Ties, and so a group's make-up, fall differently in every epoch.
     """
-    source_ends, target_ends = np.cumsum(source, dtype=np.int64), np.cumsum(target, dtype=np.int64)
-    starts, room = [0], int(random.integers(1, budget + 1))
-    while starts[-1] < len(source):
-        start = starts[-1]
-        used_source, used_target = (0, 0) if start == 0 else (source_ends[start - 1], target_ends[start - 1])
-        end = min(
-            np.searchsorted(source_ends, used_source + room, side="right"),
-            np.searchsorted(target_ends, used_target + room, side="right"),
-        )
-        starts.append(max(int(end), start + 1))
-        room = budget
-    return np.array(starts)
+    shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
+    # The two lengths and the place in the random order, packed into one number each, are sorted as they are.
+    source, target = (np.minimum(lengths[shuffled], _LONGEST_SORTED).astype(np.uint16) for lengths in (source, target))
+    keys = target.astype(np.uint64)
+    keys <<= 16
+    keys |= np.where(target % 2, source, ~source)
+    keys <<= 32
+    keys |= np.arange(len(shuffled), dtype=np.uint32)
+    keys.sort()
+    keys &= 0xFFFFFFFF
+    return shuffled[keys]
+
+
+def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Array:
+    """Cuts sentences of these sizes (tokens of both sides), as they are sorted, into groups of equal size.
+
+    All cuts but the ends are shifted alike by up to a quarter of a group, so that they fall elsewhere in every epoch.
+    """
+    middles = np.cumsum(sizes, dtype=np.int64)
+    group = middles[-1] / groups
+    cuts = group * (np.arange(1, groups) + random.uniform(-0.25, 0.25))
+    middles -= sizes // 2
+    return np.unique(np.concatenate([[0], np.searchsorted(middles, cuts), [len(sizes)]]))
+
+
+def _group_sums(lengths: Array, order: Array, starts: Array) -> Array:
+    return np.add.reduceat(lengths[order], starts[:-1], dtype=np.int64)
+
+
+def _shuffled_in_pairs(imbalance: Array, random: np.random.Generator) -> Array:
+    """Group numbers in random order, but in pairs: one that has more source than target, and one that has as much less.
+
+    So any update has as many tokens on both sides as the others.
+    """
+    ranked = np.argsort(imbalance, kind="stable")
+    half = len(ranked) // 2
+    pairs = np.stack([ranked[:half], ranked[::-1][:half]], axis=1)
+    middle = ranked[half : len(ranked) - half]
+    return np.concatenate([random.permutation(pairs).ravel(), middle])

@@ -157,11 +157,6 @@ def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
     return np.append(np.asarray(tokens, dtype=np.int64), EOS)
 
 
-def lengths_with_eos(split: ParallelSplit) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of every source and every target sentence, with EOS, or BOS: what update plans are made of."""
-    return split.source.lengths + 1, split.target.lengths + 1
-
-
 def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
     """The sentence pairs numbered in `blocks`."""
     sources = [[with_eos(split.source[i]) for i in block] for block in blocks]

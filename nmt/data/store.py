@@ -12,7 +12,6 @@ Splits are train, valid, test, test1, test2, …
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,6 +54,32 @@ def fingerprint(meta: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
+class Lengths:
+    """Tokens of every sentence, with EOS, or BOS; worked out when asked for, so that they take no memory."""
+
+    def __init__(self, offsets: np.ndarray) -> None:
+        self._offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, sentences: np.ndarray, /) -> np.ndarray:
+        """Of the sentences with these numbers."""
+        sentences = np.asarray(sentences, dtype=np.int64)
+        return self._offsets[sentences + 1] - self._offsets[sentences] + 1
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Of all: int32 [sentences]."""
+        lengths = np.empty(len(self), dtype=dtype or np.int32)
+        np.subtract(self._offsets[1:], self._offsets[:-1], out=lengths, casting="unsafe")
+        lengths += 1
+        return lengths
+
+    @property
+    def total(self) -> int:
+        return int(self._offsets[-1]) + len(self)
+
+
 class TokenArray:
     """The sentences of one side of a split."""
 
@@ -65,11 +90,10 @@ class TokenArray:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """Pieces of every sentence, without EOS: int32 [sentences]."""
-        lengths = np.empty(len(self), dtype=np.int32)
-        return np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths, casting="unsafe")
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of every sentence, with EOS."""
+        return Lengths(self.offsets)
 
     def __getitem__(self, index: int) -> np.ndarray:
         """The ids of a sentence, without EOS; a view of the file that cannot be written to."""

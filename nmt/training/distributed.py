@@ -90,6 +90,14 @@ class World:
         dist.all_gather_object(values, value, group=self.control)
         return values
 
+    def from_main(self, make: Callable[[], _T]) -> _T:
+        """What `make` returns on the main rank, on every rank."""
+        if self.control is None:
+            return make()
+        made: list[Any] = [make() if self.is_main else None]
+        dist.broadcast_object_list(made, src=0, group=self.control)
+        return made[0]
+
     def wait(self) -> None:
         """Waits for all ranks to come here.
 

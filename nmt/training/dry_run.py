@@ -30,12 +30,12 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         trainer = Trainer(data, model_config, config, RunFolder(Path(config.save_dir)), runtime, world, stop)
         plan = trainer.plan(0)
         trainer.tell(plan)
-        trainer.gradients.check_memory(trainer.device_tokens, ADAM_BYTES * trainer.parameters)
+        trainer.gradients.check_memory(plan.epoch.longest, trainer.device_tokens, ADAM_BYTES * trainer.parameters)
         trainer.config = replace(config, max_updates=max(config.max_updates, _WARM_UP + _MEASURED))
         with closing(trainer.updates(plan)) as stream:
             timed(trainer, stream, _WARM_UP)
             seconds = timed(trainer, stream, _MEASURED)[1] / _MEASURED
-        source, target = (int(lengths.sum()) // len(plan) for lengths in (plan.source_lengths, plan.target_lengths))
+        source, target = (side.lengths.total // len(plan) for side in (trainer.split.source, trainer.split.target))
         flops = model_config.training_flops(len(data.codec.target), source, target)
         total = seconds * config.max_updates
         snapshot, state = (trainer.parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))

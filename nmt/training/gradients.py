@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
-from nmt.data.loader import Batch, check_ids, lengths_with_eos, make_batch
-from nmt.data.store import DataFolder
+from nmt.data.loader import Batch, check_ids, make_batch
+from nmt.data.store import DataFolder, ParallelSplit, TokenArray
 from nmt.errors import NmtError
 from nmt.model.runtime import Runtime
+from nmt.text.subword import EOS
 from nmt.training.distributed import World
 from nmt.training.loss import TrainingLoss
 
@@ -146,27 +147,29 @@ class Gradients:
 
     # Trying it out
 
-    def check_memory(self, device_tokens: int, optimizer_bytes: int) -> None:
+    def check_memory(self, longest: tuple[int, int], device_tokens: int, optimizer_bytes: int) -> None:
         """Tries the largest micro-batches that --device-tokens allows, with as much memory taken as Adam will need.
+
+        Args:
+            longest: tokens of the longest source and of the longest target sentence.
 
         Raises:
             NmtError: they do not fit; says which --device-tokens would.
         """
         tokens = device_tokens
-        while tokens and not self._fit(tokens, optimizer_bytes):
+        while tokens and not self._fit(longest, tokens, optimizer_bytes):
             tokens //= 2
         if tokens < device_tokens:
             way_out = f"give --device-tokens {tokens}" if tokens else "train a smaller model or drop long pairs"
             raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {way_out}")
 
-    def _fit(self, device_tokens: int, optimizer_bytes: int) -> bool:
-        """Whether micro-batches of this size do: of the longest pair, and of the one with the most on both sides."""
-        source, target = lengths_with_eos(self.split)
-        width = np.maximum(source, target)
-        if width.max() > device_tokens:
+    def _fit(self, longest: tuple[int, int], device_tokens: int, optimizer_bytes: int) -> bool:
+        """Whether micro-batches of this size do: of the longest sentences, and full on both sides."""
+        if max(longest) > device_tokens:
             return False
-        for pair in (int(width.argmax()), int((np.minimum(source, target) / width + width * 1e-9).argmax())):
-            batch = make_batch(self.split, [np.full(device_tokens // width[pair], pair)])
+        for lengths in {longest, (min(longest), min(longest))}:
+            pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
+            batch = make_batch(pair, [np.zeros(device_tokens // max(lengths), dtype=int)])
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
                 with self._unsynchronised():

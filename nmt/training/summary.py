@@ -22,7 +22,7 @@ def tell_plan(
     world: World,
 ) -> None:
     """Prints the lines; `plan` is the epoch's, `parameters` how many numbers are trained."""
-    text, pairs = data.codec.config, len(plan.order)
+    text, pairs = data.codec.config, len(plan.source_lengths)
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {world.size} processes" if world.size > 1 else ""
     lines = {
@@ -31,7 +31,7 @@ def tell_plan(
         + "".join(f", {flag_name(field)} {value}" for field, value in model.variants().items()),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
-        f"{plan.target_lengths.sum():,} target tokens",
+        f"{data.split('train').target.lengths.total:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
         f"{len(plan):,} updates an epoch, {plan.padding_share(device_tokens, _SAMPLED_UPDATES):.1%} padding",
         "device": f"{runtime.name}, {runtime.precision}{processes}",

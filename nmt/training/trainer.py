@@ -15,8 +15,8 @@ from torch import Tensor
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
 from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
-from nmt.data.batching import UpdatePlan, make_plan
-from nmt.data.loader import Batch, Update, lengths_with_eos, updates
+from nmt.data.batching import UpdatePlan, draw_epoch
+from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime
@@ -59,7 +59,8 @@ def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainCo
     if model_config.learned_positions is None:
         return
     for name in ("train", "valid"):
-        longest = max(int(lengths.max(initial=0)) for lengths in lengths_with_eos(data.split(name)))
+        split = data.split(name)
+        longest = max(int(np.max(side.lengths, initial=0)) for side in (split.source, split.target))
         model_config.check_positions(
             longest,
             f"{data.path} has {name} sentences of",
@@ -111,7 +112,7 @@ class Trainer:
         plan = self.plan(self.counters.epoch)
         self.tell(plan)
         fresh = not self.optimizer.state
-        self.gradients.check_memory(self.device_tokens, fresh * ADAM_BYTES * self.parameters)
+        self.gradients.check_memory(plan.epoch.longest, self.device_tokens, fresh * ADAM_BYTES * self.parameters)
         try:
             self.run(plan)
         except Interrupted as interrupted:
@@ -241,15 +242,18 @@ class Trainer:
             NmtError: a sentence is longer than --device-tokens.
         """
         c = self.config
-        source, target = lengths_with_eos(self.split)
-        plan = make_plan(source, target, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
-        if plan.longest > self.device_tokens:
-            too_long = int((np.maximum(source, target) > self.device_tokens).sum())
+        lengths = self.split.source.lengths, self.split.target.lengths
+        drawn = self.world.from_main(
+            lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
+        )
+        longest = max(drawn.longest)
+        if longest > self.device_tokens:
+            too_long = int((np.maximum(*lengths) > self.device_tokens).sum())
             raise NmtError(
                 f"--device-tokens {self.device_tokens} is too small for {too_long:,} training pairs; "
-                f"the longest needs {plan.longest}; give that, or drop them with nmt preprocess --max-length"
+                f"the longest needs {longest}; give that, or drop them with nmt preprocess --max-length"
             )
-        return plan
+        return UpdatePlan(*lengths, drawn, c.batch_groups)
 
     def update(self, update: Update, interval: Interval) -> None:
         """One optimiser step on the gradient of the loss's mean over the update's target tokens (paper §5.3, §5.4).

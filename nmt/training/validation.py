@@ -6,7 +6,7 @@ import torch
 
 from nmt.config import SearchConfig
 from nmt.data.batching import make_plan
-from nmt.data.loader import check_ids, lengths_with_eos, updates
+from nmt.data.loader import check_ids, updates
 from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
 from nmt.errors import Interrupted
@@ -85,7 +85,7 @@ class Validator:
     def _nll(self) -> tuple[float, int]:
         """The negative log-likelihood of this rank's share, and its target tokens."""
         split, budget = self.data.split("valid"), self.device_tokens
-        plan = make_plan(*lengths_with_eos(split), batch_tokens=budget, groups=1, seed=0, epoch=0)
+        plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
         for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
             self.stop.check()
