@@ -53,20 +53,27 @@ def test_preprocessing_leaves_nothing_behind(trained: Path, tmp_path: Path) -> N
     assert not (tmp_path / "data").exists()
 
 
+def test_batching_of_data_and_of_generated_sentences(trained: Path) -> None:
+    found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
+    assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "tokens an update", "padding"}
+    figures = measured("batching", "--pairs=3000", "--vocab-size=100", "--batch-tokens=2000")["figures"]
+    assert figures["tokens an update"]["max"] < 2200
+
+
 def test_generated_corpora_have_the_lengths_asked_for(tmp_path: Path) -> None:
     generated = Generated(vocab_size=1000, mean_length=20, pairs=5000)
     generated.write(tmp_path / "data")
     data = DataFolder.open(tmp_path / "data")
     assert len(data.split("valid")) < 1000
     split = data.split("train")
-    source, target = split.source.lengths, split.target.lengths
-    assert source.mean() == pytest.approx(20, rel=0.05)
-    assert target.mean() == pytest.approx(20, rel=0.05)
+    source, target = np.asarray(split.source.lengths), np.asarray(split.target.lengths)
+    assert np.mean(source) == pytest.approx(21, rel=0.05)  # with EOS
+    assert np.mean(target) == pytest.approx(21, rel=0.05)
     assert np.corrcoef(source, target)[0, 1] > 0.8
     assert 4 <= split.source.tokens.min() < split.source.tokens.max() < 1000
     codec = generated.codec()
     assert len(codec.source) == 1000
-    assert [len(ids) for ids in codec.encode_source(generated.sentences(codec)[:50])] == source[:50].tolist()
+    assert [len(ids) + 1 for ids in codec.encode_source(generated.sentences(codec)[:50])] == source[:50].tolist()
 
 
 def test_options_that_do_not_fit(trained: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 _LENGTH_SPREAD, _RATIO_SPREAD = 0.6, 0.2
 _LONGEST = 256
 _VALIDATION_PAIRS = 200
+_PAIRS_AT_ONCE = 500_000
 _SPECIAL = EOS + 1
 
 
@@ -70,9 +71,9 @@ class Generated:
         with StoreWriter.at(folder) as writer:
             for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
                 with writer.split(split, codec.config, raw=split == "valid") as out:
-                    both = replace(self, pairs=pairs).lengths(draw)
-                    sides = [Flat(self.tokens(draw, lengths), lengths) for lengths in both]
-                    out.append(*sides)
+                    for first in range(0, pairs, _PAIRS_AT_ONCE):
+                        both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(draw)
+                        out.append(*(Flat(self.tokens(draw, lengths), lengths) for lengths in both))
                 done[split] = out.counts
             writer.finish(codec, done, {"generated": vars(self)})
 

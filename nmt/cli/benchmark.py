@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 benchmark = typer.Typer(
     name="benchmark",
-    help="Measure how fast training, translation and preprocessing are on this machine.",
+    help="Measure how fast training, translation, preprocessing and batching are on this machine.",
     no_args_is_help=True,
 )
 
@@ -115,6 +115,39 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
     from nmt.benchmark.preprocessing import benchmark_preprocessing
 
     _print(benchmark_preprocessing(config, repeats=repeats), {}, as_json)
+
+
+@benchmark.command("batching")
+def batching(
+    data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Without data: sentence pairs.")] = 1_000_000,
+    mean_length: MeanLength = 28,
+    vocab_size: VocabSize = 37000,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="As for nmt train.")] = 25_000,
+    batch_groups: Annotated[int, typer.Option(min=1, help="As for nmt train.")] = 8,
+    device_tokens: Annotated[int, typer.Option(min=1, help="As for nmt train.")] = 8192,
+    repeats: Repeats = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the way to batches: opening a data folder, planning an epoch, making batches, and memory.
+
+    36 million pairs, as in WMT14 English-French, take 5 GB of disk for a while.
+    """
+    from nmt.benchmark.batching import benchmark_batching
+    from nmt.benchmark.generated import Generated
+
+    with tempfile.TemporaryDirectory() as folder:
+        generated = Path(folder) / "generated"
+        if data is None:
+            Generated(vocab_size, mean_length, pairs).write(generated)
+        report = benchmark_batching(
+            data or str(generated),
+            batch_tokens=batch_tokens,
+            groups=batch_groups,
+            device_tokens=device_tokens,
+            repeats=repeats,
+        )
+    _print(report, {"data": data or "generated"}, as_json)
 
 
 def _print(report: "Report", subject: dict[str, str], as_json: bool) -> None:
