@@ -1,15 +1,22 @@
 """New files and folders, which get their names when they are whole, and what goes wrong then in one sentence."""
 
+import errno
+import fcntl
 import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from nmt import console
 from nmt.errors import NmtError
+
+# The file in a folder that whoever works there has locked.
+LOCK = ".lock"
 
 
 @contextmanager
@@ -42,6 +49,36 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
             partial.rename(dest)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def locked(folder: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
+    """Holds the lock of a folder, which ends with the process at the latest.
+
+    Raises:
+        NmtError: another process holds it, and still does after `patience` seconds; says `busy`.
+    """
+    with writing(folder, "choose another folder"):
+        file = (folder / LOCK).open("w")
+    with file:
+        deadline = time.monotonic() + patience
+        while not _lock(file.fileno(), folder):
+            if time.monotonic() > deadline:
+                raise NmtError(busy)
+            time.sleep(0.1)
+        yield
+
+
+def _lock(file: int, folder: Path) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            return False
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
+            raise
+        console.warn(f"{folder} is on a file system without locks; have one process only at work there")
+    return True
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import os
 import signal
 import subprocess
@@ -21,7 +22,9 @@ from nmt.data import preprocess as module
 from nmt.data.pool import in_order
 from nmt.data.preprocess import preprocess
 from nmt.data.store import DataFolder
+from nmt.data.writer import Flat, flatten
 from nmt.errors import NmtError
+from nmt.files import locked
 from nmt.text.subword import Subword
 
 Run = Callable[..., DataFolder]
@@ -311,3 +314,69 @@ def test_ctrl_c_leaves_nothing_and_is_quiet(write_corpus: WriteCorpus, tmp_path:
     assert process.returncode == 130
     assert "Traceback" not in said
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.fixture
+def broken_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preprocessing was interrupted after 200 of 300 training pairs were saved, and some more were written."""
+    monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
+    monkeypatch.setattr(module, "_CHUNK_PAIRS", 30)
+    interrupt_flatten(monkeypatch, call=2 * 8 + 1)  # two sides a chunk: 8 chunks are 240 pairs
+    with pytest.raises(KeyboardInterrupt):
+        run(max_length=30)
+    monkeypatch.setattr(module, "flatten", flatten)
+
+
+def interrupt_flatten(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    calls = iter(range(1, call + 1))
+
+    def interrupted(*arguments: Any) -> Flat:
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return flatten(*arguments)
+
+    monkeypatch.setattr(module, "flatten", interrupted)
+
+
+@pytest.mark.usefixtures("broken_off")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_preprocessing_goes_on_where_it_was_broken_off(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+) -> None:
+    assert {path.name for path in tmp_path.iterdir()} >= {"data.partial"}
+    assert not (tmp_path / "data").exists()
+    run(max_length=30, workers=workers)
+    said = capsys.readouterr().err
+    assert "going on after 210 of 300 training pairs" in said
+    assert "Training" not in said
+    assert "Checking" not in said
+    run(max_length=30, dest=str(tmp_path / "whole"))
+    resumed, whole = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("data", "whole")
+    )
+    metas = [json.loads(files.pop("meta.json")) for files in (resumed, whole)]
+    assert resumed == whole
+    assert metas[0]["splits"] == metas[1]["splits"]
+    assert metas[0]["splits"]["train"]["pairs"] < 300
+    assert not (tmp_path / "data.partial").exists()
+
+
+@pytest.mark.usefixtures("broken_off")
+def test_what_was_broken_off_is_gone_on_with_only_if_it_is_the_same(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=r"data.partial was begun with another --max-length \(30, now 31\)"):
+        run(max_length=31)
+    os.truncate(tmp_path / "data.partial" / "train.de.tokens", 10)
+    with pytest.raises(NmtError, match=r"train.de.tokens is shorter than it was; remove .*data.partial to start anew"):
+        run(max_length=30)
+    (tmp_path / "data.partial" / "journal.json").write_text("{")
+    with pytest.raises(NmtError, match=r"journal.json cannot be read .*; remove .*data.partial to start anew"):
+        run(max_length=30)
+
+
+def test_what_was_killed_before_it_saved_anything_leaves_no_trace(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data.partial").mkdir()
+    (tmp_path / "data.partial" / "test9.en.tokens").write_bytes(b"rubbish")
+    with locked(tmp_path / "data.partial", "busy"), pytest.raises(NmtError, match="another process is making"):
+        run()
+    run()
+    assert not (tmp_path / "data" / "test9.en.tokens").exists()

@@ -1,24 +1,27 @@
 """From parallel text to a token store: count and check, get a subword model, encode.
 
 The text is streamed three times (once to count and check it, once to sample from it, once to encode it) in chunks of a
-bounded size, so that memory does not grow with the corpus.
+bounded size, so that memory does not grow with the corpus. Of the training text a shard at a time is made safe, and
+should the work be broken off, it goes on after the last of them.
 """
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmt import console
-from nmt.config import DataConfig
+from nmt import __version__, console
+from nmt.config import DataConfig, flag_name
 from nmt.data.pool import in_order
+from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.text.codec import Preparer, TextCodec, TextConfig
@@ -28,6 +31,7 @@ from nmt.text.subword import Subword
 _CHUNK_PAIRS = 2000
 _CHUNK_CHARACTERS = 1 << 20  # so that a corpus of book-length lines takes no more memory
 TRAIN = "train"
+_SHARD_PAIRS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -61,14 +65,34 @@ def preprocess(config: DataConfig) -> None:
     Raises:
         NmtError: the text or an option is not as it should be, or the folder cannot be written.
     """
-    with StoreWriter.at(config.dest) as writer:
-        splits = count(config)
-        codec = make_codec(config, splits[TRAIN])
-        done = {name: _encode_split(writer, name, splits[name], codec, config) for name in splits}
-        for name, prefixes in _prefixes(config).items():
-            done[name]["corpora"] = list(prefixes)
+    with resumable_folder(config.dest, "--dest", _work(config)) as folder:
+        writer = StoreWriter(folder.path)
+        splits = _saved_counts(folder.saved) if folder.saved else count(config)
+        codec = writer.read_models(_text(config)) if folder.saved else make_codec(config, splits[TRAIN])
+        writer.write_models(codec)
+        done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}
+        for name in list(splits)[1:]:
+            done[name] = _encode_split(writer, name, splits[name], codec, config)
+        done = {name: done[name] | {"corpora": list(prefixes)} for name, prefixes in _prefixes(config).items()}
         writer.finish(codec, done, config.to_dict())
     _summarise(config, codec, done)
+
+
+def _work(config: DataConfig) -> dict[str, Any]:
+    """What the data folder depends on: a folder that was begun with something else cannot be gone on with."""
+    options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
+    langs = config.source_lang, config.target_lang
+    corpora = [parallel_paths(prefix, *langs) for prefixes in _prefixes(config).values() for prefix in prefixes]
+    files = [*chain.from_iterable(corpora), *(Path(path) for path in (config.subword_model, config.symbols) if path)]
+    sizes = {f"size of {path}": os.path.getsize(path) for path in files if os.path.exists(path)}
+    return {"nmt": __version__, **options, **sizes}
+
+
+def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
+    return {
+        name: [Corpus(Path(source), Path(target), pairs) for source, target, pairs in corpora]
+        for name, corpora in saved["corpora"].items()
+    }
 
 
 def _prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
@@ -126,9 +150,8 @@ def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
         yield chunk
 
 
-def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
-    """The codec with a subword model that is read from --subword-model or trained on a sample of `train`."""
-    text = TextConfig(
+def _text(config: DataConfig) -> TextConfig:
+    return TextConfig(
         source_lang=config.source_lang,
         target_lang=config.target_lang,
         tokenizer=config.tokenizer,
@@ -136,6 +159,11 @@ def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
         subword=config.subword,
         joint_vocab=config.joint_vocab,
     )
+
+
+def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
+    """The codec with a subword model that is read from --subword-model or trained on a sample of `train`."""
+    text = _text(config)
     if config.subword_model:
         model = _load_model(config.subword_model, config.subword)
         return TextCodec(text, model, model)
@@ -212,32 +240,57 @@ def _useful_workers(workers: int, pairs: int) -> int:
     return max(1, min(workers, -(-pairs // _CHUNK_PAIRS)))
 
 
-def _encode_split(
-    writer: StoreWriter, name: str, corpora: list[Corpus], codec: TextCodec, config: DataConfig
+def _encode_training(
+    writer: StoreWriter, folder: Resumable, splits: dict[str, list[Corpus]], codec: TextCodec, config: DataConfig
 ) -> dict[str, Any]:
-    """Encodes and writes a split; only training pairs are ever dropped. Returns its part of meta.json."""
+    """Encodes and filters the training pairs from where it was left; returns the split's part of meta.json."""
+    saved = folder.saved or {"read": 0, "dropped": {}, "files": {}}
+    read, dropped = saved["read"], Counter(saved["dropped"])
+    corpora = splits[TRAIN]
     total = sum(corpus.pairs for corpus in corpora)
-    limits = (config.max_length, config.max_length_ratio) if name == TRAIN else None
-    make_encoder = partial(_encoder, codec.to_dict(), limits)
-    dropped: Counter[str] = Counter()
-    with writer.split(name, codec.config, raw=limits is None) as split, _progress(name, total) as progress:
-        chunks = chunked(_read(corpora))
-        if limits is None:
-            chunks = _keep_raw(chunks, split)
-        with closing(in_order(make_encoder, chunks, _useful_workers(config.workers, total))) as results:
-            for encoded in results:
-                split.append(encoded.source, encoded.target)
-                dropped.update(encoded.dropped)
-                progress.advance(encoded.pairs)
+    if read:
+        console.info(f"going on after {read:,} of {total:,} training pairs")
+    make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio))
+    kept = {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
+    with (
+        writer.split(TRAIN, codec.config, raw=False, kept=saved["files"]) as split,
+        console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
+        closing(
+            in_order(make_encoder, chunked(islice(_read(corpora), read, None)), _useful_workers(config.workers, total))
+        ) as results,
+    ):
+        for encoded in results:
+            split.append(encoded.source, encoded.target)
+            dropped.update(encoded.dropped)
+            progress.advance(encoded.pairs)
+            if (read + encoded.pairs) // _SHARD_PAIRS > read // _SHARD_PAIRS:
+                done = {"read": read + encoded.pairs, "dropped": dropped, "files": split.sync(), "corpora": kept}
+                folder.save(done)
+            read += encoded.pairs
     if not split.pairs:
         raise NmtError(
             f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check text and filters"
         )
-    return split.counts | ({"dropped": dict(dropped)} if limits else {})
+    return split.counts | {"dropped": dict(dropped)}
 
 
-def _progress(split: str, total: int) -> console.Progress:
-    return console.Progress(f"Encoding {split}", total, "pairs")
+def _encode_split(
+    writer: StoreWriter, name: str, corpora: list[Corpus], codec: TextCodec, config: DataConfig
+) -> dict[str, Any]:
+    """Encodes a split and keeps its text; returns its part of meta.json."""
+    total = sum(corpus.pairs for corpus in corpora)
+    make_encoder = partial(_encoder, codec.to_dict(), None)
+    with (
+        writer.split(name, codec.config, raw=True) as split,
+        console.Progress(f"Encoding {name}", total, "pairs") as progress,
+        closing(
+            in_order(make_encoder, _keep_raw(chunked(_read(corpora)), split), _useful_workers(config.workers, total))
+        ) as results,
+    ):
+        for encoded in results:
+            split.append(encoded.source, encoded.target)
+            progress.advance(encoded.pairs)
+    return split.counts
 
 
 def _keep_raw(chunks: Iterable[Chunk], split: SplitWriter) -> Iterator[Chunk]:

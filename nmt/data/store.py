@@ -132,9 +132,9 @@ class DataFolder:
             config = TextConfig(**meta["text"])
             _check_sizes(path, meta, config)
             names, hashes = model_names(config), meta["subword_sha256"]
-            source = _read_model(path / names[0], config.subword, hashes["source"])
+            source = read_model(path / names[0], config.subword, hashes["source"])
             same = names[0] == names[1]
-            target = source if same else _read_model(path / names[1], config.subword, hashes["target"])
+            target = source if same else read_model(path / names[1], config.subword, hashes["target"])
             return cls(path, meta, TextCodec(config, source, target))
         except (KeyError, TypeError, AttributeError) as error:
             raise NmtError(f"{path / META} is damaged ({error!r}); run nmt preprocess again") from error
@@ -212,11 +212,16 @@ def _check_sizes(path: Path, meta: Mapping[str, Any], config: TextConfig) -> Non
                     raise NmtError(f"{path / name} {state}; copy the data folder again or run nmt preprocess again")
 
 
-def _read_model(path: Path, kind: str, sha256: str) -> Subword:
+def read_model(path: Path, kind: str, sha256: str | None = None) -> Subword:
+    """The subword model in a file of a store, which has this hash if one is given.
+
+    Raises:
+        NmtError: it cannot be read, or is another one.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); run nmt preprocess again") from error
-    if hashlib.sha256(data).hexdigest() != sha256:
+    if sha256 and hashlib.sha256(data).hexdigest() != sha256:
         raise NmtError(f"{path} is not the subword model the data was encoded with; run nmt preprocess again")
     return Subword.from_bytes(data, kind, str(path))

@@ -14,9 +14,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__
-from nmt.data.store import META, OFFSET_TYPE, SCHEMA_VERSION, array_names, model_names, raw_name, token_type
+from nmt.data.store import META, OFFSET_TYPE, SCHEMA_VERSION, array_names, model_names, raw_name, read_model, token_type
+from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig
+
+_HASHED_AT_ONCE = 1 << 24  # bytes
 
 
 class Flat(NamedTuple):
@@ -39,21 +42,35 @@ def _writing(path: Path) -> AbstractContextManager[None]:
 class _Output:
     """A file of the store while it is written, with the hash of what went into it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kept: int = 0) -> None:
+        """Goes on after the first `kept` bytes of what there is."""
         self.path, self.hash = path, hashlib.sha256()
         with _writing(path):
-            self._file = open(path, "xb")  # noqa: SIM115 (closed by `close` or `abort`)
+            self._file = open(path, "r+b" if kept else "wb")  # noqa: SIM115 (closed by `close` or `abort`)
+            for first in range(0, kept, _HASHED_AT_ONCE):
+                self.hash.update(self._file.read(min(_HASHED_AT_ONCE, kept - first)))
+            if self._file.tell() < kept:
+                raise NmtError(f"{path} is shorter than it was; remove {path.parent} to start anew")
+            self._file.truncate(kept)
+
+    @property
+    def size(self) -> int:
+        return self._file.tell()
 
     def write(self, data: bytes) -> None:
         self.hash.update(data)
         with _writing(self.path):
             self._file.write(data)
 
-    def close(self) -> None:
+    def sync(self) -> None:
+        """Sees to it that what was written survives a power failure."""
         with _writing(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._file.close()
+
+    def close(self) -> None:
+        self.sync()
+        self._file.close()
 
     def abort(self) -> None:
         with suppress(OSError):  # what is still buffered may meet a full disk once more
@@ -63,13 +80,14 @@ class _Output:
 class _SideWriter:
     """One side of a split: tokens, offsets, and raw text."""
 
-    def __init__(self, folder: Path, split: str, lang: str, raw: bool) -> None:
-        tokens, offsets = array_names(split, lang)
-        self.tokens, self.offsets = _Output(folder / tokens), _Output(folder / offsets)
-        self.raw = _Output(folder / raw_name(split, lang)) if raw else None
-        self.outputs = [output for output in (self.tokens, self.offsets, self.raw) if output]
-        self.total = 0
-        self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+    def __init__(self, folder: Path, split: str, lang: str, raw: bool, kept: Mapping[str, int]) -> None:
+        names = [*array_names(split, lang), *([raw_name(split, lang)] if raw else [])]
+        self.outputs = [_Output(folder / name, kept.get(name, 0)) for name in names]
+        self.tokens, self.offsets, *text = self.outputs
+        self.raw = text[0] if text else None
+        if not kept:
+            self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+        self.total = int(np.memmap(self.offsets.path, OFFSET_TYPE, "r")[-1]) if kept else 0
 
     def append(self, chunk: Flat) -> None:
         ends = self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)
@@ -81,11 +99,14 @@ class _SideWriter:
 class SplitWriter:
     """Writes a split chunk by chunk. A context manager; `counts` are whole once it is left."""
 
-    def __init__(self, folder: Path, name: str, config: TextConfig, raw: bool) -> None:
-        self._source = _SideWriter(folder, name, config.source_lang, raw)
-        self._target = _SideWriter(folder, name, config.target_lang, raw)
+    def __init__(
+        self, folder: Path, name: str, config: TextConfig, raw: bool, kept: Mapping[str, int] | None = None
+    ) -> None:
+        """Goes on after what `sync` returned, if that is given as `kept`."""
+        self._source = _SideWriter(folder, name, config.source_lang, raw, kept or {})
+        self._target = _SideWriter(folder, name, config.target_lang, raw, kept or {})
         self._outputs = self._source.outputs + self._target.outputs
-        self.pairs = 0
+        self.pairs = self._source.offsets.size // OFFSET_TYPE.itemsize - 1
 
     def append(self, source: Flat, target: Flat) -> None:
         """Adds as many sentences to one side as to the other."""
@@ -100,6 +121,12 @@ class SplitWriter:
         for side, lines in ((self._source, source), (self._target, target)):
             assert side.raw is not None
             side.raw.write("".join(f"{line}\n" for line in lines).encode())
+
+    def sync(self) -> dict[str, int]:
+        """Makes safe what was written so far; returns the size of every file."""
+        for output in self._outputs:
+            output.sync()
+        return {output.path.name: output.size for output in self._outputs}
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -132,6 +159,12 @@ class StoreWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def read_models(self, config: TextConfig) -> TextCodec:
+        """What `write_models` wrote."""
+        names = model_names(config)
+        source, target = (read_model(self._folder / name, config.subword) for name in names)
+        return TextCodec(config, source, source if config.joint_vocab else target)
+
     @classmethod
     @contextmanager
     def at(cls, dest: str | Path) -> Iterator[Self]:
@@ -143,8 +176,14 @@ class StoreWriter:
         with new_folder(dest, "--dest") as folder:
             yield cls(folder)
 
-    def split(self, name: str, config: TextConfig, raw: bool) -> SplitWriter:
-        return SplitWriter(self._folder, name, config, raw)
+    def split(self, name: str, config: TextConfig, raw: bool, kept: Mapping[str, int] | None = None) -> SplitWriter:
+        return SplitWriter(self._folder, name, config, raw, kept)
+
+    def write_models(self, codec: TextCodec) -> None:
+        for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
+            output = _Output(self._folder / name)
+            output.write(model.to_bytes())
+            output.close()
 
     def finish(self, codec: TextCodec, splits: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Writes models and meta.json, without which it is no store.
@@ -153,9 +192,7 @@ class StoreWriter:
             splits: `SplitWriter.counts` of every split, and what else is to be remembered of it.
             options: how the data was made, for the record.
         """
-        for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-            with _writing(self._folder / name):
-                (self._folder / name).write_bytes(model.to_bytes())
+        self.write_models(codec)
         meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}
         output = _Output(self._folder / META)
         output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1).encode())

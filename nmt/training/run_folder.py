@@ -1,8 +1,5 @@
 """A run folder: one training at a time, its states and snapshots, and which state to go on from."""
 
-import errno
-import fcntl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +16,7 @@ from nmt.checkpoint import (
     save_checkpoint,
 )
 from nmt.errors import NmtError
-from nmt.files import writing
+from nmt.files import locked, writing
 
 STATES_KEPT = 2
 # A training that was stopped may still be writing its state when the next is started.
@@ -43,27 +40,10 @@ class RunFolder:
         """
         with writing(self.path, "give another --save-dir"):
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        with file:
-            self._lock(file.fileno())
+        busy = f"another training is at work in {self.path}; wait for its end or give another --save-dir"
+        with locked(self.path, busy, _LOCK_SECONDS):
             remove_unfinished(self.path)
             yield
-
-    def _lock(self, file: int) -> None:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
-                    return console.warn(f"{self.path} is on a file system without locks; start one training there only")
-                if error.errno != errno.EWOULDBLOCK:
-                    raise
-                if time.monotonic() > deadline:
-                    raise NmtError(
-                        f"another training is at work in {self.path}; wait for its end or give another --save-dir"
-                    ) from error
-                time.sleep(0.1)
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
         """The newest training state that is whole; None if there is no state at all.
