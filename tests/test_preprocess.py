@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -188,6 +189,17 @@ def test_equal_sides_are_warned_of(run: Run, write_corpus: WriteCorpus, capsys: 
     said = " ".join(capsys.readouterr().err.split())
     assert "same.en and " in said
     assert said.count("hold the same text; is one of them in the wrong language?") == 1
+
+
+def test_languages_that_changed_places_get_a_warning(
+    run: Run, write_corpus: WriteCorpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    english, german = "the dog and the cat of that man", "der Hund und die Katze von dem Mann"
+    run(valid=write_corpus("right", [(english, german)] * 10))
+    assert "changed places" not in capsys.readouterr().err
+    run(valid=write_corpus("swapped", [(german, english)] * 10), dest=str(tmp_path / "other"))
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"swapped.en looks like de, and \S*swapped.de like en; have --source-lang and --target-lang", said)
 
 
 def spoil(path: str, data: bytes) -> None:

@@ -26,6 +26,7 @@ from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.text.codec import Preparer, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_pairs
+from nmt.text.languages import look_swapped
 from nmt.text.subword import Subword
 
 _CHUNK_PAIRS = 2000
@@ -112,15 +113,20 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
         name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in _prefixes(config).items()
     }
     with console.Progress("Checking", None, "pairs") as progress:
-        splits = {name: [_count(*pair, progress) for pair in pairs] for name, pairs in paths.items()}
+        splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
     copies = config.copies or (1,) * len(config.train)
     splits[TRAIN] = [corpus for corpus, times in zip(splits[TRAIN], copies, strict=True) for _ in range(times)]
     return splits
 
 
-def _count(source: Path, target: Path, progress: console.Progress) -> Corpus:
+def _count(source: Path, target: Path, langs: tuple[str, str], progress: console.Progress) -> Corpus:
     pairs, identical = 0, True
     for chunk in chunked(read_pairs(source, target)):
+        if not pairs and look_swapped(*chunk, *langs):
+            console.warn(
+                f"{source} looks like {langs[1]}, and {target} like {langs[0]}; have --source-lang and --target-lang, "
+                f"or the files, changed places?"
+            )
         pairs += len(chunk.source)
         identical = identical and chunk.source == chunk.target
         progress.advance(len(chunk.source))
