@@ -21,6 +21,7 @@ from nmt.text.trees import (
     Word,
     are_sequences,
     escaped,
+    first_restored,
     linearized,
     normalized,
     read_trees,
@@ -101,17 +102,22 @@ def test_what_is_no_tree(text: str, message: str) -> None:
         list(read_trees(text.split("\n"), "test"))
 
 
-@given(tops)
-def test_reading_linearising_and_restoring_is_the_identity(top: Node) -> None:
+@given(tops, st.booleans())
+def test_reading_linearising_and_restoring_is_the_identity(top: Node, numbered: bool) -> None:
     assert tree(write_tree(top)) == top
-    symbols = linearized(top)
+    symbols = linearized(top, numbered)
     assert are_sequences([" ".join(symbols)])
     assert not are_sequences([write_tree(top)])
     assert restored(symbols, words_of(top)) == (top, Counter())
 
 
 @given(
-    st.lists(st.sampled_from(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP", "(", ")", "odd", "⁇", ")Q"]), max_size=40),
+    st.lists(
+        st.sampled_from(
+            ["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP", "(", ")", "odd", "⁇", ")Q", "#1", "#3", "#0", "#"]
+        ),
+        max_size=40,
+    ),
     st.lists(words, max_size=8),
 )
 def test_any_symbols_become_a_tree_over_the_words(symbols: list[str], sentence: list[Word]) -> None:
@@ -121,8 +127,8 @@ def test_any_symbols_become_a_tree_over_the_words(symbols: list[str], sentence: 
         assert tree(write_tree(found)) == found
     assert restored(linearized(found), sentence) == (found, Counter())
     assert all(count > 0 for count in repairs.values())
-    if linearized(found) != symbols:
-        assert repairs
+    if symbols not in (linearized(found), linearized(found, numbered=True)):
+        assert repairs or {"XX", "#1"} <= set(symbols)  # words of both kinds
 
 
 def test_parentheses_within_words_are_no_brackets(tmp_path: Path) -> None:
@@ -153,6 +159,10 @@ def test_thousands_of_brackets_are_no_problem() -> None:
         ("(S (NP )NP XX XX XX )S", "(S a b c)", {"empty": 1}),
         ("(S XX what ( XX XX )S", "(S a b c)", {"unknown": 2}),
         ("", "a b c", {"missing words": 3}),
+        ("(S (NP #1 #2 )NP (VP #3 )VP )S", "(S (NP a b) (VP c))", {}),
+        ("(S (NP #1 )NP (VP #3 )VP )S", "(S (NP a) (VP b c))", {"missing words": 1}),
+        ("(S (NP #1 #1 #2 )NP (VP #3 #4 )VP #0 )S", "(S (NP a b) (VP c))", {"surplus words": 3}),
+        ("(S #1 #x # #2 #3 )S", "(S a b c)", {"unknown": 2}),
     ],
 )
 def test_repairs(symbols: str, expected: str, repairs: dict[str, int]) -> None:
@@ -161,6 +171,15 @@ def test_repairs(symbols: str, expected: str, repairs: dict[str, int]) -> None:
     for text in "abc":
         written = written.replace(f"(T {text})", text)
     assert (written, dict(made)) == (f"(TOP {expected})", repairs)
+
+
+def test_the_first_hypothesis_that_needs_no_repairs_is_taken() -> None:
+    sentence = untagged(["a", "b"])
+    wrong, right, later = ["(S", "XX", ")S"], ["(S", "XX", "XX", ")S"], ["(NP", "XX", "XX", ")NP"]
+    whole = restored(right, sentence)[0]
+    assert first_restored([right, later], sentence) == (whole, Counter())
+    assert first_restored([wrong, right, later], sentence) == (whole, {"replaced by a later hypothesis": 1})
+    assert first_restored([wrong, wrong], sentence) == restored(wrong, sentence)
 
 
 # Scores
@@ -332,10 +351,18 @@ def test_treebank_to_corpus_and_back(tmp_path: Path) -> None:
     gold = "(TOP (S (NP (NN Dog2)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
     assert (dest / "valid.mrg").read_text() == gold
     new = run("trees", "words", "--like", dest, stdin=b"The Dog7 ate 35 cats .\n").stdout
-    assert new == b"UNK dog0 ate 00 cats .\n"
+    assert new == b"UNK-C dog0 ate 00 cats .\n"
+    new = run("trees", "words", "--like", dest, stdin="a Re-opening 4-H U.S.A. quickly Ära 1s s bees\n".encode()).stdout
+    assert new.decode() == "UNK UNK-C-H-ing UNK-C-N-H UNK-C UNK-ly UNK-C UNK-N UNK UNK-s\n".replace(
+        "UNK-C-N-H", "UNK-N-H"
+    )
     done = run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode())
     assert done.stdout.decode() == gold
     assert "repaired 0 of 1 sequences" in done.stderr
+    run("trees", "linearize", *options, "--dest", tmp_path / "numbered", "--numbered")
+    sequence = (tmp_path / "numbered" / "valid.trees").read_text()
+    assert sequence == "(S (NP #1 )NP (VP #2 (NP #3 #4 )NP )VP #5 )S\n"
+    assert run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode()).stdout.decode() == gold
     (tmp_path / "tokens").write_text("Dogs ate .\n")
     done = run("trees", "restore", "--words", tmp_path / "tokens", stdin=b"(S (NP XX )NP (VP XX )S\n")
     assert done.stdout == b"(TOP (S (NP (XX Dogs)) (VP (XX ate))  (. .)))\n".replace(b"  ", b" ")
@@ -349,6 +376,12 @@ def test_scoring_trees_and_sequences(tmp_path: Path) -> None:
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S (NP XX XX )NP )S\n")
     found = json.loads(run(*score, "--hypothesis", test, "--json").stdout)["evalb"]["all"]
     assert (found["precision"], found["recall"], found["exact_match"]) == (80.0, pytest.approx(66.67), 50.0)
+    hypotheses = [{"text": "(S (NP XX )NP )S"}, {"text": "(S (NP XX )NP (VP XX )VP )S"}]
+    lines = [{"hypotheses": [{"text": "(S (NP #1 #2 )NP (VP #3 )VP #4 )S"}]}, {"hypotheses": hypotheses}]
+    test.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = run(*score, "--hypothesis", test)
+    assert done.stdout.startswith(b"EVALB F1 100.00")
+    assert "repaired 0 of 2 sequences, 1 replaced by a later hypothesis" in done.stderr
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S ( XX\n")  # an odd symbol makes it no tree
     assert b"EVALB F1" in run(*score, "--hypothesis", test).stdout
     restored_trees = "(TOP (S (NP (XX The) (XX cat)) (VP (XX slept)) (XX .)))\n\n"  # the second has no parse
@@ -382,6 +415,7 @@ def test_bad_treebanks(tmp_path: Path) -> None:
     assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
+    assert "line 1, is not of nmt generate --output-format jsonl" in failed(*score, stdin=b"{}\n")
     assert "source.json cannot be read" in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
 
 

@@ -32,8 +32,12 @@ def linearize(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Write words in small letters.")] = False,
     numbers: Annotated[bool, typer.Option("--numbers", help="Write every digit as 0.")] = False,
     rare_below: Annotated[
-        int, typer.Option(min=1, help="Write words seen fewer times than this in training as UNK.")
+        int, typer.Option(min=1, help="Write words seen fewer times than this in training as UNK and a few marks.")
     ] = 1,
+    numbered: Annotated[
+        bool,
+        typer.Option("--numbered", help="Write words as #1, #2, … instead of XX: far easier to learn from few trees."),
+    ] = False,
 ) -> None:
     """Write trees as parallel text: DEST/train.words and DEST/train.trees, and so on.
 
@@ -45,7 +49,7 @@ def linearize(
 
     splits = {"train": train, "valid": valid, "test": test}
     read = {name: read_treebank(patterns) for name, patterns in splits.items() if patterns}
-    write_treebank(read, dest, SourceText(lowercase, numbers), rare_below)
+    write_treebank(read, dest, SourceText(lowercase, numbers), rare_below, numbered)
     console.info(f"wrote {dest}: {', '.join(f'{len(found):,} {name} trees' for name, found in read.items())}")
 
 
@@ -73,14 +77,15 @@ def restore(
 ) -> None:
     """Write trees over exactly the given words, whatever the model wrote; says what had to be repaired.
 
+    Of several hypotheses (nmt generate --n-best 21 --output-format jsonl) the best that needs no repairs is taken.
     Symbols that are no brackets, and words' symbols beyond the last word, are left out; words that are left over join
     the last bracket; brackets that are not closed are closed where one around them is, or at the end; a closing
     bracket that was never opened closes the innermost, or is left out; brackets without words are removed. A sentence
     without words becomes an empty line.
     """
     from nmt.text.corpus import read_lines
-    from nmt.text.treebank import counted, read_treebank
-    from nmt.text.trees import restored, untagged, words_of, write_tree
+    from nmt.text.treebank import counted, parsed, read_treebank
+    from nmt.text.trees import first_restored, untagged, words_of, write_tree
 
     if (words is None) == (trees is None):
         raise NmtError("the words are missing; give one of --words and --trees")
@@ -90,13 +95,13 @@ def restore(
         sentences = map(words_of, read_treebank([str(trees)]))
     repairs, done = Counter[str](), 0
     with new_file(output) as out:
-        for line, sentence in zip_longest(read_lines(sequences), sentences):
-            if line is None or sentence is None:
-                shorter = sequences if line is None else words or trees
+        for alternatives, sentence in zip_longest(parsed(read_lines(sequences), sequences), sentences):
+            if alternatives is None or sentence is None:
+                shorter = sequences if alternatives is None else words or trees
                 raise NmtError(
                     f"{shorter} ends after {done:,} sentences, but the other file goes on; give those of one run"
                 )
-            tree, found = restored(line.split(), sentence)
+            tree, found = first_restored(alternatives, sentence)
             repairs += counted(found)
             done += 1
             out.write(f"{write_tree(tree)}\n")

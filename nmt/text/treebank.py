@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from glob import glob
 from pathlib import Path
@@ -13,17 +13,18 @@ from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.corpus import read_lines
 from nmt.text.trees import (
+    REPLACED,
     TOP,
     WORD,
     Node,
     Word,
     are_sequences,
     escaped,
+    first_restored,
     linearized,
     normalized,
     read_trees,
     rebuilt,
-    restored,
     words_of,
     write_tree,
 )
@@ -32,6 +33,7 @@ from nmt.text.trees import (
 WORDS, TREES, TREEBANK = "words", "trees", "mrg"
 SYMBOLS, SOURCE = "symbols.txt", "source.json"
 _UNKNOWN = "UNK"
+_SUFFIXES = ("ing", "ion", "ity", "est", "ed", "er", "ly", "al", "s", "y")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class SourceText:
     Attributes:
         lowercase: all in small letters.
         numbers: every digit as 0.
-        known: the words that are not rare, as they are written by the above; any other becomes UNK. None: all are.
+        known: the words that are not rare, as they are written by the above; any other becomes UNK and what its
+            spelling says of it. None: all are known.
     """
 
     lowercase: bool = False
@@ -51,8 +54,12 @@ class SourceText:
     def write(self, sentences: Iterable[Sequence[str]]) -> list[str]:
         """One line for each sentence."""
         known = None if self.known is None else set(self.known)
-        written = (map(self._shape, words) for words in sentences)
-        return [" ".join(w if known is None or w in known else _UNKNOWN for w in words) for words in written]
+
+        def written(word: str) -> str:
+            shape = self._shape(word)
+            return shape if known is None or shape in known else _unknown(word)
+
+        return [" ".join(map(written, words)) for words in sentences]
 
     def with_known(self, sentences: Iterable[Sequence[str]], rare_below: int) -> Self:
         """The same, with the words that are in `sentences` at least `rare_below` times as the known ones."""
@@ -79,6 +86,13 @@ class SourceText:
             return cls(values["lowercase"], values["numbers"], None if known is None else tuple(known))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise NmtError(f"{path} cannot be read ({error}); give a folder that nmt trees linearize made") from error
+
+
+def _unknown(word: str) -> str:
+    """UNK for a rare word, and whether it has a capital (C), digits (N), a hyphen (H), and how it ends: UNK-C-ing."""
+    marks = {"C": word[:1].isupper(), "N": any(map(str.isdigit, word)), "H": "-" in word}
+    suffix = next((s for s in _SUFFIXES if word.lower().endswith(s) and len(word) > len(s) + 2), "")
+    return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([suffix] if suffix else [])])
 
 
 def read_treebank(patterns: Sequence[str]) -> list[Node]:
@@ -125,8 +139,26 @@ class Parses:
     repairs: Counter[str] | None
 
 
+def parsed(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
+    """The sequences that the model wrote for each sentence, best first, from text or, with --n-best, from jsonl.
+
+    Raises:
+        NmtError: a line begins like JSON but is not what generate writes; names it.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.startswith("{"):
+            yield [line.split()]
+            continue
+        try:
+            yield [hypothesis["text"].split() for hypothesis in json.loads(line)["hypotheses"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise NmtError(
+                f"{origin}, line {number}, is not of nmt generate --output-format jsonl ({error!r}); give its output"
+            ) from error
+
+
 def read_parses(reference: str, hypothesis: str) -> Parses:
-    """A treebank file, and what a parser made of its sentences: a tree or a sequence a line, empty if there is none.
+    """A treebank file, and what a parser made of its sentences: a tree, a sequence, or several as JSON, a line each.
 
     Trees are taken as they stand in both files. Sequences are restored over the gold words, and the gold trees are
     normalised. A word tagged XX, whose tag is unknown, gets its gold tag.
@@ -139,13 +171,14 @@ def read_parses(reference: str, hypothesis: str) -> Parses:
         raise NmtError(
             f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each"
         )
-    if not are_sequences(lines):
+    nbest = any(line.startswith("{") for line in lines)
+    if not nbest and not are_sequences(lines):
         trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
         return Parses([(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None)
     pairs, repairs = [], Counter[str]()
-    for (number, tree), line in zip(gold, lines, strict=True):
+    for (number, tree), alternatives in zip(gold, parsed(lines, hypothesis), strict=True):
         like = _normalized(reference, number, tree)
-        made, found = restored(line.split(), words_of(like))
+        made, found = first_restored(alternatives, words_of(like))
         pairs.append((like, made))
         repairs += counted(found)
     return Parses(pairs, repairs)
@@ -153,7 +186,7 @@ def read_parses(reference: str, hypothesis: str) -> Parses:
 
 def counted(repairs: Counter[str]) -> Counter[str]:
     """The repairs of a sequence, and itself if it needed any."""
-    return repairs + Counter({"sequences": 1}) if repairs else repairs
+    return repairs + Counter({"sequences": 1}) if repairs.keys() - {REPLACED} else repairs
 
 
 def _one_tree(origin: str, number: int, line: str) -> Node:
@@ -179,10 +212,15 @@ def _tagged(word: Word, like: Word) -> Word:
     return like if word.tag == WORD else word
 
 
-def write_treebank(splits: dict[str, list[Node]], dest: str, source: SourceText, rare_below: int) -> None:
+def write_treebank(
+    splits: dict[str, list[Node]], dest: str, source: SourceText, rare_below: int, numbered: bool = False
+) -> None:
     """Makes the folder `dest`: NAME.words, NAME.trees and NAME.mrg (normalised trees) of every split, and symbols.txt.
 
     Which words are rare, and which symbols there are, is what the split called train says.
+
+    Args:
+        numbered: the symbols of words are their numbers, not XX.
 
     Raises:
         NmtError: the folder exists or cannot be written.
@@ -192,12 +230,15 @@ def write_treebank(splits: dict[str, list[Node]], dest: str, source: SourceText,
         source = source.with_known(sentences["train"], rare_below)
     with new_folder(dest, "--dest") as folder, writing(f"--dest {dest}", "make room or choose another --dest"):
         for name, trees in splits.items():
-            sequences = [" ".join(linearized(tree)) for tree in trees]
-            _write_lines(folder / f"{name}.{WORDS}", source.write(sentences[name]))
+            sequences = [" ".join(linearized(tree, numbered)) for tree in trees]
+            text = source.write(sentences[name])
+            _write_lines(folder / f"{name}.{WORDS}", text)
             _write_lines(folder / f"{name}.{TREES}", sequences)
             _write_lines(folder / f"{name}.{TREEBANK}", map(write_tree, trees))
             if name == "train":
-                _write_lines(folder / SYMBOLS, sorted({symbol for line in sequences for symbol in line.split()}))
+                symbols = {symbol for line in sequences for symbol in line.split()}
+                symbols |= {word for line in text for word in line.split() if word.split("-")[0] == _UNKNOWN}
+                _write_lines(folder / SYMBOLS, sorted(symbols))
         (folder / SOURCE).write_text(json.dumps(asdict(source), ensure_ascii=False) + "\n", encoding="utf-8")
 
 

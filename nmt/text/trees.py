@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from nmt.errors import NmtError
 
 WORD = "XX"  # the symbol of a word, and the tag of one whose tag is unknown
 TOP = "TOP"
+# What is counted when a sequence that needs repairs gives way to a later hypothesis that does not.
+REPLACED = "replaced by a later hypothesis"
 _ROOTS = {"", TOP, "ROOT", "S1", "VROOT"}
 _EMPTY = "-NONE-"
 # The tags of words that are always punctuation, which EVALB looks for.
@@ -160,12 +163,19 @@ def write_tree(tree: Node) -> str:
 # To sequences and back
 
 
-def linearized(tree: Node) -> list[str]:
-    """The symbols of a normalised tree: `(S`, `XX`, `)S`; TOP, which all have, is left out."""
-    inside = list(walk(tree))[1:-1]
-    return [
-        WORD if isinstance(item, Word) else f"({item.label}" if before else f"){item.label}" for item, before in inside
-    ]
+def linearized(tree: Node, numbered: bool = False) -> list[str]:
+    """The symbols of a normalised tree: `(S`, `XX`, `)S`; TOP, which all have, is left out.
+
+    If they are `numbered`, words become `#1`, `#2`, … instead of `XX`.
+    """
+    numbers = count(1)
+
+    def symbol(item: Node | Word, before: bool) -> str:
+        if isinstance(item, Node):
+            return f"({item.label}" if before else f"){item.label}"
+        return f"#{next(numbers)}" if numbered else WORD
+
+    return [symbol(item, before) for item, before in list(walk(tree))[1:-1]]
 
 
 def are_sequences(lines: Sequence[str]) -> bool:
@@ -183,8 +193,9 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
     """A tree over exactly `words`, out of any symbols, and how often which of these repairs was made:
 
     unknown: a symbol that is no bracket and no word is left out;
-    surplus words: so is a word's symbol when no word is left;
-    missing words: words that are left join the innermost bracket that is open at the end, or else the last one;
+    surplus words: so is a word's symbol when no word is left, or its number is not that of a word to come;
+    missing words: words that a number leaves out stand before it; words that are left join the innermost bracket that
+        is open at the end, or else the last one;
     unclosed: a bracket still open when one around it is closed, or at the end, is closed there;
     mismatched: a closing bracket of which none is open closes the innermost, whatever its label;
     unopened: one that comes when nothing is open is left out;
@@ -193,6 +204,16 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
     A right sequence is restored as it is, with no repairs.
     """
     return _Restorer(words).run(symbols)
+
+
+def first_restored(alternatives: Sequence[Sequence[str]], words: Sequence[Word]) -> tuple[Node, Counter[str]]:
+    """The first of several sequences that needs no repair, or else the first one; then as `restored`."""
+    first = restored(alternatives[0], words)
+    if not first[1]:
+        return first
+    others = (restored(symbols, words) for symbols in alternatives[1:])
+    found = next((tree for tree, repairs in others if not repairs), None)
+    return first if found is None else (found, Counter({REPLACED: 1}))
 
 
 class _Restorer:
@@ -219,11 +240,9 @@ class _Restorer:
     def _read(self, symbol: str) -> None:
         label = symbol[1:]
         if symbol == WORD:
-            if self.used < len(self.words):
-                self.open[-1][1].append(self.words[self.used])
-                self.used += 1
-            else:
-                self.repairs["surplus words"] += 1
+            self._word(self.used + 1)
+        elif symbol.startswith("#") and label.isdecimal():
+            self._word(int(label))
         elif symbol.startswith("(") and label:
             self._open(label, [])
         elif not symbol.startswith(")") or not label:
@@ -238,6 +257,14 @@ class _Restorer:
                 self.repairs["unclosed"] += 1
                 self._close()
             self._close()
+
+    def _word(self, number: int) -> None:
+        if not self.used < number <= len(self.words):
+            self.repairs["surplus words"] += 1
+            return
+        self.repairs["missing words"] += number - self.used - 1
+        self.open[-1][1].extend(self.words[self.used : number])
+        self.used = number
 
     def _open(self, label: str, children: list[Node | Word]) -> None:
         self.open.append((label, children))
