@@ -206,7 +206,10 @@ class DataConfig(Config):
         "bpe", help="Kind of subword model to train.", panel="Subwords"
     )
     vocab_size: int = option(
-        37000, help="Pieces in the vocabulary (each vocabulary, if separate).", panel="Subwords", at_least=8
+        37000,
+        help="Pieces in the vocabulary (each vocabulary, if separate); with --symbols, at most so many.",
+        panel="Subwords",
+        at_least=8,
     )
     joint_vocab: bool = option(
         True, help="One vocabulary for both languages, so that all embeddings are shared.", panel="Subwords"

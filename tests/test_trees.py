@@ -347,7 +347,8 @@ def test_treebank_to_corpus_and_back(tmp_path: Path) -> None:
     assert (dest / "train.words").read_text() == "dog0 ate 00 cats .\ndog0 ate 00 cats .\n"
     sequence = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S\n"
     assert (dest / "train.trees").read_text() == 2 * sequence
-    assert (dest / "symbols.txt").read_text().split() == sorted(set(sequence.split()))
+    known = "dog0 ate 00 cats .".split()
+    assert (dest / "symbols.txt").read_text().split() == sorted({*sequence.split(), *known})
     gold = "(TOP (S (NP (NN Dog2)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
     assert (dest / "valid.mrg").read_text() == gold
     new = run("trees", "words", "--like", dest, stdin=b"The Dog7 ate 35 cats .\n").stdout
@@ -431,6 +432,8 @@ def test_brackets_are_single_pieces(tmp_path: Path) -> None:
     log = run("preprocess", *options, *corpus, *symbols).stderr
     assert "train: 600 pairs" in log
     assert "trees 4,800 pieces (8.0 a line)" in log
+    large = [*options, "--vocab-size=9000", *corpus, *symbols[:3], tmp_path / "large"]
+    assert re.search(r"vocabulary: [5-9]\d\d pieces", run("preprocess", *large).stderr)  # as many as there can be
     (tmp_path / "twice").write_text("(S\n(S\n")
     message = failed("preprocess", *options, *corpus, "--symbols", tmp_path / "twice", "--dest", tmp_path / "other")
     assert "twice, line 2: '(S' is not one new word" in message

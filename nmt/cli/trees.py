@@ -32,7 +32,10 @@ def linearize(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Write words in small letters.")] = False,
     numbers: Annotated[bool, typer.Option("--numbers", help="Write every digit as 0.")] = False,
     rare_below: Annotated[
-        int, typer.Option(min=1, help="Write words seen fewer times than this in training as UNK and a few marks.")
+        int,
+        typer.Option(
+            min=1, help="Write words seen fewer times than this in training as UNK and a few marks; others are symbols."
+        ),
     ] = 1,
     numbered: Annotated[
         bool,

@@ -48,7 +48,8 @@ class Subword:
         """A model of exactly `vocab_size` pieces: the special ones, 256 bytes, characters, and parts of words.
 
         Args:
-            symbols: words that are a piece each, whatever else begins with them.
+            symbols: words that are a piece each, whatever else begins with them. With them, there are fewer pieces than
+                `vocab_size` if the text allows no more.
 
         Raises:
             NmtError: the text is too small for that many pieces, or has too many characters for so few; or whatever
@@ -69,6 +70,7 @@ class Subword:
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
                 user_defined_symbols=[_SPACE + symbol for symbol in symbols],
+                hard_vocab_limit=not symbols,
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # of a count that varies with the machine, the model would too
                 minloglevel=2,

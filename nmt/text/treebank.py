@@ -217,7 +217,8 @@ def write_treebank(
 ) -> None:
     """Makes the folder `dest`: NAME.words, NAME.trees and NAME.mrg (normalised trees) of every split, and symbols.txt.
 
-    Which words are rare, and which symbols there are, is what the split called train says.
+    Which words are rare, and which symbols there are, is what the split called train says. Symbols are what the
+    sequences are made of, and the words that are not rare.
 
     Args:
         numbered: the symbols of words are their numbers, not XX.
@@ -237,7 +238,8 @@ def write_treebank(
             _write_lines(folder / f"{name}.{TREEBANK}", map(write_tree, trees))
             if name == "train":
                 symbols = {symbol for line in sequences for symbol in line.split()}
-                symbols |= {word for line in text for word in line.split() if word.split("-")[0] == _UNKNOWN}
+                if rare_below > 1:
+                    symbols |= {word for line in text for word in line.split()}
                 _write_lines(folder / SYMBOLS, sorted(symbols))
         (folder / SOURCE).write_text(json.dumps(asdict(source), ensure_ascii=False) + "\n", encoding="utf-8")
 
