@@ -347,7 +347,7 @@ def test_treebank_to_corpus_and_back(tmp_path: Path) -> None:
     assert (dest / "train.words").read_text() == "dog0 ate 00 cats .\ndog0 ate 00 cats .\n"
     sequence = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S\n"
     assert (dest / "train.trees").read_text() == 2 * sequence
-    known = "dog0 ate 00 cats .".split()
+    known = ["dog0", "ate", "00", "cats", "."]
     assert (dest / "symbols.txt").read_text().split() == sorted({*sequence.split(), *known})
     gold = "(TOP (S (NP (NN Dog2)) (VP (VBD ate) (NP (CD 12) (NNS cats))) (. .)))\n"
     assert (dest / "valid.mrg").read_text() == gold
@@ -360,7 +360,9 @@ def test_treebank_to_corpus_and_back(tmp_path: Path) -> None:
     done = run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode())
     assert done.stdout.decode() == gold
     assert "repaired 0 of 1 sequences" in done.stderr
-    run("trees", "linearize", *options, "--dest", tmp_path / "numbered", "--numbered")
+    run("trees", "linearize", *options, "--dest", tmp_path / "numbered", "--numbered", "--like", dest)
+    assert (tmp_path / "numbered" / "source.json").read_text() == (dest / "source.json").read_text()
+    assert "--like says how" in failed("trees", "linearize", *options, "--dest=x", "--numbers", "--like", dest)
     sequence = (tmp_path / "numbered" / "valid.trees").read_text()
     assert sequence == "(S (NP #1 )NP (VP #2 (NP #3 #4 )NP )VP #5 )S\n"
     assert run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode()).stdout.decode() == gold

@@ -37,6 +37,9 @@ def linearize(
             min=1, help="Write words seen fewer times than this in training as UNK and a few marks; others are symbols."
         ),
     ] = 1,
+    like: Annotated[
+        str | None, typer.Option(help="Folder made by this command: write words as there, instead of by the above.")
+    ] = None,
     numbered: Annotated[
         bool,
         typer.Option("--numbered", help="Write words as #1, #2, … instead of XX: far easier to learn from few trees."),
@@ -50,9 +53,12 @@ def linearize(
     """
     from nmt.text.treebank import SourceText, read_treebank, write_treebank
 
+    if like and (lowercase or numbers or rare_below > 1):
+        raise NmtError("--like says how words are written; leave out --lowercase, --numbers and --rare-below")
+    source = SourceText.load(like) if like else SourceText(lowercase, numbers)
     splits = {"train": train, "valid": valid, "test": test}
     read = {name: read_treebank(patterns) for name, patterns in splits.items() if patterns}
-    write_treebank(read, dest, SourceText(lowercase, numbers), rare_below, numbered)
+    write_treebank(read, dest, source, rare_below, numbered)
     console.info(f"wrote {dest}: {', '.join(f'{len(found):,} {name} trees' for name, found in read.items())}")
 
 

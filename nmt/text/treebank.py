@@ -238,7 +238,7 @@ def write_treebank(
             _write_lines(folder / f"{name}.{TREEBANK}", map(write_tree, trees))
             if name == "train":
                 symbols = {symbol for line in sequences for symbol in line.split()}
-                if rare_below > 1:
+                if source.known is not None:
                     symbols |= {word for line in text for word in line.split()}
                 _write_lines(folder / SYMBOLS, sorted(symbols))
         (folder / SOURCE).write_text(json.dumps(asdict(source), ensure_ascii=False) + "\n", encoding="utf-8")
