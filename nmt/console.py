@@ -83,7 +83,8 @@ class Progress:
             self._bar.stop()
         if self._lines and kind is None and self.completed > self._first:
             elapsed = time.monotonic() - self._start
-            info(f"{self.description}: {self.completed:,} {self.unit} in {clock(elapsed)} ({self.rate:,.0f}/s)")
+            done = self.completed - self._first
+            info(f"{self.description}: {done:,} {self.unit} in {clock(elapsed)} ({self.rate:,.0f}/s)")
 
     @property
     def rate(self) -> float:

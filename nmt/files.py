@@ -52,13 +52,14 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path, busy: str, patience: float = 0.0) -> Iterator[None]:
+def locked(folder: Path, busy: str, way_out: str, patience: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder, which ends with the process at the latest.
 
     Raises:
-        NmtError: another process holds it, and still does after `patience` seconds; says `busy`.
+        NmtError: another process holds it, and still does after `patience` seconds; says `busy`. Or the folder cannot
+            be written to; ends with `way_out`.
     """
-    with writing(folder, "choose another folder"):
+    with writing(folder, way_out):
         file = (folder / LOCK).open("w")
     with file:
         deadline = time.monotonic() + patience

@@ -113,11 +113,11 @@ def test_a_sentence_that_does_not_fit_ends_training(data: Path) -> None:
 
 def test_the_largest_micro_batches_are_tried_first(data: Path) -> None:
     gradients = make(data, World())
-    gradients.check_memory((13, 17), 2048, 0)
+    gradients.check_memory(((13, 17), (15, 15)), 2048, 0)
     assert all(p.grad is None or not p.grad.any() for p in gradients.parameters)
     failures = run_out_of_memory(gradients, "backward", 1300, lambda batch: batch.positions)
     with pytest.raises(NmtError, match="--device-tokens 2048 do not fit into memory; give --device-tokens 512"):
-        gradients.check_memory((13, 17), 2048, 0)
+        gradients.check_memory(((13, 17), (15, 15)), 2048, 0)
     assert failures == ["backward", "backward"]  # with 2048 and 1024
 
 

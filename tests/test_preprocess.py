@@ -330,7 +330,7 @@ def test_ctrl_c_leaves_nothing_and_is_quiet(write_corpus: WriteCorpus, tmp_path:
 
 @pytest.fixture
 def broken_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Preprocessing was interrupted after 200 of 300 training pairs were saved, and some more were written."""
+    """Preprocessing was interrupted after 210 of 300 training pairs were saved, and some more were written."""
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
     monkeypatch.setattr(module, "_CHUNK_PAIRS", 30)
     interrupt_flatten(monkeypatch, call=2 * 8 + 1)  # two sides a chunk: 8 chunks are 240 pairs
@@ -378,17 +378,52 @@ def test_what_was_broken_off_is_gone_on_with_only_if_it_is_the_same(run: Run, tm
     with pytest.raises(NmtError, match=r"data.partial was begun with another --max-length \(30, now 31\)"):
         run(max_length=31)
     os.truncate(tmp_path / "data.partial" / "train.de.tokens", 10)
-    with pytest.raises(NmtError, match=r"train.de.tokens is shorter than it was; remove .*data.partial to start anew"):
+    with pytest.raises(
+        NmtError, match=r"train.de.tokens is missing or shorter than it was; remove .*data.partial to start anew"
+    ):
+        run(max_length=30)
+    (tmp_path / "data.partial" / "subword.model").write_text("x")
+    with pytest.raises(NmtError, match=r"the subword models in .*data.partial are damaged; remove it to start anew"):
         run(max_length=30)
     (tmp_path / "data.partial" / "journal.json").write_text("{")
     with pytest.raises(NmtError, match=r"journal.json cannot be read .*; remove .*data.partial to start anew"):
         run(max_length=30)
 
 
+@pytest.mark.usefixtures("broken_off")
+def test_other_text_is_not_gone_on_with(run: Run, tiny_corpus: dict[str, str]) -> None:
+    text = Path(f"{tiny_corpus['train']}.en")
+    before = text.stat()
+    os.utime(text, (before.st_atime, before.st_mtime + 10))
+    with pytest.raises(NmtError, match=r"data.partial was begun with another state of \S*train.en"):
+        run(max_length=30)
+    os.utime(text, (before.st_atime, before.st_mtime))
+
+
+@pytest.mark.usefixtures("broken_off")
+def test_nothing_is_lost_if_the_folder_cannot_get_its_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError(39, "Directory not empty")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", fails)
+        with pytest.raises(
+            NmtError, match=r"--dest \S*data cannot be written \(Directory not empty\); move what is there"
+        ):
+            run(max_length=30)
+    run(max_length=30)
+    assert "going on after" in capsys.readouterr().err
+    assert {".lock", "journal.json"}.isdisjoint(path.name for path in (tmp_path / "data").iterdir())
+
+
 def test_what_was_killed_before_it_saved_anything_leaves_no_trace(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data.partial").mkdir()
     (tmp_path / "data.partial" / "test9.en.tokens").write_bytes(b"rubbish")
-    with locked(tmp_path / "data.partial", "busy"), pytest.raises(NmtError, match="another process is making"):
+    with pytest.raises(NmtError, match=r"data.partial, where .*data is to be made, was there before; move it"):
+        run()
+    with locked(tmp_path / "data.partial", "busy", ""), pytest.raises(NmtError, match="another process is making"):
         run()
     run()
     assert not (tmp_path / "data" / "test9.en.tokens").exists()

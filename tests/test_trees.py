@@ -163,6 +163,7 @@ def test_thousands_of_brackets_are_no_problem() -> None:
         ("(S (NP #1 )NP (VP #3 )VP )S", "(S (NP a) (VP b c))", {"missing words": 1}),
         ("(S (NP #1 #1 #2 )NP (VP #3 #4 )VP #0 )S", "(S (NP a b) (VP c))", {"surplus words": 3}),
         ("(S #1 #x # #2 #3 )S", "(S a b c)", {"unknown": 2}),
+        (f"(S XX XX XX #{'9' * 5000} )S", "(S a b c)", {"unknown": 1}),
     ],
 )
 def test_repairs(symbols: str, expected: str, repairs: dict[str, int]) -> None:
@@ -418,7 +419,9 @@ def test_bad_treebanks(tmp_path: Path) -> None:
     assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
-    assert "line 1, is not of nmt generate --output-format jsonl" in failed(*score, stdin=b"{}\n")
+    for line in (b'{"a": 1}\n', b'{"hypotheses": []}\n'):
+        assert "line 1, is not of nmt generate --output-format jsonl" in failed(*score, stdin=line)
+    assert b"EVALB F1" in run(*score, stdin=b"{ (S XX XX\n").stdout
     assert "source.json cannot be read" in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
 
 

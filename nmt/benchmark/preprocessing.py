@@ -1,32 +1,37 @@
 """The speed of `nmt preprocess`."""
 
 import resource
-import shutil
+import tempfile
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from nmt.benchmark.report import Report
 from nmt.config import DataConfig
 from nmt.data.pool import process_peak_mib
 from nmt.data.preprocess import preprocess
 from nmt.data.store import DataFolder
+from nmt.files import writing
 
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
-    """Preprocesses `repeats` times, and removes what that wrote.
+    """Preprocesses `repeats` times into folders beside --dest, which are removed again.
 
     Raises:
         NmtError: as `nmt preprocess` does.
     """
     seconds, lines = [], 0
+    dest = Path(config.dest).absolute()
     for _ in range(repeats):
-        started = time.perf_counter()
-        preprocess(config)
-        seconds.append(time.perf_counter() - started)
-        try:
-            splits = DataFolder.open(config.dest).meta["splits"].values()
+        with writing(f"--dest {dest}", "choose another --dest"):
+            folder = tempfile.TemporaryDirectory(dir=dest.parent, prefix=f"{dest.name}.benchmark-")
+        with folder as name:
+            here = replace(config, dest=f"{name}/data")
+            started = time.perf_counter()
+            preprocess(here)
+            seconds.append(time.perf_counter() - started)
+            splits = DataFolder.open(here.dest).meta["splits"].values()
             lines = sum(2 * (split["pairs"] + sum(split.get("dropped", {}).values())) for split in splits)
-        finally:
-            shutil.rmtree(config.dest)
     subwords = config.subword_model or f"{config.subword}, trained"
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))

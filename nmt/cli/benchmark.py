@@ -1,6 +1,8 @@
 """`nmt benchmark`: how fast the other commands are on this machine."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +15,7 @@ from nmt.errors import NmtError
 from nmt.registry import model_config
 
 if TYPE_CHECKING:
+    from nmt.benchmark.generated import Generated
     from nmt.benchmark.report import Report
 
 benchmark = typer.Typer(
@@ -52,13 +55,8 @@ def train(
     from nmt.benchmark.generated import Generated
     from nmt.benchmark.train import benchmark_training
 
-    with tempfile.TemporaryDirectory() as folder:
-        generated = Path(folder) / "generated"
-        if data is None:
-            Generated(vocab_size, mean_length, _GENERATED_PAIRS).write(generated)
-        report = benchmark_training(
-            data or str(generated), model, batches, repeats=repeats, updates=updates, profile=profile
-        )
+    with _data(data, Generated(vocab_size, mean_length, _GENERATED_PAIRS)) as folder:
+        report = benchmark_training(folder, model, batches, repeats=repeats, updates=updates, profile=profile)
     _print(report, {"architecture": arch, "data": data or "generated"}, as_json)
 
 
@@ -110,7 +108,7 @@ def generate(
 def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """Measure preprocessing: lines a second, all steps and splits included, and memory.
 
-    Takes the options of nmt preprocess. What is written to --dest is removed again.
+    Takes the options of nmt preprocess. What is written, beside --dest, is removed again.
     """
     from nmt.benchmark.preprocessing import benchmark_preprocessing
 
@@ -136,18 +134,31 @@ def batching(
     from nmt.benchmark.batching import benchmark_batching
     from nmt.benchmark.generated import Generated
 
-    with tempfile.TemporaryDirectory() as folder:
-        generated = Path(folder) / "generated"
-        if data is None:
-            Generated(vocab_size, mean_length, pairs).write(generated)
+    with _data(data, Generated(vocab_size, mean_length, pairs)) as folder:
         report = benchmark_batching(
-            data or str(generated),
+            folder,
             batch_tokens=batch_tokens,
             groups=batch_groups,
             device_tokens=device_tokens,
             repeats=repeats,
         )
     _print(report, {"data": data or "generated"}, as_json)
+
+
+@contextmanager
+def _data(folder: str | None, generated: "Generated") -> Iterator[str]:
+    """The data folder, or one with generated sentences."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            generated.write(Path(place) / "data")
+        except NmtError as error:
+            raise NmtError(
+                f"no sentences could be generated ({error}); have TMPDIR name a folder with more room"
+            ) from error
+        yield f"{place}/data"
 
 
 def _print(report: "Report", subject: dict[str, str], as_json: bool) -> None:

@@ -5,8 +5,8 @@ bounded size, so that memory does not grow with the corpus. Of the training text
 should the work be broken off, it goes on after the last of them.
 """
 
-import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -85,8 +85,9 @@ def _work(config: DataConfig) -> dict[str, Any]:
     langs = config.source_lang, config.target_lang
     corpora = [parallel_paths(prefix, *langs) for prefixes in _prefixes(config).values() for prefix in prefixes]
     files = [*chain.from_iterable(corpora), *(Path(path) for path in (config.subword_model, config.symbols) if path)]
-    sizes = {f"size of {path}": os.path.getsize(path) for path in files if os.path.exists(path)}
-    return {"nmt": __version__, **options, **sizes}
+    stats = {path: path.stat() for path in files if path.exists()}
+    states = {f"state of {path}": f"{s.st_size} bytes of {time.ctime(s.st_mtime)}" for path, s in stats.items()}
+    return {"nmt": __version__, **options, **states}
 
 
 def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
@@ -214,10 +215,11 @@ def _train_model(
 def _read_symbols(path: str | None) -> list[str]:
     if path is None:
         return []
-    symbols = list(read_lines(path))
+    symbols, seen = list(read_lines(path)), set[str]()
     for number, symbol in enumerate(symbols, start=1):
-        if len(symbol.split()) != 1 or symbol != symbol.strip() or symbol in symbols[: number - 1]:
+        if len(symbol.split()) != 1 or symbol != symbol.strip() or symbol in seen:
             raise NmtError(f"--symbols {path}, line {number}: {symbol!r} is not one new word; give one a line")
+        seen.add(symbol)
     return symbols
 
 

@@ -55,7 +55,7 @@ def fingerprint(meta: Mapping[str, Any]) -> str:
 
 
 class Lengths:
-    """Tokens of every sentence, with EOS, or BOS; worked out when asked for, so that they take no memory."""
+    """Tokens of every sentence, with its EOS; worked out when asked for, so that they take no memory."""
 
     def __init__(self, offsets: np.ndarray) -> None:
         self._offsets = offsets

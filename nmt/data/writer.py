@@ -46,11 +46,11 @@ class _Output:
         """Goes on after the first `kept` bytes of what there is."""
         self.path, self.hash = path, hashlib.sha256()
         with _writing(path):
+            if kept and not (path.exists() and path.stat().st_size >= kept):
+                raise NmtError(f"{path} is missing or shorter than it was; remove {path.parent} to start anew")
             self._file = open(path, "r+b" if kept else "wb")  # noqa: SIM115 (closed by `close` or `abort`)
             for first in range(0, kept, _HASHED_AT_ONCE):
                 self.hash.update(self._file.read(min(_HASHED_AT_ONCE, kept - first)))
-            if self._file.tell() < kept:
-                raise NmtError(f"{path} is shorter than it was; remove {path.parent} to start anew")
             self._file.truncate(kept)
 
     @property
@@ -154,7 +154,7 @@ class SplitWriter:
 
 
 class StoreWriter:
-    """Writes a store into a folder; make one with `at`."""
+    """Writes a store into a folder; `at` makes one as well."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -162,7 +162,10 @@ class StoreWriter:
     def read_models(self, config: TextConfig) -> TextCodec:
         """What `write_models` wrote."""
         names = model_names(config)
-        source, target = (read_model(self._folder / name, config.subword) for name in names)
+        try:
+            source, target = (read_model(self._folder / name, config.subword) for name in names)
+        except NmtError as error:
+            raise NmtError(f"the subword models in {self._folder} are damaged; remove it to start anew") from error
         return TextCodec(config, source, source if config.joint_vocab else target)
 
     @classmethod
@@ -180,10 +183,12 @@ class StoreWriter:
         return SplitWriter(self._folder, name, config, raw, kept)
 
     def write_models(self, codec: TextCodec) -> None:
+        """Writes those subword models that are not there yet."""
         for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-            output = _Output(self._folder / name)
-            output.write(model.to_bytes())
-            output.close()
+            if not (self._folder / name).exists():
+                output = _Output(self._folder / name)
+                output.write(model.to_bytes())
+                output.close()
 
     def finish(self, codec: TextCodec, splits: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Writes models and meta.json, without which it is no store.

@@ -45,7 +45,7 @@ class Subword:
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = ()) -> Self:
-        """A model of exactly `vocab_size` pieces: the special ones, 256 bytes, characters, and parts of words.
+        """A model of `vocab_size` pieces: the special ones, 256 bytes, characters, and parts of words.
 
         Args:
             symbols: words that are a piece each, whatever else begins with them. With them, there are fewer pieces than

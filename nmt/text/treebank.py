@@ -33,6 +33,7 @@ from nmt.text.trees import (
 WORDS, TREES, TREEBANK = "words", "trees", "mrg"
 SYMBOLS, SOURCE = "symbols.txt", "source.json"
 _UNKNOWN = "UNK"
+_JSON = '{"'
 _SUFFIXES = ("ing", "ion", "ity", "est", "ed", "er", "ly", "al", "s", "y")
 
 
@@ -57,7 +58,7 @@ class SourceText:
 
         def written(word: str) -> str:
             shape = self._shape(word)
-            return shape if known is None or shape in known else _unknown(word)
+            return shape if known is None or shape in known else _unknown(escaped(word))
 
         return [" ".join(map(written, words)) for words in sentences]
 
@@ -89,7 +90,10 @@ class SourceText:
 
 
 def _unknown(word: str) -> str:
-    """UNK for a rare word, and whether it has a capital (C), digits (N), a hyphen (H), and how it ends: UNK-C-ing."""
+    """UNK for a rare word, and whether it begins with a capital (C), has digits (N) or a hyphen (H), and how it ends.
+
+    So Outsourcing is UNK-C-ing.
+    """
     marks = {"C": word[:1].isupper(), "N": any(map(str.isdigit, word)), "H": "-" in word}
     suffix = next((s for s in _SUFFIXES if word.lower().endswith(s) and len(word) > len(s) + 2), "")
     return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([suffix] if suffix else [])])
@@ -146,12 +150,13 @@ def parsed(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
         NmtError: a line begins like JSON but is not what generate writes; names it.
     """
     for number, line in enumerate(lines, start=1):
-        if not line.startswith("{"):
+        if not line.startswith(_JSON):
             yield [line.split()]
             continue
         try:
-            yield [hypothesis["text"].split() for hypothesis in json.loads(line)["hypotheses"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            hypotheses = json.loads(line)["hypotheses"]
+            yield [hypotheses[0]["text"].split(), *(hypothesis["text"].split() for hypothesis in hypotheses[1:])]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise NmtError(
                 f"{origin}, line {number}, is not of nmt generate --output-format jsonl ({error!r}); give its output"
             ) from error
@@ -171,7 +176,7 @@ def read_parses(reference: str, hypothesis: str) -> Parses:
         raise NmtError(
             f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each"
         )
-    nbest = any(line.startswith("{") for line in lines)
+    nbest = any(line.startswith(_JSON) for line in lines)
     if not nbest and not are_sequences(lines):
         trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
         return Parses([(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None)

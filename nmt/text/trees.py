@@ -18,6 +18,7 @@ from nmt.errors import NmtError
 
 WORD = "XX"  # the symbol of a word, and the tag of one whose tag is unknown
 TOP = "TOP"
+_DIGITS = 10  # of a word's number, at most
 # What is counted when a sequence that needs repairs gives way to a later hypothesis that does not.
 REPLACED = "replaced by a later hypothesis"
 _ROOTS = {"", TOP, "ROOT", "S1", "VROOT"}
@@ -241,7 +242,7 @@ class _Restorer:
         label = symbol[1:]
         if symbol == WORD:
             self._word(self.used + 1)
-        elif symbol.startswith("#") and label.isdecimal():
+        elif symbol.startswith("#") and label.isdecimal() and len(label) < _DIGITS:
             self._word(int(label))
         elif symbol.startswith("(") and label:
             self._open(label, [])

@@ -30,7 +30,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         trainer = Trainer(data, model_config, config, RunFolder(Path(config.save_dir)), runtime, world, stop)
         plan = trainer.plan(0)
         trainer.tell(plan)
-        trainer.gradients.check_memory(plan.epoch.longest, trainer.device_tokens, ADAM_BYTES * trainer.parameters)
+        trainer.gradients.check_memory(plan.epoch.widest, trainer.device_tokens, ADAM_BYTES * trainer.parameters)
         trainer.config = replace(config, max_updates=max(config.max_updates, _WARM_UP + _MEASURED))
         with closing(trainer.updates(plan)) as stream:
             timed(trainer, stream, _WARM_UP)

@@ -20,6 +20,8 @@ from nmt.text.subword import EOS
 from nmt.training.distributed import World
 from nmt.training.loss import TrainingLoss
 
+Pairs = tuple[tuple[int, int], ...]
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch could not get memory, on a GPU or on a CPU (where it raises a plain RuntimeError)."""
@@ -147,27 +149,27 @@ class Gradients:
 
     # Trying it out
 
-    def check_memory(self, longest: tuple[int, int], device_tokens: int, optimizer_bytes: int) -> None:
+    def check_memory(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> None:
         """Tries the largest micro-batches that --device-tokens allows, with as much memory taken as Adam will need.
 
         Args:
-            longest: tokens of the longest source and of the longest target sentence.
+            pairs: source and target tokens of the sentence pairs that such micro-batches are made of.
 
         Raises:
             NmtError: they do not fit; says which --device-tokens would.
         """
         tokens = device_tokens
-        while tokens and not self._fit(longest, tokens, optimizer_bytes):
+        while tokens and not self._fit(pairs, tokens, optimizer_bytes):
             tokens //= 2
         if tokens < device_tokens:
             way_out = f"give --device-tokens {tokens}" if tokens else "train a smaller model or drop long pairs"
             raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {way_out}")
 
-    def _fit(self, longest: tuple[int, int], device_tokens: int, optimizer_bytes: int) -> bool:
-        """Whether micro-batches of this size do: of the longest sentences, and full on both sides."""
-        if max(longest) > device_tokens:
+    def _fit(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> bool:
+        """Whether micro-batches of this size do."""
+        if max(map(max, pairs)) > device_tokens:
             return False
-        for lengths in {longest, (min(longest), min(longest))}:
+        for lengths in set(pairs):
             pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
             batch = make_batch(pair, [np.zeros(device_tokens // max(lengths), dtype=int)])
             try:

@@ -38,10 +38,11 @@ class RunFolder:
         Raises:
             NmtError: it cannot be made or written to, or another training is at work in it.
         """
-        with writing(self.path, "give another --save-dir"):
+        way_out = "give another --save-dir"
+        with writing(self.path, way_out):
             self.path.mkdir(parents=True, exist_ok=True)
-        busy = f"another training is at work in {self.path}; wait for its end or give another --save-dir"
-        with locked(self.path, busy, _LOCK_SECONDS):
+        busy = f"another training is at work in {self.path}; wait for its end or {way_out}"
+        with locked(self.path, busy, way_out, _LOCK_SECONDS):
             remove_unfinished(self.path)
             yield
 

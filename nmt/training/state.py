@@ -13,6 +13,7 @@ import nmt
 from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config import ModelConfig, TrainConfig, flag_name
+from nmt.data.batching import PLAN_VERSION
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 
@@ -54,6 +55,7 @@ def provenance(data: DataFolder, config: TrainConfig, precision: str, ranks: int
         "options": config.to_dict(),
         "precision": precision,
         "ranks": ranks,
+        "plan": PLAN_VERSION,
         "update": update,
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -72,6 +74,8 @@ def trains_something_else(
     changed = [f"{name} is {then} there, {now} here" for name, then, now in model]
     if checkpoint.provenance["data"] != data.fingerprint:
         changed.append("it was trained on another data folder")
+    if checkpoint.provenance.get("plan") != PLAN_VERSION:
+        changed.append("another version of nmt planned its updates")
     planned_by = [option for option in options if option[0] in _PLANNED_BY]
     changed += [f"{flag_name(name)} was {then} there, is {now} here" for name, then, now in planned_by]
     refusal = f"{path} cannot be resumed: {'; '.join(changed)}; choose another --save-dir"

@@ -112,7 +112,7 @@ class Trainer:
         plan = self.plan(self.counters.epoch)
         self.tell(plan)
         fresh = not self.optimizer.state
-        self.gradients.check_memory(plan.epoch.longest, self.device_tokens, fresh * ADAM_BYTES * self.parameters)
+        self.gradients.check_memory(plan.epoch.widest, self.device_tokens, fresh * ADAM_BYTES * self.parameters)
         try:
             self.run(plan)
         except Interrupted as interrupted:
@@ -246,7 +246,7 @@ class Trainer:
         drawn = self.world.from_main(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
-        longest = max(drawn.longest)
+        longest = max(map(max, drawn.widest))
         if longest > self.device_tokens:
             too_long = int((np.maximum(*lengths) > self.device_tokens).sum())
             raise NmtError(
