@@ -418,6 +418,9 @@ def test_bad_treebanks(tmp_path: Path) -> None:
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
     assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
+    assert "--metric evalb has no --lowercase, --bootstrap; leave" in failed(
+        *score, "--lowercase", "--bootstrap=9", stdin=b"XX\n"
+    )
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
     for line in (b'{"a": 1}\n', b'{"hypotheses": []}\n'):
         assert "line 1, is not of nmt generate --output-format jsonl" in failed(*score, stdin=line)

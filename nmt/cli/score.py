@@ -10,6 +10,7 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.cli.trees import repairs_told
+from nmt.config import flag_name
 from nmt.errors import NmtError
 from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
 from nmt.scoring.brackets import SHORT
@@ -35,6 +36,9 @@ def score(
     if [hypothesis, *reference].count(STDIN) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in metric:
+        given = [flag_name(name) for name, _, _ in config.changed_from(ScoreConfig().to_dict())]
+        if given:
+            raise NmtError(f"--metric evalb has no {', '.join(given)}; leave that out")
         _score_trees(reference, hypothesis, metric, as_json)
         return
     hypotheses = _read(hypothesis)
