@@ -19,6 +19,7 @@ import sentencepiece
 from conftest import invented_pairs
 
 from nmt.config import DataConfig
+from nmt.data import corpora
 from nmt.data import preprocess as module
 from nmt.data.pool import in_order
 from nmt.data.preprocess import preprocess
@@ -131,7 +132,7 @@ def test_workers_change_nothing(run: Run, write_corpus: WriteCorpus, tmp_path: P
 
 def test_chunks_are_bounded_in_pairs_and_characters() -> None:
     pairs = [("a" * 400_000, "b" * 400_000)] * 5 + [("a", "b")] * 4100
-    chunks = list(module.chunked(pairs))
+    chunks = list(corpora.chunked(pairs))
     assert [pair for chunk in chunks for pair in zip(*chunk, strict=True)] == pairs
     assert [len(chunk.source) for chunk in chunks] == [2, 2, 2000, 2000, 101]
 
@@ -141,7 +142,7 @@ def test_the_sample_is_uniform_and_of_the_size_asked_for(wanted: int) -> None:
     pairs = [(str(i), "") for i in range(20)]
     counts = [0] * 20
     for seed in range(500):
-        sample = list(module._sample(pairs, 20, wanted, seed))
+        sample = list(corpora.sample(pairs, 20, wanted, seed))
         assert len(sample) == wanted
         assert sample == sorted(sample, key=lambda pair: int(pair[0]))
         for source, _ in sample:
@@ -332,7 +333,7 @@ def test_ctrl_c_leaves_nothing_and_is_quiet(write_corpus: WriteCorpus, tmp_path:
 def broken_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Preprocessing was interrupted after 210 of 300 training pairs were saved, and some more were written."""
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
-    monkeypatch.setattr(module, "_CHUNK_PAIRS", 30)
+    monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
     interrupt_flatten(monkeypatch, call=2 * 8 + 1)  # two sides a chunk: 8 chunks are 240 pairs
     with pytest.raises(KeyboardInterrupt):
         run(max_length=30)

@@ -5,12 +5,10 @@ bounded size, so that memory does not grow with the corpus. Of the training text
 should the work be broken off, it goes on after the last of them.
 """
 
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -20,35 +18,16 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.config import DataConfig, flag_name
+from nmt.data.corpora import CHUNK_PAIRS, TRAIN, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
 from nmt.data.pool import in_order
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.text.codec import Preparer, TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths, read_lines, read_pairs
-from nmt.text.languages import look_swapped
+from nmt.text.corpus import parallel_paths, read_lines
 from nmt.text.subword import Subword
 
-_CHUNK_PAIRS = 2000
-_CHUNK_CHARACTERS = 1 << 20  # so that a corpus of book-length lines takes no more memory
-TRAIN = "train"
 _SHARD_PAIRS = 1_000_000
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """The two files of one PREFIX, and how many lines each has."""
-
-    source: Path
-    target: Path
-    pairs: int
-
-
-class Chunk(NamedTuple):
-    """Raw lines, as many of the source as of the target."""
-
-    source: list[str]
-    target: list[str]
 
 
 class Encoded(NamedTuple):
@@ -74,7 +53,7 @@ def preprocess(config: DataConfig) -> None:
         done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}
         for name in list(splits)[1:]:
             done[name] = _encode_split(writer, name, splits[name], codec, config)
-        done = {name: done[name] | {"corpora": list(prefixes)} for name, prefixes in _prefixes(config).items()}
+        done = {name: done[name] | {"corpora": list(prefixes)} for name, prefixes in split_prefixes(config).items()}
         writer.finish(codec, done, config.to_dict())
     _summarise(config, codec, done)
 
@@ -83,7 +62,7 @@ def _work(config: DataConfig) -> dict[str, Any]:
     """What the data folder depends on: a folder that was begun with something else cannot be gone on with."""
     options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
     langs = config.source_lang, config.target_lang
-    corpora = [parallel_paths(prefix, *langs) for prefixes in _prefixes(config).values() for prefix in prefixes]
+    corpora = [parallel_paths(prefix, *langs) for prefixes in split_prefixes(config).values() for prefix in prefixes]
     files = [*chain.from_iterable(corpora), *(Path(path) for path in (config.subword_model, config.symbols) if path)]
     stats = {path: path.stat() for path in files if path.exists()}
     states = {f"state of {path}": f"{s.st_size} bytes of {time.ctime(s.st_mtime)}" for path, s in stats.items()}
@@ -95,66 +74,6 @@ def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
         name: [Corpus(Path(source), Path(target), pairs) for source, target, pairs in corpora]
         for name, corpora in saved["corpora"].items()
     }
-
-
-def _prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
-    """The corpora of every split; test corpora are called test, test1, test2, …"""
-    tests = {f"test{i or ''}": (prefix,) for i, prefix in enumerate(config.test)}
-    return {TRAIN: config.train, "valid": (config.valid,), **tests}
-
-
-def count(config: DataConfig) -> dict[str, list[Corpus]]:
-    """Reads all text once, so that a fault at its end shows before hours of work.
-
-    Raises:
-        NmtError: a file is missing, empty, not UTF-8, or not aligned with its other side.
-    """
-    langs = config.source_lang, config.target_lang
-    paths = {
-        name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in _prefixes(config).items()
-    }
-    with console.Progress("Checking", None, "pairs") as progress:
-        splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
-    copies = config.copies or (1,) * len(config.train)
-    splits[TRAIN] = [corpus for corpus, times in zip(splits[TRAIN], copies, strict=True) for _ in range(times)]
-    return splits
-
-
-def _count(source: Path, target: Path, langs: tuple[str, str], progress: console.Progress) -> Corpus:
-    pairs, identical = 0, True
-    for chunk in chunked(read_pairs(source, target)):
-        if not pairs and look_swapped(*chunk, *langs):
-            console.warn(
-                f"{source} looks like {langs[1]}, and {target} like {langs[0]}; have --source-lang and --target-lang, "
-                f"or the files, changed places?"
-            )
-        pairs += len(chunk.source)
-        identical = identical and chunk.source == chunk.target
-        progress.advance(len(chunk.source))
-    if not pairs:
-        raise NmtError(f"{source} and {target} have no lines; leave out that corpus or check how it was made")
-    if identical:
-        console.warn(f"{source} and {target} hold the same text; is one of them in the wrong language?")
-    return Corpus(source, target, pairs)
-
-
-def _read(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str]]:
-    for corpus in corpora:
-        yield from read_pairs(corpus.source, corpus.target)
-
-
-def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
-    """Cuts a stream into chunks bounded in pairs and in characters."""
-    chunk, characters = Chunk([], []), 0
-    for source, target in pairs:
-        chunk.source.append(source)
-        chunk.target.append(target)
-        characters += len(source) + len(target)
-        if len(chunk.source) >= _CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = Chunk([], []), 0
-    if chunk.source:
-        yield chunk
 
 
 def _text(config: DataConfig) -> TextConfig:
@@ -205,7 +124,7 @@ def _train_model(
     wanted = min(total, config.subword_sample)
     named = " and ".join(lang for lang in langs if lang)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {wanted:,} lines of {named}")
-    chunks = chunked(_sample(_read(train), total, wanted, config.seed))
+    chunks = chunked(sample(read_corpora(train), total, wanted, config.seed))
     workers = _useful_workers(config.workers, wanted) if config.tokenizer == "moses" else 1
     with closing(in_order(partial(_preparer, text, langs), chunks, workers)) as prepared:
         lines = (line for chunk in prepared for side in chunk for line in side)
@@ -223,15 +142,6 @@ def _read_symbols(path: str | None) -> list[str]:
     return symbols
 
 
-def _sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:
-    """A uniform sample of `wanted` of `total` pairs, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
-    draw = random.Random(seed)
-    for seen, pair in enumerate(islice(pairs, total)):
-        if (total - seen) * draw.random() < wanted:
-            wanted -= 1
-            yield pair
-
-
 def _preparer(text: TextConfig, langs: tuple[str | None, str | None]) -> Callable[[Chunk], Chunk]:
     """Made in the worker: takes a chunk to what the subword model sees; a side without a language becomes empty."""
     preparers = [Preparer(text, lang) if lang else None for lang in langs]
@@ -245,7 +155,7 @@ def _preparer(text: TextConfig, langs: tuple[str | None, str | None]) -> Callabl
 
 def _useful_workers(workers: int, pairs: int) -> int:
     """No more processes than chunks: starting one takes longer than encoding a chunk."""
-    return max(1, min(workers, -(-pairs // _CHUNK_PAIRS)))
+    return max(1, min(workers, -(-pairs // CHUNK_PAIRS)))
 
 
 def _encode_training(
@@ -259,13 +169,13 @@ def _encode_training(
     if read:
         console.info(f"going on after {read:,} of {total:,} training pairs")
     make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio))
+    chunks = chunked(islice(read_corpora(corpora), read, None))
+    workers = _useful_workers(config.workers, total - read)
     kept = {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
     with (
         writer.split(TRAIN, codec.config, raw=False, kept=saved["files"]) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
-        closing(
-            in_order(make_encoder, chunked(islice(_read(corpora), read, None)), _useful_workers(config.workers, total))
-        ) as results,
+        closing(in_order(make_encoder, chunks, workers)) as results,
     ):
         for encoded in results:
             split.append(encoded.source, encoded.target)
@@ -287,13 +197,11 @@ def _encode_split(
 ) -> dict[str, Any]:
     """Encodes a split and keeps its text; returns its part of meta.json."""
     total = sum(corpus.pairs for corpus in corpora)
-    make_encoder = partial(_encoder, codec.to_dict(), None)
+    make_encoder, workers = partial(_encoder, codec.to_dict(), None), _useful_workers(config.workers, total)
     with (
         writer.split(name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pairs") as progress,
-        closing(
-            in_order(make_encoder, _keep_raw(chunked(_read(corpora)), split), _useful_workers(config.workers, total))
-        ) as results,
+        closing(in_order(make_encoder, _keep_raw(corpora, split), workers)) as results,
     ):
         for encoded in results:
             split.append(encoded.source, encoded.target)
@@ -301,8 +209,8 @@ def _encode_split(
     return split.counts
 
 
-def _keep_raw(chunks: Iterable[Chunk], split: SplitWriter) -> Iterator[Chunk]:
-    for chunk in chunks:
+def _keep_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
+    for chunk in chunked(read_corpora(corpora)):
         split.append_raw(*chunk)
         yield chunk
 

@@ -1,0 +1,103 @@
+"""The text that is preprocessed: its corpora, counted and checked, and cut into chunks of a bounded size."""
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from nmt import console
+from nmt.config import DataConfig
+from nmt.errors import NmtError
+from nmt.text.corpus import parallel_paths, read_pairs
+from nmt.text.languages import look_swapped
+
+CHUNK_PAIRS = 2000
+_CHUNK_CHARACTERS = 1 << 20  # so that a corpus of book-length lines takes no more memory
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The two files of one PREFIX, and how many lines each has."""
+
+    source: Path
+    target: Path
+    pairs: int
+
+
+class Chunk(NamedTuple):
+    """Raw lines, as many of the source as of the target."""
+
+    source: list[str]
+    target: list[str]
+
+
+def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
+    """The corpora of every split; test corpora are called test, test1, test2, …"""
+    tests = {f"test{i or ''}": (prefix,) for i, prefix in enumerate(config.test)}
+    return {TRAIN: config.train, "valid": (config.valid,), **tests}
+
+
+def count(config: DataConfig) -> dict[str, list[Corpus]]:
+    """Reads all text once, so that a fault at its end shows before hours of work.
+
+    Raises:
+        NmtError: a file is missing, empty, not UTF-8, or not aligned with its other side.
+    """
+    langs = config.source_lang, config.target_lang
+    named = split_prefixes(config)
+    paths = {name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in named.items()}
+    with console.Progress("Checking", None, "pairs") as progress:
+        splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
+    copies = config.copies or (1,) * len(config.train)
+    splits[TRAIN] = [corpus for corpus, times in zip(splits[TRAIN], copies, strict=True) for _ in range(times)]
+    return splits
+
+
+def _count(source: Path, target: Path, langs: tuple[str, str], progress: console.Progress) -> Corpus:
+    pairs, identical = 0, True
+    for chunk in chunked(read_pairs(source, target)):
+        if not pairs and look_swapped(*chunk, *langs):
+            console.warn(
+                f"{source} looks like {langs[1]}, and {target} like {langs[0]}; have --source-lang and --target-lang, "
+                f"or the files, changed places?"
+            )
+        pairs += len(chunk.source)
+        identical = identical and chunk.source == chunk.target
+        progress.advance(len(chunk.source))
+    if not pairs:
+        raise NmtError(f"{source} and {target} have no lines; leave out that corpus or check how it was made")
+    if identical:
+        console.warn(f"{source} and {target} hold the same text; is one of them in the wrong language?")
+    return Corpus(source, target, pairs)
+
+
+def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str]]:
+    """The pairs of all, one corpus after the other."""
+    for corpus in corpora:
+        yield from read_pairs(corpus.source, corpus.target)
+
+
+def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
+    """Cuts a stream into chunks bounded in pairs and in characters."""
+    chunk, characters = Chunk([], []), 0
+    for source, target in pairs:
+        chunk.source.append(source)
+        chunk.target.append(target)
+        characters += len(source) + len(target)
+        if len(chunk.source) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = Chunk([], []), 0
+    if chunk.source:
+        yield chunk
+
+
+def sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:
+    """A uniform sample of `wanted` of `total` pairs, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
+    draw = random.Random(seed)
+    for seen, pair in enumerate(islice(pairs, total)):
+        if (total - seen) * draw.random() < wanted:
+            wanted -= 1
+            yield pair
