@@ -38,7 +38,7 @@ else
     else
         train=(--train "$bank/train.mrg*") valid=(--valid "$bank/dev.mrg*") test=()
     fi
-    arch=transformer_parsing_small vocab_size=16000 batch_tokens=1500 warmup=1000 updates=20000 save_updates=300 averaged=20
+    arch=transformer_parsing_small vocab_size=16000 batch_tokens=1500 warmup=1000 updates=14000 save_updates=300 averaged=20
     source_options=(--numbers --rare-below 3) sequence_options=(--numbered)
     nbest=21 options=(--norm pre --attention-dropout 0.1 --lr-scale 1.5 --batch-groups 4 "$@")
 fi
