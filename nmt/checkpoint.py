@@ -71,7 +71,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
     partial = path.with_name(f".{path.name}{_PARTIAL}{os.getpid()}")
     try:
-        with writing(path, "free some space or choose another folder"):
+        with writing(path, "choose a folder that exists and has room"):
             _write(whole, partial)
             partial.replace(path)
             _sync_folder(path.parent)
@@ -279,9 +279,12 @@ def newest_snapshots(places: Iterable[str], last: int) -> list[Path]:
             paths.append(place)
             continue
         found = numbered(place, "snapshot")
+        if not found:
+            raise NmtError(f"{place} holds no snapshots; give the --save-dir of a training that has written some")
         if len(found) < last:
             raise NmtError(
-                f"{place} holds {len(found)} snapshots, --last asks for {last}; ask for fewer or train longer"
+                f"{place} holds {len(found)} snapshots, --last asks for {last}; ask for fewer, or have nmt train write "
+                f"them more often (--save-updates, --save-minutes)"
             )
         paths += found[-last:]
     return paths

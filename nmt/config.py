@@ -359,7 +359,9 @@ class SearchConfig(Config):
     max_length_offset: int = option(
         50, help="Longest output: pieces of the input plus this many.", panel="Search", at_least=0
     )
-    n_best: int = option(1, help="Translations to return for each line.", panel="Search", at_least=1)
+    n_best: int = option(
+        1, help="Translations to return for each line; as text, so many lines.", panel="Search", at_least=1
+    )
     max_source_length: int = option(
         512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
     )

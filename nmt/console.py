@@ -50,17 +50,24 @@ class Progress:
     """Progress of long work: a bar with rate and time left on a terminal, a line now and then elsewhere.
 
     Use as a context manager and call `advance`. `total=None` is for work of unknown size; `lines=False` leaves the
-    lines out, for work that prints its own.
+    lines out, for work that prints its own, and `bar=False` the bar.
     """
 
     def __init__(
-        self, description: str, total: int | None, unit: str, *, completed: int = 0, lines: bool = True
+        self,
+        description: str,
+        total: int | None,
+        unit: str,
+        *,
+        completed: int = 0,
+        lines: bool = True,
+        bar: bool = True,
     ) -> None:
         self.description, self.total, self.unit, self.completed = description, total, unit, completed
         self._lines = lines
         self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
-        if stderr.is_terminal and _rank == 0:
+        if bar and stderr.is_terminal and _rank == 0:
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),

@@ -37,3 +37,4 @@ run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average
 run nmt generate "$model/average.pt" --input "$corpus/test.en" --output "$output"
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"
+echo "Your own sentence: echo 'The old teacher sees a dog.' | nmt generate $model/average.pt" >&2

@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.text.corpus import parallel_paths, read_lines, read_pairs
 
 any_line = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
-    lambda line: not line.endswith("\r")
+    lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
 )
 
 
@@ -43,6 +43,7 @@ def test_lines_come_back_as_written(
     (b"a\r\r\n", ["a\r"]),
     ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
     (b"a\0b\n", ["a\0b"]),
+    ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),  # a byte order mark
 ])  # fmt: skip
 def test_only_a_newline_ends_a_line(tmp_path: Path, data: bytes, lines: list[str]) -> None:
     assert list(read_lines(write(tmp_path / "text", data))) == lines

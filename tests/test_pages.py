@@ -133,4 +133,5 @@ def test_attention_that_cannot_be_drawn(trained: Path, tmp_path: Path) -> None:
     options = ["attention", average, "--source", "ba", "--output", picture]
     assert "--layer must be 1 to 1, but is 2" in failed(*options, "--layer=2")
     assert "--head must be 1 to 2, but is 0" in failed(*options, "--head=0")
+    assert "x.png must end in .html" in failed(*options[:-1], tmp_path / "x.png")
     assert not list(tmp_path.iterdir())

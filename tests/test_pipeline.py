@@ -153,12 +153,28 @@ def test_neither_batches_nor_processes_change_a_translation(options: list[str], 
     assert run(*command, *options).stdout == run(*command).stdout
 
 
+def test_a_schedule_that_cannot_be_meant_gets_a_warning(trained: Path, tmp_path: Path) -> None:
+    options = [*TRAIN, *SMALL, "--save-dir", tmp_path / "run", "--dry-run"]
+    usual = " ".join(run("train", trained / "data", *options, "--max-updates=100").stderr.split())
+    assert "warning" not in usual
+    long = " ".join(
+        run("train", trained / "data", *options, "--batch-tokens=25000", "--max-updates=4000").stderr.split()
+    )
+    assert "--max-updates 4,000 is 4,000 epochs of 300 pairs; so small a corpus needs fewer" in long
+    short = " ".join(
+        run("train", trained / "data", *options, "--max-updates=100", "--warmup-updates=400").stderr.split()
+    )
+    assert "--warmup-updates 400 goes beyond --max-updates 100" in short
+
+
 def test_python_interface(trained: Path) -> None:
     translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
     lines = (trained / "test.en").read_text().splitlines()
     expected = run("generate", trained / "run" / "average.pt", stdin="\n".join(lines).encode()).stdout.decode()
     assert translator.translate(lines) == expected.split("\n")[:-1]
     assert translator.translate([]) == []
+    with pytest.raises(TypeError, match="takes a list of lines"):
+        translator.translate("ba")  # type: ignore[arg-type]
     hypotheses = translator.hypotheses(lines[:1], SearchConfig(n_best=2))[0]
     assert len(hypotheses) == 2
 
@@ -185,7 +201,8 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
     "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
     "not finite": (["--lr-scale", "inf"], "--lr-scale must be a finite number, but is inf"),
     "too large": (["--seed", "99999999999999"], "--seed must be at most 2147483647, but is 99999999999999"),
-    "too few GPUs": (["--device", "cuda", "--gpus", "9"], "--gpus is 9, but torch sees"),
+    "too few GPUs": (["--device", "cuda", "--gpus", "99"], "--gpus is 99, but torch sees"),
+    "no GPUs": (["--device", "auto", "--gpus", "99"], "--gpus is 99, but torch sees"),
 }
 
 
@@ -208,7 +225,9 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "--save-dir" in failed("train", trained / "data", "--save-dir", tmp_path / "file", *TRAIN)
     few = failed("average-checkpoints", trained / "run", "--last", "9", "--output", tmp_path / "a.pt")
-    assert "holds 4 snapshots, --last asks for 9" in few
+    assert "holds 4 snapshots, --last asks for 9; ask for fewer, or have nmt train write them more often" in few
+    none = failed("average-checkpoints", trained / "data", "--output", tmp_path / "a.pt")
+    assert "data holds no snapshots; give the --save-dir of a training" in none
     assert not (tmp_path / "a.pt").exists()
 
 

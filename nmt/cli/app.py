@@ -1,10 +1,11 @@
 """The command `nmt`: its subcommands, and how errors end."""
 
 import sys
+from typing import Annotated
 
 import typer
 
-from nmt import console
+from nmt import __version__, console
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
@@ -30,6 +31,21 @@ for command in (preprocess, train, average_checkpoints, generate, score, export,
     app.command(no_args_is_help=command is not architectures)(command)
 app.add_typer(benchmark)
 app.add_typer(trees)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"nmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

@@ -18,9 +18,10 @@ def architectures(
     ] = 37000,
 ) -> None:
     """List the registered architectures."""
-    table = Table(
-        "name", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "parameters", "variant", box=None, pad_edge=False
-    )
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "parameters"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("variant", overflow="fold")
     for name, c in ARCHITECTURES.items():
         layers = (
             str(c.encoder_layers) if c.encoder_layers == c.decoder_layers else f"{c.encoder_layers}+{c.decoder_layers}"

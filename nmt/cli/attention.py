@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from nmt import console
+from nmt.errors import NmtError
 from nmt.files import new_file
 
 
@@ -24,6 +25,8 @@ def attention(
 
     As in the paper's appendix. The page holds everything it needs.
     """
+    if not output.endswith((".html", ".svg")):
+        raise NmtError(f"--output {output} must end in .html, for a page, or in .svg, for one head")
     from nmt.pages.attention import attention_of, head_as_svg, page_data
     from nmt.pages.page import page
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -32,12 +33,15 @@ def generate(
 ) -> None:
     """Translate raw text with beam search: one output line for every input line, in order."""
     from nmt.decoding.workers import TranslationJob
-    from nmt.text.corpus import read_lines
+    from nmt.text.corpus import STDIN, read_lines
 
     if os.path.exists(output) and os.path.exists(input) and os.path.samefile(input, output):
         raise NmtError(f"--output {output} is the --input; choose another file")
     job = TranslationJob(tuple(checkpoints), search, runtime)
-    with new_file(output) as out, console.Progress("translate", None, "sentences") as progress:
+    if input == STDIN and sys.stdin.isatty():
+        console.info("type or paste sentences, one a line; Ctrl-D ends and translates")
+    bar = not (output == "-" and sys.stdout.isatty())  # which would be drawn among the translations
+    with new_file(output) as out, console.Progress("translate", None, "sentences", bar=bar) as progress:
         for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
             out.write(_formatted(source, hypotheses, search.n_best, output_format))
         out.flush()

@@ -78,7 +78,13 @@ class Translator:
         search: SearchConfig | None = None,
         advance: Callable[[int], None] = lambda _: None,
     ) -> list[str]:
-        """The best translation of each raw line, in order; an empty line's is empty. `advance` as in `hypotheses`."""
+        """The best translation of each raw line, in order; an empty line's is empty. `advance` as in `hypotheses`.
+
+        Raises:
+            TypeError: `lines` is a single string, of which every character would be a line.
+        """
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines; put a single one in brackets")
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig(), advance)]
 
     @torch.no_grad()

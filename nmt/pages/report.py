@@ -48,7 +48,8 @@ def read_run(path: str) -> Run:
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise NmtError(f"{file} cannot be read ({error}); give the --save-dir of a training") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise NmtError(f"{file} cannot be read ({reason}); give the --save-dir of a training") from error
     records = list(_records(lines, file))
     starts, train, valid = ([r for r in records if r["kind"] == kind] for kind in ("start", "train", "valid"))
     if not starts:

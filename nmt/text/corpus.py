@@ -1,9 +1,11 @@
 """Line-aligned reading of parallel text: plain files, .gz files and standard input, streamed.
 
 A line ends at "\\n" and nowhere else, so that both sides of a corpus are cut alike by every tool that counts lines: a
-form feed, U+0085 or U+2028 is text. A "\\r" directly before the "\\n" is dropped.
+form feed, U+0085 or U+2028 is text. A "\\r" directly before the "\\n" is dropped, and so is a byte order mark at the
+beginning of a file, which some editors write.
 """
 
+import codecs
 import gzip
 import sys
 import zlib
@@ -28,7 +30,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
     try:
         with _open(path) as file:
             for number, raw in enumerate(file, start=1):
-                yield _decode(raw, name, number)
+                yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
     except FileNotFoundError as error:
         raise NmtError(f"{name} does not exist; check the path") from error
     except IsADirectoryError as error:

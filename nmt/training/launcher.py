@@ -29,7 +29,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
         SystemExit: a rank failed and has said why, or a signal ended them before they could save their state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    if (device == "cuda" or gpus) and gpus < processes:
+    if device != "cpu" and gpus < processes:
         raise NmtError(
             f"--gpus is {processes}, but torch sees {gpus} GPUs here; ask for at most that many, or for --device cpu"
         )

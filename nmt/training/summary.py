@@ -9,6 +9,8 @@ from nmt.training.distributed import World
 
 # Updates whose padding is computed.
 _SAMPLED_UPDATES = 100
+# Beyond what anybody trains for: the paper's base goes 22 times through WMT14, small corpora are gone through some 100.
+_MANY_EPOCHS = 2000
 
 
 def tell_plan(
@@ -39,6 +41,17 @@ def tell_plan(
     }
     for name, value in lines.items():
         console.info(f"{name:>10}  {value}")
+    epochs = config.max_updates / len(plan)
+    if epochs > _MANY_EPOCHS:
+        console.warn(
+            f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; so small a corpus needs "
+            f"fewer, and a smaller --batch-tokens, --warmup-updates and --arch"
+        )
+    if config.warmup_updates > config.max_updates:
+        console.warn(
+            f"--warmup-updates {config.warmup_updates:,} goes beyond --max-updates {config.max_updates:,}, so that the "
+            f"learning rate never gets to its peak; lower it"
+        )
     if pairs < len(plan) * world.size:
         console.warn(
             f"{pairs:,} pairs in {len(plan):,} updates are not work for {world.size} processes; "
