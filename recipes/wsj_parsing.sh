@@ -11,7 +11,8 @@
 # For a sample everything is scaled to two cores and an hour, and what the paper does is given up where a few thousand
 # trees are not enough to learn it: words are numbered in the sequences (to count XX correctly is learnt last), rare
 # words are known by their spelling alone, layers are normalised before and not after, and of the 21 hypotheses the best
-# that needs no repair is taken.
+# that needs no repair is taken. (3,501 trees: F1 78.6 on 217 others, 77.6 without choosing among hypotheses, after 55
+# minutes on one core.)
 #
 # UNLABELLED is tokenised text, one sentence a line (.gz too): the model that is trained without it parses it, and then
 # another is trained on both, with the treebank taken COPIES times (10). RUN=folder is where everything goes. Run it again
