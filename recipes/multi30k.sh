@@ -30,12 +30,14 @@ corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 if [ $published ]; then
     folder=$corpus/tok suffix=.lc.norm.tok tokenizer=none score_tokenizer=none
     # For 57 minutes on two cores.
-    BATCH_TOKENS=2500 DROPOUT=0.3 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=18360 SAVE_UPDATES=180
+    BATCH_TOKENS=2500 DROPOUT=0.3 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=17460 SAVE_UPDATES=180
+    options=(--attention-dropout 0.1 --activation-dropout 0.1)
     AVERAGED=20 BEAM=4 ALPHA=1.4 # checkpoints, beam size, length penalty: chosen on the validation set
 else
     folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
     # For a quarter of an hour on two cores. Small batches, for so small a corpus.
     BATCH_TOKENS=2500 DROPOUT=0.2 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=5000 SAVE_UPDATES=180
+    options=()
     AVERAGED=10 BEAM=4 ALPHA=1.0
 fi
 
@@ -72,7 +74,8 @@ unless_there "$data" nmt preprocess --source-lang "$source" --target-lang "$targ
 [ ! $prepare ] || exit 0
 run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \
     --batch-groups "$BATCH_GROUPS" --warmup-updates "$WARMUP_UPDATES" --lr-scale "$LR_SCALE" --max-updates "$MAX_UPDATES" \
-    --save-updates "$SAVE_UPDATES" --keep-checkpoints "$AVERAGED" --valid-updates 1500
+    --save-updates "$SAVE_UPDATES" --keep-checkpoints "$AVERAGED" --valid-updates 1500 \
+    ${options[@]+"${options[@]}"}
 run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.pt"
 run nmt generate "$model/average.pt" --input "$(file_of test_2016_flickr "$source")" --output "$output" \
     --beam "$BEAM" --alpha "$ALPHA"
