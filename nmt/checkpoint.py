@@ -71,7 +71,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
     partial = path.with_name(f".{path.name}{_PARTIAL}{os.getpid()}")
     try:
-        with writing(path, "choose a folder that exists and has room"):
+        with writing(path, "free some space or choose another folder (one that exists)"):
             _write(whole, partial)
             partial.replace(path)
             _sync_folder(path.parent)

@@ -58,7 +58,7 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
         (tmp_path / f"corpus.{lang}").write_text("".join(f"{line}\n" for line in text))
     corpora = ["--train", tmp_path / "corpus", "--valid", tmp_path / "corpus", "--dest", tmp_path / "data"]
     run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--vocab-size=330", "--workers=1")
-    options = [*TRAIN, *SMALL, "--max-updates=80", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, "--max-updates=120", "--no-valid-bleu"]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
     run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     ours = nmt.Translator.load(tmp_path / "run" / "best.pt", runtime=FP32)

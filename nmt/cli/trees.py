@@ -97,7 +97,7 @@ def restore(
     from nmt.text.trees import first_restored, untagged, words_of, write_tree
 
     if (words is None) == (trees is None):
-        raise NmtError("the words come from one of --words and --trees; give one of them, not both")
+        raise NmtError("give one of --words and --trees, not both or neither: the words come from it")
     if words is not None:
         sentences: Iterable[list[Word]] = (untagged(line.split()) for line in read_lines(words))
     else:
