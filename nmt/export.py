@@ -12,11 +12,12 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
-from nmt.config import ModelConfig, flag_name
+from nmt.config import ModelConfig
 from nmt.data.store import model_names
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.model.positions import sinusoids
+from nmt.options import flag_name
 from nmt.text.subword import BOS, EOS, UNK
 
 # Sentences of more pieces, source or target, are more than the exported model takes.

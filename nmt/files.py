@@ -30,6 +30,12 @@ def writing(path: str | Path, way_out: str) -> Iterator[None]:
         raise NmtError(f"{path} cannot be written ({error.strerror or error}); {way_out}") from error
 
 
+def check_new(path: Path, flag: str) -> None:
+    """Raises NmtError if there is something called `path`."""
+    if os.path.lexists(path):
+        raise NmtError(f"{flag} {path} exists already; remove it or choose another folder")
+
+
 @contextmanager
 def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     """A folder to fill, which is called `path` if all goes well and is removed if not.
@@ -38,8 +44,7 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
         NmtError: there is something called `path`, or it cannot be written; names `flag`.
     """
     dest, way_out = Path(path), f"make room or choose another {flag}"
-    if os.path.lexists(dest):
-        raise NmtError(f"{flag} {path} exists already; remove it or choose another folder")
+    check_new(dest, flag)
     partial = dest.with_name(f"{dest.name}.partial-{secrets.token_hex(4)}")
     try:
         with writing(f"{flag} {path}", way_out):

@@ -11,9 +11,10 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nmt.config import ModelConfig, flag_name
+from nmt.config import ModelConfig
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
+from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 

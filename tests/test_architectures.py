@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from commands import SMALL, TRAIN, failed, records, run
 
-from nmt.config import ModelConfig, flag_name
+from nmt.config import ModelConfig
+from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 # The paper's Table 3, in millions.

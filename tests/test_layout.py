@@ -20,7 +20,7 @@ FILES = {
 
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.config", "nmt.console", "nmt.files"],
+    ["nmt.errors", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
     ["nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
@@ -36,7 +36,7 @@ PURE = [
 ]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-BENCHMARKS = [f"benchmark {command}" for command in ("train", "generate", "preprocess")]
+BENCHMARKS = [f"benchmark {command}" for command in ("train", "generate", "preprocess", "batching")]
 
 
 def parsed(module: str) -> ast.Module:

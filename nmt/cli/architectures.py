@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nmt.config import flag_name
+from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 _WIDTH = 100

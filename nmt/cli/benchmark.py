@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nmt.cli.flags import flags
-from nmt.config import BatchConfig, DataConfig, ModelConfig, RuntimeConfig, SearchConfig
+from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.registry import model_config
 
@@ -116,14 +116,13 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 
 
 @benchmark.command("batching")
+@flags(plan=PlanConfig)
 def batching(
+    plan: PlanConfig,
     data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
     pairs: Annotated[int, typer.Option(min=1, help="Without data: sentence pairs.")] = 1_000_000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="As for nmt train.")] = 25_000,
-    batch_groups: Annotated[int, typer.Option(min=1, help="As for nmt train.")] = 8,
-    device_tokens: Annotated[int, typer.Option(min=1, help="As for nmt train.")] = 8192,
     repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:
@@ -135,13 +134,7 @@ def batching(
     from nmt.benchmark.generated import Generated
 
     with _data(data, Generated(vocab_size, mean_length, pairs)) as folder:
-        report = benchmark_batching(
-            folder,
-            batch_tokens=batch_tokens,
-            groups=batch_groups,
-            device_tokens=device_tokens,
-            repeats=repeats,
-        )
+        report = benchmark_batching(folder, plan, repeats=repeats)
     _print(report, {"data": data or "generated"}, as_json)
 
 

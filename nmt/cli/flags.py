@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from nmt.config import Config, flag_name
+from nmt.options import Config, flag_name
 
 # Fields whose flag is not simply the field's name.
 _SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}

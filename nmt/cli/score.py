@@ -10,8 +10,8 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.cli.trees import repairs_told
-from nmt.config import flag_name
 from nmt.errors import NmtError
+from nmt.options import flag_name
 from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
 from nmt.scoring.brackets import SHORT
 from nmt.text.corpus import STDIN, read_lines

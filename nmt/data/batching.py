@@ -70,6 +70,11 @@ class UpdatePlan:
         chosen = self.epoch.groups[first : first + self.groups_per_update]
         return [self.epoch.order[starts[g] : starts[g + 1]] for g in chosen]
 
+    def tokens(self, index: int) -> tuple[int, int]:
+        """Source and target tokens of update `index`."""
+        sentences = np.concatenate(self.update(index))
+        return int(self.source_lengths[sentences].sum()), int(self.target_lengths[sentences].sum())
+
     def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
         """Update `index` cut into micro-batches of like size, each a list of blocks of similar length.
 

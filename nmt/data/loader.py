@@ -194,13 +194,13 @@ def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int
 ) -> Update:
     """Rank `rank`'s part of update `index`."""
-    groups = plan.update(index)
+    source_tokens, target_tokens = plan.tokens(index)
     mine = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
-    idle = [groups[0][:1]]
+    idle = [plan.update(index)[0][:1]]
     return Update(
         [make_batch(split, blocks) if blocks else make_batch(split, idle).without_labels() for blocks in mine],
-        source_tokens=sum(int(plan.source_lengths[group].sum()) for group in groups),
-        target_tokens=sum(int(plan.target_lengths[group].sum()) for group in groups),
+        source_tokens,
+        target_tokens,
     )
 
 

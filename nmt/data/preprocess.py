@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nmt import __version__, console
-from nmt.config import DataConfig, flag_name
+from nmt.config import DataConfig
 from nmt.data.corpora import CHUNK_PAIRS, TRAIN, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
 from nmt.data.pool import in_order
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
+from nmt.options import flag_name
 from nmt.text.codec import Preparer, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines
 from nmt.text.subword import Subword
@@ -67,6 +68,10 @@ def _work(config: DataConfig) -> dict[str, Any]:
     stats = {path: path.stat() for path in files if path.exists()}
     states = {f"state of {path}": f"{s.st_size} bytes of {time.ctime(s.st_mtime)}" for path, s in stats.items()}
     return {"nmt": __version__, **options, **states}
+
+
+def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int]]]:
+    return {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
 
 
 def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
@@ -171,7 +176,6 @@ def _encode_training(
     make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio))
     chunks = chunked(islice(read_corpora(corpora), read, None))
     workers = _useful_workers(config.workers, total - read)
-    kept = {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
     with (
         writer.split(TRAIN, codec.config, raw=False, kept=saved["files"]) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
@@ -181,10 +185,10 @@ def _encode_training(
             split.append(encoded.source, encoded.target)
             dropped.update(encoded.dropped)
             progress.advance(encoded.pairs)
-            if (read + encoded.pairs) // _SHARD_PAIRS > read // _SHARD_PAIRS:
-                done = {"read": read + encoded.pairs, "dropped": dropped, "files": split.sync(), "corpora": kept}
-                folder.save(done)
-            read += encoded.pairs
+            before, read = read, read + encoded.pairs
+            if read // _SHARD_PAIRS > before // _SHARD_PAIRS:
+                files = split.sync()
+                folder.save({"read": read, "dropped": dropped, "files": files, "corpora": _counts_to_save(splits)})
     if not split.pairs:
         raise NmtError(
             f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check text and filters"

@@ -13,7 +13,7 @@ from typing import Any
 
 from nmt import console
 from nmt.errors import NmtError
-from nmt.files import LOCK, locked, writing
+from nmt.files import LOCK, check_new, locked, writing
 
 _JOURNAL = "journal.json"
 _UNFINISHED = "journal.json.partial"
@@ -97,8 +97,7 @@ def resumable_folder(dest: str | Path, flag: str, work: Mapping[str, Any]) -> It
 
 
 def _check_free(dest: Path, partial: Path, flag: str) -> None:
-    if os.path.lexists(dest):
-        raise NmtError(f"{flag} {dest} exists already; remove it or choose another folder")
+    check_new(dest, flag)
     ours = not os.path.lexists(partial) or (
         partial.is_dir() and ((partial / LOCK).exists() or not any(partial.iterdir()))
     )

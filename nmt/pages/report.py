@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmt.config import flag_name
 from nmt.errors import NmtError
+from nmt.options import flag_name
 
 # The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
 TABLE_2 = [

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import Config, option
 from nmt.errors import NmtError
+from nmt.options import Config, option
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

@@ -7,10 +7,11 @@ from pathlib import Path
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
+from nmt.training.checks import check_positions
 from nmt.training.distributed import joined
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.run_folder import STATES_KEPT, RunFolder
-from nmt.training.trainer import ADAM_BYTES, Trainer, check_positions
+from nmt.training.trainer import ADAM_BYTES, Trainer
 from nmt.training.trial import timed
 
 _WARM_UP, _MEASURED = 3, 8  # updates

@@ -12,10 +12,11 @@ import torch
 import nmt
 from nmt import console
 from nmt.checkpoint import Checkpoint
-from nmt.config import ModelConfig, TrainConfig, flag_name
+from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import PLAN_VERSION
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
+from nmt.options import flag_name
 
 # Options that decide which sentences an update holds: with others, a place in the epoch means nothing.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed")

@@ -1,10 +1,11 @@
 """What is told before training starts: what is trained, on what, and how."""
 
 from nmt import console
-from nmt.config import ModelConfig, TrainConfig, flag_name
+from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder
 from nmt.model.runtime import Runtime
+from nmt.options import flag_name
 from nmt.training.distributed import World
 
 # Updates whose padding is computed.

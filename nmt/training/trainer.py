@@ -14,12 +14,14 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
-from nmt.config import ModelConfig, SearchConfig, TrainConfig, flag_name
+from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime
+from nmt.options import flag_name
+from nmt.training.checks import check_device_tokens, check_positions
 from nmt.training.distributed import World, joined
 from nmt.training.finite import SkippedUpdates, first_not_finite
 from nmt.training.gradients import Gradients, is_out_of_memory
@@ -52,27 +54,6 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         check_positions(data, model_config, config)
         with folder.locked() if world.is_main else nullcontext():
             Trainer(data, model_config, config, folder, runtime, world, stop).train()
-
-
-def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Raises NmtError if the model learns fewer positions than there are in a sentence to train on or to validate."""
-    if model_config.learned_positions is None:
-        return
-    for name in ("train", "valid"):
-        split = data.split(name)
-        longest = max(int(np.max(side.lengths, initial=0)) for side in (split.source, split.target))
-        model_config.check_positions(
-            longest,
-            f"{data.path} has {name} sentences of",
-            f"give --learned-positions {longest}, or leave longer ones out of the data folder",
-        )
-    if config.valid_bleu:
-        longest = SearchConfig().longest
-        model_config.check_positions(
-            longest,
-            "translating for validation may take",
-            f"give --learned-positions {longest} or --no-valid-bleu",
-        )
 
 
 class Trainer:
@@ -139,7 +120,7 @@ class Trainer:
     def resume(self) -> None:
         """Takes over weights, optimiser and counters of the newest state in the run folder, if there is one."""
         found = self.folder.newest_state() if self.world.is_main else None
-        path = self.world.gather(found[0] if found else None)[0]
+        path = self.world.from_main(lambda: found[0] if found else None)
         if path is None:
             if self.world.is_main:
                 self.metrics.rewind(0)
@@ -246,13 +227,7 @@ class Trainer:
         drawn = self.world.from_main(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
-        longest = max(map(max, drawn.widest))
-        if longest > self.device_tokens:
-            too_long = int((np.maximum(*lengths) > self.device_tokens).sum())
-            raise NmtError(
-                f"--device-tokens {self.device_tokens} is too small for {too_long:,} training pairs; "
-                f"the longest needs {longest}; give that, or drop them with nmt preprocess --max-length"
-            )
+        check_device_tokens(self.split, drawn, self.device_tokens)
         return UpdatePlan(*lengths, drawn, c.batch_groups)
 
     def update(self, update: Update, interval: Interval) -> None:

@@ -1,0 +1,40 @@
+"""Whether the data fits the model and the options: what would end a training, found out before it starts."""
+
+import numpy as np
+
+from nmt.config import ModelConfig, SearchConfig, TrainConfig
+from nmt.data.batching import Epoch
+from nmt.data.store import DataFolder, ParallelSplit
+from nmt.errors import NmtError
+
+
+def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
+    """Raises NmtError if the model learns fewer positions than there are in a sentence to train on or to validate."""
+    if model_config.learned_positions is None:
+        return
+    for name in ("train", "valid"):
+        split = data.split(name)
+        longest = max(int(np.max(side.lengths, initial=0)) for side in (split.source, split.target))
+        model_config.check_positions(
+            longest,
+            f"{data.path} has {name} sentences of",
+            f"give --learned-positions {longest}, or leave longer ones out of the data folder",
+        )
+    if config.valid_bleu:
+        longest = SearchConfig().longest
+        model_config.check_positions(
+            longest,
+            "translating for validation may take",
+            f"give --learned-positions {longest} or --no-valid-bleu",
+        )
+
+
+def check_device_tokens(split: ParallelSplit, epoch: Epoch, device_tokens: int) -> None:
+    """Raises NmtError if a sentence of the epoch is longer than --device-tokens."""
+    longest = max(map(max, epoch.widest))
+    if longest > device_tokens:
+        too_long = int((np.maximum(split.source.lengths, split.target.lengths) > device_tokens).sum())
+        raise NmtError(
+            f"--device-tokens {device_tokens} is too small for {too_long:,} training pairs; "
+            f"the longest needs {longest}; give that, or drop them with nmt preprocess --max-length"
+        )
