@@ -219,6 +219,13 @@ class PlanConfig(Config):
 class BatchConfig(PlanConfig, RuntimeConfig):
     """What the speed of training depends on: what is trained on at once, where, and how."""
 
+    compile: bool = option(
+        False,
+        help="Compile the layers with torch.compile, which takes a while at first. For a GPU in bf16, where attention "
+        "is without dropout, windows or additive scores.",
+        panel="Hardware",
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(BatchConfig):

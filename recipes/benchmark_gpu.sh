@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The table of speeds on a GPU: base and big in training, base in decoding, on generated sentences as long as WMT's.
+# The table of speeds on a GPU: base and big in training, with and without --compile, and base in decoding, on generated
+# sentences as long as WMT's.
 #
 #   bash recipes/benchmark_gpu.sh [--json]
 #
@@ -10,6 +11,9 @@ set -euo pipefail
 set_up_environment
 
 for arch in transformer_base transformer_big; do
-    run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --device-tokens 25000 --updates 20 "$@"
+    for compile in --no-compile --compile; do
+        run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --device-tokens 25000 --updates 20 \
+            "$compile" "$@"
+    done
 done
 run nmt benchmark generate --arch transformer_base --device cuda --lines 3000 --batch-tokens 8192 --max-length-offset 0 "$@"

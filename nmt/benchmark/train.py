@@ -64,7 +64,9 @@ def benchmark_training(
                             _trial(trainer, stream, updates)
         except Interrupted as error:
             raise NmtError("the benchmark was stopped before its end; start it again") from error
-    report = Report({"device": f"{runtime.name}, {runtime.precision}"})
+    how = [runtime.name, runtime.precision]
+    how += ["attention without padding"] * trainer.gradients.packs + ["compiled"] * config.compile
+    report = Report({"device": ", ".join(how)})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
     report.add("peak memory", "MiB", memory)
@@ -88,14 +90,15 @@ def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig)
     values = model.to_dict() | config.to_dict()
     options = {name: value for name, value in values.items() if _is_plain(value)} | changed
     started = time.time()
-    run_nmt("train", data_folder, "--arch=transformer_base", "--no-valid-bleu", options=options)
+    switches = ["--no-valid-bleu", "--compile" if config.compile else "--no-compile"]
+    run_nmt("train", data_folder, "--arch=transformer_base", *switches, options=options)
     lines = (Path(config.save_dir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     first = next(record for record in map(json.loads, lines) if record["kind"] == "train")
     return float(first["time"]) - started
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is written after its flag; others are left at their default."""
+    """Whether a value is written after its flag."""
     return value is not None and not isinstance(value, bool)
 
 

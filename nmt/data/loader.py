@@ -3,7 +3,7 @@
 Batches are made in a thread of their own, with numpy alone: a torch operation there would start a second team of OpenMP
 threads, more than there are cores, and OpenMP would then slow down every operation of the training thread by a third.
 
-Shapes: B sentences, N flat source positions, M flat target positions (padding of a block to its width included).
+Shapes: B sentences, N flat source positions, M flat target positions (padding included).
 """
 
 import queue
@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder, ParallelSplit
@@ -26,6 +27,7 @@ _PREFETCHED_UPDATES = 4
 # Matrix products on a CPU are compiled for every new number of rows, at a millisecond and a megabyte each: so let there
 # be few such numbers.
 _MULTIPLE = 128
+_PACKED_MULTIPLE = 8  # what a GPU's products like
 
 
 @dataclass(frozen=True)
@@ -44,17 +46,15 @@ class Side:
     Attributes:
         tokens_N, positions_N: ids, and positions within the sentence, of all blocks in turn, and perhaps padding.
         lengths_B: tokens of every sentence.
-        blocks: how N falls into sentences.
+        longest: positions of the widest block.
+        blocks: how N falls into sentences; None if they follow each other without padding (see `packed`).
     """
 
     tokens_N: Tensor
     positions_N: Tensor
     lengths_B: Tensor
-    blocks: tuple[Block, ...]
-
-    @property
-    def longest(self) -> int:
-        return max(block.width for block in self.blocks)
+    longest: int
+    blocks: tuple[Block, ...] | None
 
     def to(self, device: torch.device) -> "Side":
         return replace(
@@ -142,6 +142,7 @@ def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_m
         tokens_N=_flat(matrices, multiple),
         positions_N=_flat(positions, multiple),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
+        longest=max(m.shape[1] for m in matrices),
         blocks=tuple(
             Block(len(m), m.shape[1], bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
         ),
@@ -169,6 +170,38 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
+    )
+
+
+def packed(batch: Batch) -> Batch:
+    """The batch without padding between sentences.
+
+    What fills it up to a good number of positions stands behind, on both sides, and counts as a sentence more.
+    """
+    real_N, real_M = _real(batch.source), _real(batch.target)
+    source, target = _packed_side(batch.source, real_N), _packed_side(batch.target, real_M)
+    labels_M = batch.labels_M[: len(real_M)][real_M]
+    filled_M = F.pad(labels_M, (0, len(target.tokens_N) - len(labels_M)), value=PAD)
+    return replace(batch, source=source, target=target, labels_M=filled_M)
+
+
+def _real(side: Side) -> Tensor:
+    """Which of the blocks' positions are not padding."""
+    assert side.blocks is not None
+    widths_B = torch.tensor([block.width for block in side.blocks for _ in range(block.sentences)])
+    lengths_N = side.lengths_B.repeat_interleave(widths_B)
+    return side.positions_N[: len(lengths_N)] < lengths_N
+
+
+def _packed_side(side: Side, real_N: Tensor) -> Side:
+    tokens_N, positions_N = (x[: len(real_N)][real_N] for x in (side.tokens_N, side.positions_N))
+    rest = _PACKED_MULTIPLE - len(tokens_N) % _PACKED_MULTIPLE  # never none, so that both sides have that sentence
+    return Side(
+        tokens_N=F.pad(tokens_N, (0, rest), value=PAD),
+        positions_N=torch.cat([positions_N, torch.arange(rest)]),
+        lengths_B=F.pad(side.lengths_B, (0, 1), value=rest),
+        longest=max(side.longest, rest),
+        blocks=None,
     )
 
 

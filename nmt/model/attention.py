@@ -2,7 +2,7 @@
 
 Sentences of several lengths travel together: the positions of all of them lie one after the other in one flat axis N,
 and a `Span` says where a block of sentences of one padded width lies in it. Everything but attention works on the flat
-axis; attention works block by block.
+axis; attention works block by block, or, where nothing is padded, on all sentences at once (see `packed`).
 
 Shapes: B sentences, Q query positions of a sentence, S key positions, N flat query positions, M flat key positions,
 D d_model, H heads, K d_k, U d_v.
@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.model.dropout import Dropout, random_mask
 from nmt.model.masks import Window
+from nmt.model.packed import Segments
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,14 @@ def attention_function(config: ModelConfig) -> AttentionFunction:
     return DotProduct(c.d_k, c.attention_dropout, scaled=c.attention == "scaled-dot-product")
 
 
-def attend_spans(
-    q_NHK: Tensor, k_MHK: Tensor, v_MHU: Tensor, spans: Sequence[Span], function: AttentionFunction
-) -> Tensor:
+Spans = Sequence[Span] | Segments
+
+
+def attend_spans(q_NHK: Tensor, k_MHK: Tensor, v_MHU: Tensor, spans: Spans, function: AttentionFunction) -> Tensor:
     """Attention within each span's sentences: N(HU), flat as the queries are, and 0 behind the last span."""
+    if isinstance(spans, Segments):
+        assert isinstance(function, DotProduct)
+        return spans.attend(q_NHK, k_MHK, v_MHU, function.scale).flatten(1)
     outputs, query, key = [], 0, 0
     for span in spans:
         queries, keys = span.sentences * span.queries, span.sentences * span.keys
@@ -217,7 +222,7 @@ class MultiHeadAttention(nn.Module):
             return self.project_self(x_ND)
         return self.project_query(x_ND), *self.project_memory(memory_MD)
 
-    def forward(self, x_ND: Tensor, memory_MD: Tensor | None, spans: Sequence[Span]) -> Tensor:
+    def forward(self, x_ND: Tensor, memory_MD: Tensor | None, spans: Spans) -> Tensor:
         """Attention of `x_ND` over itself, or over `memory_MD`; ND."""
         q, k, v = self.project(x_ND, memory_MD)
         return self.output(attend_spans(q, k, v, spans, self.function))

@@ -4,14 +4,14 @@ Shapes: B sentences, N flat positions (see `attention`), D d_model, H heads, K d
 sentence, which are its Q queries, R ≥ B·W rows, T positions so far, P = T·W of all its hypotheses, S source positions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.model.attention import MultiHeadAttention, Span, cacheable
+from nmt.model.attention import MultiHeadAttention, Span, Spans, cacheable
 from nmt.model.dropout import Dropout
 
 # Positions that a cache has room for at first; it doubles when they are full.
@@ -60,7 +60,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation_dropout)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x_ND: Tensor, spans: Sequence[Span]) -> Tensor:
+    def forward(self, x_ND: Tensor, spans: Spans) -> Tensor:
         x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, spans))
         return self.feed_forward_residual(x_ND, self.feed_forward)
 
@@ -116,7 +116,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation_dropout)
         self.feed_forward_residual = Residual(config)
 
-    def forward(self, x_ND: Tensor, memory_MD: Tensor, spans: Sequence[Span], memory_spans: Sequence[Span]) -> Tensor:
+    def forward(self, x_ND: Tensor, memory_MD: Tensor, spans: Spans, memory_spans: Spans) -> Tensor:
         x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, spans))
         x_ND = self.memory_attention_residual(x_ND, lambda x: self.memory_attention(x, memory_MD, memory_spans))
         return self.feed_forward_residual(x_ND, self.feed_forward)

@@ -5,6 +5,7 @@ hypotheses a sentence, R = B·W rows, T positions kept, P = T·W.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +13,11 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.data.loader import Side
-from nmt.model.attention import Span
+from nmt.model.attention import Span, Spans
 from nmt.model.dropout import Dropout
 from nmt.model.layers import DecoderLayer, EncoderLayer, LayerCache
 from nmt.model.masks import causal_bias, key_padding_bias, restricted, visible_bias
+from nmt.model.packed import Segments
 from nmt.model.positions import LearnedPositions, SinusoidalPositions
 
 # Decoding takes rows in multiples of this, because a CPU's bf16 products are compiled for every new number of rows.
@@ -68,6 +70,7 @@ class Transformer(nn.Module):
         self.source_embedding = None if shared else nn.Embedding(source_size, config.d_model)
         self.source_positions, self.target_positions = _positions(config)
         self.dropout = Dropout(config.dropout)
+        self._call_packed = _call
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         pre = config.norm == "pre"  # whose layers leave their sums as they are
@@ -89,32 +92,44 @@ class Transformer(nn.Module):
         """Encoder output, ND."""
         embedding = self.source_embedding or self.target_embedding
         x_ND = self._embed(embedding, source.tokens_N, self.source_positions, source.positions_N, source.longest)
-        spans = _spans(source, source) if self.config.attention_window is None else self._windows(source, causal=False)
+        spans = self._own_spans(source, causal=False)
+        call = self._call_packed if source.blocks is None else _call
         for layer in self.encoder:
-            x_ND = layer(x_ND, spans)
+            x_ND = call(layer, x_ND, spans)
         return self.encoder_norm(x_ND)
 
     def decode(self, target: Side, memory_ND: Tensor, source: Side) -> Tensor:
         """Decoder output MD at every target position, which sees the positions up to itself."""
         x_MD = self._embed_target(target.tokens_N, target.positions_N, target.longest)
-        if self.config.attention_window is None:
-            # A position's own padding lies in its future, so the causal bias hides that as well.
-            spans = [Span(b.sentences, b.width, b.width, causal_bias(b.width, x_MD.device)) for b in target.blocks]
-        else:
-            spans = self._windows(target, causal=True)
-        memory_spans = _spans(target, source)
+        spans, memory_spans = self._own_spans(target, causal=True), _spans(target, source)
+        call = self._call_packed if target.blocks is None else _call
         for layer in self.decoder:
-            x_MD = layer(x_MD, memory_ND, spans, memory_spans)
+            x_MD = call(layer, x_MD, memory_ND, spans, memory_spans)
         return self.decoder_norm(x_MD)
 
-    def _windows(self, side: Side, *, causal: bool) -> list[Span]:
-        """Spans of attention from all positions of one side's sentences to their neighbourhoods."""
-        lengths = side.lengths_B.split([block.sentences for block in side.blocks])
-        size: int = self.config.attention_window  # type: ignore[assignment]
-        return [
-            Span(b.sentences, b.width, b.width, *restricted(n, b.width, size, causal=causal))
-            for b, n in zip(side.blocks, lengths, strict=True)
-        ]
+    def _own_spans(self, side: Side, *, causal: bool) -> Spans:
+        """Of attention from all positions of one side's sentences to the same sentences."""
+        size = self.config.attention_window
+        if side.blocks is None:
+            return Segments.of(side, side, causal=causal)
+        if size is not None:
+            lengths = side.lengths_B.split([block.sentences for block in side.blocks])
+            return [
+                Span(b.sentences, b.width, b.width, *restricted(n, b.width, size, causal=causal))
+                for b, n in zip(side.blocks, lengths, strict=True)
+            ]
+        if causal:
+            # A position's own padding lies in its future, so the causal bias hides that as well.
+            device = side.tokens_N.device
+            return [Span(b.sentences, b.width, b.width, causal_bias(b.width, device)) for b in side.blocks]
+        return _spans(side, side)
+
+    def compile_layers(self) -> None:
+        """Has torch compile the layers for packed batches of any size, when they first meet one.
+
+        All layers of the encoder share what is compiled, and so do those of the decoder.
+        """
+        self._call_packed = torch.compile(_call, dynamic=True)
 
     def forward(self, source: Side, target: Side) -> Tensor:
         """Decoder output MD."""
@@ -127,7 +142,7 @@ class Transformer(nn.Module):
     def start(self, source: Side, beam: int) -> DecoderCache:
         """The cache that decoding these sentences (one block) with `beam` hypotheses each begins with."""
         memory_ND = self.encode(source)
-        (span,) = _spans(source, source)
+        (span,) = _padded_spans(source, source)
         layers = tuple(layer.start(memory_ND, span, beam) for layer in self.decoder)  # type: ignore[operator]
         return DecoderCache(layers, span.bias, 0, source.tokens_N.new_empty(span.sentences, beam, 0))
 
@@ -150,6 +165,10 @@ class Transformer(nn.Module):
         return logits_RV, replace(cache, length=cache.length + 1, ancestors_BWT=ancestors_BWT)
 
 
+def _call(layer: nn.Module, *inputs: Any) -> Any:
+    return layer(*inputs)
+
+
 def _positions(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
     """Of source and target: the same sinusoids, or learned ones each."""
     if config.learned_positions is None:
@@ -164,8 +183,13 @@ def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:
     return visible_bias((ancestors_BWT[..., None] == numbers_W).flatten(2))[:, None]
 
 
-def _spans(queries: Side, keys: Side) -> list[Span]:
-    """Spans of attention from all positions of one side's sentences to the other's real ones."""
+def _spans(queries: Side, keys: Side) -> Spans:
+    """Of attention from all positions of one side's sentences to the other's real ones."""
+    return Segments.of(queries, keys) if queries.blocks is None else _padded_spans(queries, keys)
+
+
+def _padded_spans(queries: Side, keys: Side) -> list[Span]:
+    assert queries.blocks is not None and keys.blocks is not None
     lengths = keys.lengths_B.split([block.sentences for block in keys.blocks])
     return [
         Span(q.sentences, q.width, k.width, key_padding_bias(n, k.width) if k.padded else None)

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
-from nmt.data.loader import Batch, check_ids, make_batch
+from nmt.data.loader import Batch, check_ids, make_batch, packed
 from nmt.data.store import DataFolder, ParallelSplit, TokenArray
 from nmt.errors import NmtError
+from nmt.model.packed import can_pack
 from nmt.model.runtime import Runtime
 from nmt.text.subword import EOS
 from nmt.training.distributed import World
@@ -44,6 +45,7 @@ class Gradients:
     def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
         self.model, self.data, self.runtime = model, data, runtime
         self.split = data.split("train")
+        self.packs = can_pack(model.model.config, runtime)
         self.scale = float(world.size)  # because DistributedDataParallel averages, where we sum
         self.wrapped = world.wrap(model)
         self.parameters = list(model.parameters())
@@ -80,6 +82,8 @@ class Gradients:
 
     def _losses(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         check_ids(batch, self.data)
+        if self.packs:
+            batch = packed(batch)
         with self.runtime.autocast():
             loss, nll = module(batch.to(self.runtime.device))
         return loss, nll

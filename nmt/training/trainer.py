@@ -79,6 +79,8 @@ class Trainer:
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
         self.model = model.to(runtime.device).train()
         self.gradients = Gradients(self.model, data, runtime, world)
+        if config.compile:
+            self._compile()
         self.validator = Validator(self.model, data, runtime, config.valid_bleu, self.device_tokens, world, stop)
         self.skipped = SkippedUpdates(config.max_skipped_updates, world, self._what_went_wrong)
         self.adam_options: dict[str, Any] = {
@@ -104,6 +106,13 @@ class Trainer:
                 f"after update {update:,}, which is safe in {self.folder.path}" if update else "before the first update"
             )
             raise Interrupted(f"stopped {done}; start the same command again to go on") from interrupted
+
+    def _compile(self) -> None:
+        if not self.gradients.packs:
+            console.warn("--compile changes nothing here: it is for a GPU in bf16, and for attention as in the paper")
+            return
+        torch._dynamo.config.suppress_errors = True  # where there is no compiler, layers are left as they are
+        self.model.model.compile_layers()
 
     @property
     def parameters(self) -> int:
@@ -285,7 +294,8 @@ class Trainer:
                 yield self.gradients.of(batch)
 
         try:
-            return first_not_finite(self.model, passes())
+            with torch.compiler.set_stance("force_eager"):  # compiled layers do not show what is within
+                return first_not_finite(self.model, passes())
         except RuntimeError as error:
             if is_out_of_memory(error):
                 return ""

@@ -1,0 +1,155 @@
+"""Attention without padding, with a stand-in for the GPU's kernel: the same loss and gradient as with padding."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmt.config import ModelConfig
+from nmt.data.loader import Batch, make_batch, packed
+from nmt.data.store import ParallelSplit
+from nmt.model.packed import can_pack, kernel_works
+from nmt.model.runtime import Runtime
+from nmt.model.transformer import Transformer
+from nmt.text.subword import PAD
+from nmt.training.loss import TrainingLoss
+
+CONFIG = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, dropout=0.0)
+VOCABULARY = 40
+Ints = list[int]
+
+
+def weights(q: Tensor, k: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float) -> Tensor:
+    """HNM: 0 between sentences and, if causal, to later positions."""
+    assert starts_q.dtype == torch.int32 and (int(starts_q[-1]), int(starts_k[-1])) == (len(q), len(k))
+    sentences = [torch.arange(len(starts) - 1).repeat_interleave(starts.diff()) for starts in (starts_q, starts_k)]
+    visible = sentences[0][:, None] == sentences[1]
+    if causal:
+        visible &= torch.arange(len(q))[:, None] >= torch.arange(len(k))
+    return (torch.einsum("nhk,mhk->hnm", q, k) * scale).masked_fill(~visible, -torch.inf).softmax(-1)
+
+
+@torch.library.custom_op("nmt_tests::varlen", mutates_args={})
+def stand_in(
+    q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, longest: Ints, causal: bool, scale: float
+) -> Tensor:
+    assert longest[0] >= int(starts_q.diff().max()) and longest[1] >= int(starts_k.diff().max())
+    return torch.einsum("hnm,mhk->nhk", weights(q, k, starts_q, starts_k, causal, scale), v).contiguous()
+
+
+@stand_in.register_fake
+def _(q: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(q, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("nmt_tests::varlen_backward", mutates_args={})
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    w = weights(q, k, starts_q, starts_k, causal, scale)
+    grad_w = torch.einsum("nhk,mhk->hnm", grad, v)
+    grad_scores = w * (grad_w - (grad_w * w).sum(-1, keepdim=True)) * scale
+    products = (("hnm,mhk->nhk", grad_scores, k), ("hnm,nhk->mhk", grad_scores, q), ("hnm,nhk->mhk", w, grad))
+    grad_q, grad_k, grad_v = (torch.einsum(*product).contiguous() for product in products)
+    return grad_q, grad_k, grad_v
+
+
+@backward.register_fake
+def _(_: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs[:3])
+
+
+def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:  # noqa: ARG001
+    *tensors, _, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(*tensors)
+
+
+stand_in.register_autograd(
+    lambda ctx, grad: (*backward(grad, *ctx.saved_tensors, ctx.causal, ctx.scale), *(None,) * 5),
+    setup_context=setup_context,
+)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def varlen_attn(*tensors_and_longest, scale, window_size):  # type: ignore[no-untyped-def]
+        *tensors, longest_q, longest_k = tensors_and_longest
+        return stand_in(*tensors, [longest_q, longest_k], window_size == (-1, 0), scale)
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
+
+
+def batch(*blocks: int, seed: int = 0) -> Batch:
+    """A batch of blocks of so many sentences of 1 to 9 pieces."""
+    random = np.random.default_rng(seed)
+    sides = [[random.integers(4, VOCABULARY, random.integers(0, 9)) for _ in range(sum(blocks))] for _ in range(2)]
+    numbers = np.split(np.arange(sum(blocks)), np.cumsum(blocks)[:-1])
+    return make_batch(ParallelSplit(*sides), numbers)  # type: ignore[arg-type]
+
+
+def test_a_packed_batch_by_hand() -> None:
+    sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
+    found = packed(make_batch(ParallelSplit(*sides), [np.array([1, 0])]))  # type: ignore[arg-type]
+    assert found.source.tokens_N.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
+    assert found.source.positions_N.tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
+    assert found.source.lengths_B.tolist() == [2, 3, 3]
+    assert found.target.tokens_N.tolist() == [2, 9, 10, 11, 2, 8, PAD, PAD]
+    assert found.labels_M.tolist() == [9, 10, 11, 3, 8, 3, PAD, PAD]
+    assert found.target.lengths_B.tolist() == [4, 2, 2]
+
+
+def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    torch.manual_seed(0)
+    model = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)
+    if compiled:
+        model.model.compile_layers()
+    for made in batches:
+        loss, _ = model(made)
+        yield loss.detach(), list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("blocks", [(1,), (3, 4), (8, 1, 5)])
+def test_loss_and_gradient_are_those_with_padding(blocks: tuple[int, ...]) -> None:
+    made = batch(*blocks)
+    (loss, gradients), (expected_loss, expected) = (next(losses([b])) for b in (packed(made), made))
+    torch.testing.assert_close(loss, expected_loss)
+    for a, b in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_compiled_layers_give_the_same_and_are_compiled_once_for_all_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Without generating code, which takes long and is torch's business.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    made = [packed(batch(3 + i, 4 * i + 1, seed=i)) for i in range(4)]
+    expected = list(losses(made))
+    torch.compiler.reset()
+    # One is for encoder layers, one for decoder layers.
+    with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
+        results = list(losses(made, compiled=True))
+    for (loss, gradients), (expected_loss, expected_gradients) in zip(results, expected, strict=True):
+        torch.testing.assert_close(loss, expected_loss)
+        for a, b in zip(gradients, expected_gradients, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_that_is_not_there_is_not_used() -> None:
+    assert not kernel_works(2, 8, torch.device("cpu"))
+    assert not can_pack(CONFIG, Runtime(torch.device("cpu"), bf16=True))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_kernel_that_works_is_recognised() -> None:
+    assert kernel_works(2, 8, torch.device("cpu"))
+
+
+def test_a_kernel_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda q, *_, **__: q * 1)
+    assert not kernel_works(2, 8, torch.device("cpu"))
