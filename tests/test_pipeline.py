@@ -224,6 +224,8 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
         assert f"cannot be resumed: {option} was" in message
     (tmp_path / "file").touch()
     assert "--save-dir" in failed("train", trained / "data", "--save-dir", tmp_path / "file", *TRAIN)
+    mixed = failed("train", trained / "data", "--save-dir", trained / "data" / ".", *TRAIN)
+    assert "is the data folder; choose another for the run" in mixed
     few = failed("average-checkpoints", trained / "run", "--last", "9", "--output", tmp_path / "a.pt")
     assert "holds 4 snapshots, --last asks for 9; ask for fewer, or have nmt train write them more often" in few
     none = failed("average-checkpoints", trained / "data", "--output", tmp_path / "a.pt")

@@ -1,11 +1,19 @@
 """Whether the data fits the model and the options: what would end a training, found out before it starts."""
 
+from pathlib import Path
+
 import numpy as np
 
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.data.batching import Epoch
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
+
+
+def check_save_dir(data: DataFolder, save_dir: str) -> None:
+    """Raises NmtError if the run would be put into the data folder, where nobody looks for it."""
+    if Path(save_dir).resolve() == data.path.resolve():
+        raise NmtError(f"--save-dir {save_dir} is the data folder; choose another for the run")
 
 
 def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:

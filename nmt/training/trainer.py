@@ -21,7 +21,7 @@ from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime
 from nmt.options import flag_name
-from nmt.training.checks import check_device_tokens, check_positions
+from nmt.training.checks import check_device_tokens, check_positions, check_save_dir
 from nmt.training.distributed import World, joined
 from nmt.training.finite import SkippedUpdates, first_not_finite
 from nmt.training.gradients import Gradients, is_out_of_memory
@@ -51,6 +51,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
+        check_save_dir(data, config.save_dir)
         check_positions(data, model_config, config)
         with folder.locked() if world.is_main else nullcontext():
             Trainer(data, model_config, config, folder, runtime, world, stop).train()
