@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.attention.varlen
+from commands import records, train
 from torch import Tensor
 
+import nmt
 from nmt.config import ModelConfig
-from nmt.data.loader import Batch, make_batch, packed
+from nmt.data.loader import Batch, make_batch
 from nmt.data.store import ParallelSplit
-from nmt.model.packed import can_pack, kernel_works
-from nmt.model.runtime import Runtime
+from nmt.model.packed import kernel_works, obstacle_to_packing
+from nmt.model.runtime import Runtime, obstacle_to_compiling
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss
@@ -83,23 +87,28 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
 
 
-def batch(*blocks: int, seed: int = 0) -> Batch:
-    """A batch of blocks of so many sentences of 1 to 9 pieces."""
+def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> Batch:
+    """A batch of blocks of so many sentences of 1 to `longest` pieces."""
     random = np.random.default_rng(seed)
-    sides = [[random.integers(4, VOCABULARY, random.integers(0, 9)) for _ in range(sum(blocks))] for _ in range(2)]
+    sides = [
+        [random.integers(4, VOCABULARY, random.integers(0, longest)) for _ in range(sum(blocks))] for _ in range(2)
+    ]
     numbers = np.split(np.arange(sum(blocks)), np.cumsum(blocks)[:-1])
-    return make_batch(ParallelSplit(*sides), numbers)  # type: ignore[arg-type]
+    return make_batch(ParallelSplit(*sides), numbers, packs=packs)  # type: ignore[arg-type]
 
 
 def test_a_packed_batch_by_hand() -> None:
-    sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
-    found = packed(make_batch(ParallelSplit(*sides), [np.array([1, 0])]))  # type: ignore[arg-type]
+    sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11, 12, 13])]]
+    found = make_batch(ParallelSplit(*sides), [np.array([1]), np.array([0])], packs=True)  # type: ignore[arg-type]
     assert found.source.tokens_N.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
-    assert found.source.positions_N.tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
+    assert found.source.positions_N.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
     assert found.source.lengths_B.tolist() == [2, 3, 3]
-    assert found.target.tokens_N.tolist() == [2, 9, 10, 11, 2, 8, PAD, PAD]
-    assert found.labels_M.tolist() == [9, 10, 11, 3, 8, 3, PAD, PAD]
-    assert found.target.lengths_B.tolist() == [4, 2, 2]
+    # A filler even where nothing is to be filled.
+    assert found.target.tokens_N.tolist() == [2, 9, 10, 11, 12, 13, 2, 8] + [PAD] * 8
+    assert found.labels_M.tolist() == [9, 10, 11, 12, 13, 3, 8, 3] + [PAD] * 8
+    assert found.target.lengths_B.tolist() == [6, 2, 8]
+    assert (found.source.longest, found.target.longest) == (3, 6)
+    assert (found.source_tokens, found.target_tokens, found.positions) == (5, 8, 24)
 
 
 def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
@@ -115,8 +124,8 @@ def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Te
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("blocks", [(1,), (3, 4), (8, 1, 5)])
 def test_loss_and_gradient_are_those_with_padding(blocks: tuple[int, ...]) -> None:
-    made = batch(*blocks)
-    (loss, gradients), (expected_loss, expected) = (next(losses([b])) for b in (packed(made), made))
+    made = [batch(*blocks, packs=packs) for packs in (True, False)]
+    (loss, gradients), (expected_loss, expected) = (next(losses([b])) for b in made)
     torch.testing.assert_close(loss, expected_loss)
     for a, b in zip(gradients, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -128,7 +137,7 @@ def test_compiled_layers_give_the_same_and_are_compiled_once_for_all_lengths(
 ) -> None:
     # Without generating code, which takes long and is torch's business.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    made = [packed(batch(3 + i, 4 * i + 1, seed=i)) for i in range(4)]
+    made = [batch(3 + i, 4 * i + 1, seed=i, longest=9 + 40 * i, packs=True) for i in range(4)]
     expected = list(losses(made))
     torch.compiler.reset()
     # One is for encoder layers, one for decoder layers.
@@ -140,9 +149,41 @@ def test_compiled_layers_give_the_same_and_are_compiled_once_for_all_lengths(
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("kernel")
+def test_training_without_padding_is_that_with_padding(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--max-updates=3", "--dropout=0", "--no-valid-bleu", "--precision=fp32", "--device-tokens=300"]
+    train(trained / "data", tmp_path / "padded", *options)
+    monkeypatch.setattr("nmt.training.gradients.obstacle_to_packing", lambda *_: "")
+    log = train(trained / "data", tmp_path / "packed", *options)
+    assert "attention without padding" in log
+    padded, packed = (nmt.load_checkpoint(tmp_path / name / "snapshot-00000003.pt") for name in ("padded", "packed"))
+    for name, expected in padded.weights.items():
+        torch.testing.assert_close(packed.weights[name], expected, rtol=0, atol=1e-5, msg=name)
+    shares = [records(tmp_path / name, "train")[-1]["padding_share"] for name in ("padded", "packed")]
+    assert shares[1] < shares[0]
+
+
+def test_compiling_what_cannot_be_is_told(trained: Path, tmp_path: Path) -> None:
+    log = train(trained / "data", tmp_path, "--compile", "--dry-run", "--device=cpu")
+    assert "--compile changes nothing here: it is for a GPU in bf16" in log
+
+
+def test_whether_torch_compiles_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    assert obstacle_to_compiling(torch.device("cpu")) == ""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no compiler found\nset CC")
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=broken))
+    assert "torch cannot compile (" in obstacle_to_compiling(torch.device("cpu"))
+
+
 def test_a_kernel_that_is_not_there_is_not_used() -> None:
     assert not kernel_works(2, 8, torch.device("cpu"))
-    assert not can_pack(CONFIG, Runtime(torch.device("cpu"), bf16=True))
+    assert obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), bf16=True)) == "it is for a GPU in bf16"
 
 
 @pytest.mark.usefixtures("kernel")
@@ -150,6 +191,9 @@ def test_a_kernel_that_works_is_recognised() -> None:
     assert kernel_works(2, 8, torch.device("cpu"))
 
 
-def test_a_kernel_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda q, *_, **__: q * 1)
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("wrong", [{"scale": 1.0}, {"window_size": (-1, -1)}, {"window_size": (-1, 0)}])
+def test_a_kernel_that_is_wrong_is_not_used(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    right = torch.nn.attention.varlen.varlen_attn
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *a, **options: right(*a, **options | wrong))
     assert not kernel_works(2, 8, torch.device("cpu"))

@@ -10,12 +10,12 @@ import queue
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder, ParallelSplit
@@ -27,7 +27,7 @@ _PREFETCHED_UPDATES = 4
 # Matrix products on a CPU are compiled for every new number of rows, at a millisecond and a megabyte each: so let there
 # be few such numbers.
 _MULTIPLE = 128
-_PACKED_MULTIPLE = 8  # what a GPU's products like
+PACKED_MULTIPLE = 8  # what a GPU's products like
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Side:
     Attributes:
         tokens_N, positions_N: ids, and positions within the sentence, of all blocks in turn, and perhaps padding.
         lengths_B: tokens of every sentence.
-        longest: positions of the widest block.
-        blocks: how N falls into sentences; None if they follow each other without padding (see `packed`).
+        longest: positions that no sentence has more of.
+        blocks: how N falls into sentences; None if they follow each other without padding.
     """
 
     tokens_N: Tensor
@@ -149,7 +149,7 @@ def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_m
     )
 
 
-def _flat(parts: Sequence[np.ndarray], multiple: int) -> Tensor:
+def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
     flat = np.concatenate([part.ravel() for part in parts])
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
@@ -158,50 +158,41 @@ def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
     return np.append(np.asarray(tokens, dtype=np.int64), EOS)
 
 
-def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray]) -> Batch:
-    """The sentence pairs numbered in `blocks`."""
-    sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
-    outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
-    inputs = [[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs]
-    return Batch(
-        source=make_side(sources, _MULTIPLE),
-        target=make_side(inputs, _MULTIPLE),
-        labels_M=_flat([_padded(block) for block in outputs], _MULTIPLE),
-        source_tokens=sum(len(sentence) for block in sources for sentence in block),
-        target_tokens=sum(len(sentence) for block in outputs for sentence in block),
-        sentences=tuple(blocks),
+def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
+    """As `make_side`, without padding between sentences.
+
+    What fills it up counts as a sentence more. It is never left out, so that one side has it if the other has.
+    """
+    sentences = [sentence for block in blocks for sentence in block]
+    filler = PACKED_MULTIPLE - sum(map(len, sentences)) % PACKED_MULTIPLE
+    positions = [np.arange(len(sentence)) for sentence in sentences]
+    return Side(
+        tokens_N=_flat([*sentences, np.full(filler, PAD)]),
+        positions_N=_flat([*positions, np.zeros(filler, dtype=np.int64)]),
+        lengths_B=torch.tensor([*map(len, sentences), filler]),
+        longest=max(map(len, sentences)),
+        blocks=None,
     )
 
 
-def packed(batch: Batch) -> Batch:
-    """The batch without padding between sentences.
-
-    What fills it up to a good number of positions stands behind, on both sides, and counts as a sentence more.
-    """
-    real_N, real_M = _real(batch.source), _real(batch.target)
-    source, target = _packed_side(batch.source, real_N), _packed_side(batch.target, real_M)
-    labels_M = batch.labels_M[: len(real_M)][real_M]
-    filled_M = F.pad(labels_M, (0, len(target.tokens_N) - len(labels_M)), value=PAD)
-    return replace(batch, source=source, target=target, labels_M=filled_M)
-
-
-def _real(side: Side) -> Tensor:
-    """Which of the blocks' positions are not padding."""
-    assert side.blocks is not None
-    widths_B = torch.tensor([block.width for block in side.blocks for _ in range(block.sentences)])
-    lengths_N = side.lengths_B.repeat_interleave(widths_B)
-    return side.positions_N[: len(lengths_N)] < lengths_N
-
-
-def _packed_side(side: Side, real_N: Tensor) -> Side:
-    tokens_N, positions_N = (x[: len(real_N)][real_N] for x in (side.tokens_N, side.positions_N))
-    rest = _PACKED_MULTIPLE - len(tokens_N) % _PACKED_MULTIPLE  # never none, so that both sides have that sentence
-    return Side(
-        tokens_N=F.pad(tokens_N, (0, rest), value=PAD),
-        positions_N=torch.cat([positions_N, torch.arange(rest)]),
-        lengths_B=F.pad(side.lengths_B, (0, 1), value=rest),
-        longest=max(side.longest, rest),
-        blocks=None,
+def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> Batch:
+    """The sentence pairs numbered in `blocks`, padded block by block, or if it `packs`, without padding."""
+    sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
+    outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
+    inputs = [[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs]
+    if packs:
+        source, target = _packed_side(sources), _packed_side(inputs)
+        labels = [output for block in outputs for output in block]
+    else:
+        source, target = make_side(sources, _MULTIPLE), make_side(inputs, _MULTIPLE)
+        labels = [_padded(block) for block in outputs]
+    return Batch(
+        source=source,
+        target=target,
+        labels_M=_flat(labels, len(target.tokens_N)),
+        source_tokens=sum(len(sentence) for block in sources for sentence in block),
+        target_tokens=sum(len(sentence) for block in outputs for sentence in block),
+        sentences=tuple(blocks),
     )
 
 
@@ -224,24 +215,33 @@ def check_ids(batch: Batch, data: DataFolder) -> None:
 
 
 def make_update(
-    split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int
+    split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
     """Rank `rank`'s part of update `index`."""
+    make = partial(make_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
     mine = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
     idle = [plan.update(index)[0][:1]]
     return Update(
-        [make_batch(split, blocks) if blocks else make_batch(split, idle).without_labels() for blocks in mine],
+        [make(blocks) if blocks else make(idle).without_labels() for blocks in mine],
         source_tokens,
         target_tokens,
     )
 
 
 def updates(
-    split: ParallelSplit, plan: UpdatePlan, device_tokens: int, first: int = 0, rank: int = 0, ranks: int = 1
+    split: ParallelSplit,
+    plan: UpdatePlan,
+    device_tokens: int,
+    first: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+    *,
+    packs: bool = False,
 ) -> Generator[Update, None, None]:
     """A rank's part of each update from `first` on, made ahead in another thread; to be closed if left early."""
-    return prefetched(make_update(split, plan, i, device_tokens, rank, ranks) for i in range(first, len(plan)))
+    make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
+    return prefetched(make(index) for index in range(first, len(plan)))
 
 
 def prefetched(items: Iterable[_Item]) -> Generator[_Item, None, None]:

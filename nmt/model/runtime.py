@@ -65,6 +65,15 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
     return Runtime(device, bf16)
 
 
+def obstacle_to_compiling(device: torch.device) -> str:
+    """Why torch cannot compile here, in words; '' if it can. It takes a compiler, and on a GPU triton."""
+    try:
+        torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
+    except Exception as error:  # of its own many kinds
+        return f"torch cannot compile ({str(error).strip().splitlines()[0]})"
+    return ""
+
+
 def _has_bf16(device: str) -> bool:
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -125,10 +125,7 @@ class Transformer(nn.Module):
         return _spans(side, side)
 
     def compile_layers(self) -> None:
-        """Has torch compile the layers for packed batches of any size, when they first meet one.
-
-        All layers of the encoder share what is compiled, and so do those of the decoder.
-        """
+        """Has torch compile the layers for batches without padding, of any size, when they first meet one."""
         self._call_packed = torch.compile(_call, dynamic=True)
 
     def forward(self, source: Side, target: Side) -> Tensor:
@@ -166,6 +163,7 @@ class Transformer(nn.Module):
 
 
 def _call(layer: nn.Module, *inputs: Any) -> Any:
+    """The layer's output; a function, because that is compiled once for all layers of a kind, and a layer once each."""
     return layer(*inputs)
 
 

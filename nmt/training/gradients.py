@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
-from nmt.data.loader import Batch, check_ids, make_batch, packed
+from nmt.data.loader import Batch, check_ids, make_batch
 from nmt.data.store import DataFolder, ParallelSplit, TokenArray
 from nmt.errors import NmtError
-from nmt.model.packed import can_pack
+from nmt.model.packed import obstacle_to_packing
 from nmt.model.runtime import Runtime
 from nmt.text.subword import EOS
 from nmt.training.distributed import World
@@ -45,13 +45,18 @@ class Gradients:
     def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
         self.model, self.data, self.runtime = model, data, runtime
         self.split = data.split("train")
-        self.packs = can_pack(model.model.config, runtime)
+        self.no_packing = obstacle_to_packing(model.model.config, runtime)
         self.scale = float(world.size)  # because DistributedDataParallel averages, where we sum
         self.wrapped = world.wrap(model)
         self.parameters = list(model.parameters())
         self._progress = _Progress()
         for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(lambda p: self._progress.arrived.add(p))
+
+    @property
+    def packs(self) -> bool:
+        """Whether batches are to be without padding."""
+        return not self.no_packing
 
     def add(self, batch: Batch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
         """Adds `weight` times the gradient of the batch's loss. The update's `last` batch has it summed over the ranks.
@@ -82,8 +87,6 @@ class Gradients:
 
     def _losses(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         check_ids(batch, self.data)
-        if self.packs:
-            batch = packed(batch)
         with self.runtime.autocast():
             loss, nll = module(batch.to(self.runtime.device))
         return loss, nll
@@ -138,7 +141,7 @@ class Gradients:
             f"a smaller --device-tokens avoids this",
             from_any_rank=True,
         )
-        return [make_batch(self.split, half) for half in _halved(batch.sentences)]
+        return [make_batch(self.split, half, packs=self.packs) for half in _halved(batch.sentences)]
 
     def _synchronise(self, missing: list[nn.Parameter], forward_done: bool, batch: Batch) -> None:
         """Has the other ranks get what they wait for, by a backward pass that adds zeros."""
@@ -148,7 +151,7 @@ class Gradients:
             torch.autograd.backward(missing, [p.new_zeros(()).expand_as(p) for p in missing])
         else:
             shortest = [block[:1] for block in batch.sentences[:1]]
-            loss, _ = self._losses(self.wrapped, make_batch(self.split, shortest).without_labels())
+            loss, _ = self._losses(self.wrapped, make_batch(self.split, shortest, packs=self.packs).without_labels())
             loss.backward()
 
     # Trying it out
@@ -175,7 +178,7 @@ class Gradients:
             return False
         for lengths in set(pairs):
             pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
-            batch = make_batch(pair, [np.zeros(device_tokens // max(lengths), dtype=int)])
+            batch = make_batch(pair, [np.zeros(device_tokens // max(lengths), dtype=int)], packs=self.packs)
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
                 with self._unsynchronised():

@@ -4,7 +4,6 @@ from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder
-from nmt.model.runtime import Runtime
 from nmt.options import flag_name
 from nmt.training.distributed import World
 
@@ -21,10 +20,10 @@ def tell_plan(
     plan: UpdatePlan,
     device_tokens: int,
     parameters: int,
-    runtime: Runtime,
+    hardware: str,
     world: World,
 ) -> None:
-    """Prints the lines; `plan` is the epoch's, `parameters` how many numbers are trained."""
+    """Prints the lines; `plan` is the epoch's, `parameters` how many numbers are trained, `hardware` on what."""
     text, pairs = data.codec.config, len(plan.source_lengths)
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {world.size} processes" if world.size > 1 else ""
@@ -37,7 +36,7 @@ def tell_plan(
         f"{data.split('train').target.lengths.total:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
         f"{len(plan):,} updates an epoch, {plan.padding_share(device_tokens, _SAMPLED_UPDATES):.1%} padding",
-        "device": f"{runtime.name}, {runtime.precision}{processes}",
+        "device": f"{hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
     for name, value in lines.items():

@@ -19,7 +19,7 @@ from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
-from nmt.model.runtime import Runtime
+from nmt.model.runtime import Runtime, obstacle_to_compiling
 from nmt.options import flag_name
 from nmt.training.checks import check_device_tokens, check_positions, check_save_dir
 from nmt.training.distributed import World, joined
@@ -80,8 +80,7 @@ class Trainer:
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
         self.model = model.to(runtime.device).train()
         self.gradients = Gradients(self.model, data, runtime, world)
-        if config.compile:
-            self._compile()
+        self.compiled = config.compile and self._compile()
         self.validator = Validator(self.model, data, runtime, config.valid_bleu, self.device_tokens, world, stop)
         self.skipped = SkippedUpdates(config.max_skipped_updates, world, self._what_went_wrong)
         self.adam_options: dict[str, Any] = {
@@ -108,12 +107,20 @@ class Trainer:
             )
             raise Interrupted(f"stopped {done}; start the same command again to go on") from interrupted
 
-    def _compile(self) -> None:
-        if not self.gradients.packs:
-            console.warn("--compile changes nothing here: it is for a GPU in bf16, and for attention as in the paper")
-            return
-        torch._dynamo.config.suppress_errors = True  # where there is no compiler, layers are left as they are
-        self.model.model.compile_layers()
+    def _compile(self) -> bool:
+        obstacle = self.gradients.no_packing or obstacle_to_compiling(self.runtime.device)
+        if obstacle:
+            console.warn(f"--compile changes nothing here: {obstacle}")
+        else:
+            torch._dynamo.config.optimize_ddp = False  # which would cut each layer in pieces
+            self.model.model.compile_layers()
+        return not obstacle
+
+    @property
+    def hardware(self) -> str:
+        """`NVIDIA H200, bf16, attention without padding, compiled`, as it is."""
+        how = ["attention without padding"] * self.gradients.packs + ["compiled layers"] * self.compiled
+        return ", ".join([self.runtime.name, self.runtime.precision, *how])
 
     @property
     def parameters(self) -> int:
@@ -123,7 +130,7 @@ class Trainer:
     def tell(self, plan: UpdatePlan) -> None:
         """Says what is trained, on what, and how."""
         model, config, tokens = self.model_config, self.config, self.device_tokens
-        tell_plan(self.data, model, config, plan, tokens, self.parameters, self.runtime, self.world)
+        tell_plan(self.data, model, config, plan, tokens, self.parameters, self.hardware, self.world)
 
     # Checkpoints
 
@@ -218,7 +225,8 @@ class Trainer:
         rank, ranks = self.world.rank, self.world.size
         while self.counters.update < self.config.max_updates:
             first = self.counters.update_in_epoch
-            with closing(updates(self.split, plan, self.device_tokens, first, rank, ranks)) as prepared:
+            packs = self.gradients.packs
+            with closing(updates(self.split, plan, self.device_tokens, first, rank, ranks, packs=packs)) as prepared:
                 for update in prepared:
                     yield update
                     if self.counters.update == self.config.max_updates:
