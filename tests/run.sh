@@ -11,5 +11,6 @@ check() {
 check ruff check
 check ruff format --check
 check mypy
-check pytest "$@"
+# Two tests at a time, of a thread each: threads that wait for each other would bring both to a standstill.
+OMP_NUM_THREADS=1 check pytest -n 2 "$@"
 exit $status
