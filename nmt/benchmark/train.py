@@ -64,7 +64,7 @@ def benchmark_training(
                             _trial(trainer, stream, updates)
         except Interrupted as error:
             raise NmtError("the benchmark was stopped before its end; start it again") from error
-    report = Report({"device": trainer.hardware})
+    report = Report({"device": trainer.gradients.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
     report.add("peak memory", "MiB", memory)

@@ -10,14 +10,18 @@ from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
 
 
-def check_save_dir(data: DataFolder, save_dir: str) -> None:
-    """Raises NmtError if the run would be put into the data folder, where nobody looks for it."""
-    if Path(save_dir).resolve() == data.path.resolve():
-        raise NmtError(f"--save-dir {save_dir} is the data folder; choose another for the run")
+def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
+    """
+    Raises:
+        NmtError: the run would be put into the data folder, where nobody looks for it; or the model learns fewer
+            positions than there are in a sentence to train on or to validate.
+    """
+    if Path(config.save_dir).resolve() == data.path.resolve():
+        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another for the run")
+    _check_positions(data, model_config, config)
 
 
-def check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Raises NmtError if the model learns fewer positions than there are in a sentence to train on or to validate."""
+def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
     if model_config.learned_positions is None:
         return
     for name in ("train", "valid"):

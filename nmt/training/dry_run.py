@@ -7,7 +7,7 @@ from pathlib import Path
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
-from nmt.training.checks import check_positions
+from nmt.training.checks import check_fit
 from nmt.training.distributed import joined
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.run_folder import STATES_KEPT, RunFolder
@@ -27,7 +27,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     """
     with joined(config) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
-        check_positions(data, model_config, config)
+        check_fit(data, model_config, config)
         trainer = Trainer(data, model_config, config, RunFolder(Path(config.save_dir)), runtime, world, stop)
         plan = trainer.plan(0)
         trainer.tell(plan)

@@ -16,7 +16,7 @@ from nmt.data.loader import Batch, check_ids, make_batch
 from nmt.data.store import DataFolder, ParallelSplit, TokenArray
 from nmt.errors import NmtError
 from nmt.model.packed import obstacle_to_packing
-from nmt.model.runtime import Runtime
+from nmt.model.runtime import Runtime, obstacle_to_compiling
 from nmt.text.subword import EOS
 from nmt.training.distributed import World
 from nmt.training.loss import TrainingLoss
@@ -45,7 +45,8 @@ class Gradients:
     def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
         self.model, self.data, self.runtime = model, data, runtime
         self.split = data.split("train")
-        self.no_packing = obstacle_to_packing(model.model.config, runtime)
+        self._no_packing = obstacle_to_packing(model.model.config, runtime)
+        self._compiled = False
         self.scale = float(world.size)  # because DistributedDataParallel averages, where we sum
         self.wrapped = world.wrap(model)
         self.parameters = list(model.parameters())
@@ -56,7 +57,22 @@ class Gradients:
     @property
     def packs(self) -> bool:
         """Whether batches are to be without padding."""
-        return not self.no_packing
+        return not self._no_packing
+
+    def compile_layers(self) -> None:
+        """Has torch compile the model's layers, or warns why it cannot."""
+        if obstacle := self._no_packing or obstacle_to_compiling(self.runtime.device):
+            console.warn(f"--compile changes nothing here: {obstacle}")
+            return
+        torch._dynamo.config.optimize_ddp = False  # which would cut each layer in pieces
+        self.model.model.compile_layers()
+        self._compiled = True
+
+    @property
+    def hardware(self) -> str:
+        """What computes them, and how: `NVIDIA H200, bf16, attention without padding, compiled layers`."""
+        how = ["attention without padding"] * self.packs + ["compiled layers"] * self._compiled
+        return ", ".join([self.runtime.name, self.runtime.precision, *how])
 
     def add(self, batch: Batch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
         """Adds `weight` times the gradient of the batch's loss. The update's `last` batch has it summed over the ranks.

@@ -1,5 +1,6 @@
 """A run folder: one training at a time, its states and snapshots, and which state to go on from."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from nmt.files import locked, writing
 STATES_KEPT = 2
 # A training that was stopped may still be writing its state when the next is started.
 _LOCK_SECONDS = 15.0
+# A network file system may show another machine's new files late.
+_SHARED_FOLDER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,21 @@ class RunFolder:
                 f"start anew, or give another --save-dir"
             )
         return None
+
+    def load_when_there(self, path: Path) -> Checkpoint:
+        """A state in the folder that another machine has found.
+
+        Raises:
+            NmtError: it does not show up here, or cannot be read.
+        """
+        deadline = time.monotonic() + _SHARED_FOLDER_SECONDS
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.5)
+        if not path.exists():
+            raise NmtError(
+                f"{path}, which rank 0 resumes from, is not there; give a --save-dir that all machines share"
+            )
+        return load_checkpoint(path)
 
     def forget_after(self, update: int) -> None:
         """Removes snapshots of updates that are about to be made anew."""

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights, new_model
+from nmt.checkpoint import Checkpoint, load_weights, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
-from nmt.errors import Interrupted, NmtError
-from nmt.model.runtime import Runtime, obstacle_to_compiling
+from nmt.errors import Interrupted
+from nmt.model.runtime import Runtime
 from nmt.options import flag_name
-from nmt.training.checks import check_device_tokens, check_positions, check_save_dir
+from nmt.training.checks import check_device_tokens, check_fit
 from nmt.training.distributed import World, joined
 from nmt.training.finite import SkippedUpdates, first_not_finite
 from nmt.training.gradients import Gradients, is_out_of_memory
@@ -34,8 +34,6 @@ from nmt.training.state import Counters, provenance, trains_something_else
 from nmt.training.summary import tell_plan
 from nmt.training.validation import Validator
 
-# A network file system may show another machine's new files late.
-_SHARED_FOLDER_SECONDS = 60.0
 # Bytes of Adam's two moments, for each parameter.
 ADAM_BYTES = 8
 
@@ -51,8 +49,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
-        check_save_dir(data, config.save_dir)
-        check_positions(data, model_config, config)
+        check_fit(data, model_config, config)
         with folder.locked() if world.is_main else nullcontext():
             Trainer(data, model_config, config, folder, runtime, world, stop).train()
 
@@ -80,7 +77,8 @@ class Trainer:
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
         self.model = model.to(runtime.device).train()
         self.gradients = Gradients(self.model, data, runtime, world)
-        self.compiled = config.compile and self._compile()
+        if config.compile:
+            self.gradients.compile_layers()
         self.validator = Validator(self.model, data, runtime, config.valid_bleu, self.device_tokens, world, stop)
         self.skipped = SkippedUpdates(config.max_skipped_updates, world, self._what_went_wrong)
         self.adam_options: dict[str, Any] = {
@@ -107,21 +105,6 @@ class Trainer:
             )
             raise Interrupted(f"stopped {done}; start the same command again to go on") from interrupted
 
-    def _compile(self) -> bool:
-        obstacle = self.gradients.no_packing or obstacle_to_compiling(self.runtime.device)
-        if obstacle:
-            console.warn(f"--compile changes nothing here: {obstacle}")
-        else:
-            torch._dynamo.config.optimize_ddp = False  # which would cut each layer in pieces
-            self.model.model.compile_layers()
-        return not obstacle
-
-    @property
-    def hardware(self) -> str:
-        """`NVIDIA H200, bf16, attention without padding, compiled`, as it is."""
-        how = ["attention without padding"] * self.gradients.packs + ["compiled layers"] * self.compiled
-        return ", ".join([self.runtime.name, self.runtime.precision, *how])
-
     @property
     def parameters(self) -> int:
         """Numbers that are trained."""
@@ -130,7 +113,7 @@ class Trainer:
     def tell(self, plan: UpdatePlan) -> None:
         """Says what is trained, on what, and how."""
         model, config, tokens = self.model_config, self.config, self.device_tokens
-        tell_plan(self.data, model, config, plan, tokens, self.parameters, self.hardware, self.world)
+        tell_plan(self.data, model, config, plan, tokens, self.parameters, self.gradients.hardware, self.world)
 
     # Checkpoints
 
@@ -142,7 +125,7 @@ class Trainer:
             if self.world.is_main:
                 self.metrics.rewind(0)
             return
-        checkpoint = found[1] if found else self._load_shared(path)
+        checkpoint = found[1] if found else self.folder.load_when_there(path)
         counters = Counters(**checkpoint.training["counters"])
         if trains_something_else(checkpoint, path, self.data, self.model_config, self.config):
             counters.skip_to_next_epoch()
@@ -158,16 +141,6 @@ class Trainer:
             self.metrics.rewind(counters.update)
             self.folder.forget_after(counters.update)
         console.info(f"resumed from {path} after update {counters.update:,}")
-
-    def _load_shared(self, path: Path) -> Checkpoint:
-        deadline = time.monotonic() + _SHARED_FOLDER_SECONDS
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.5)
-        if not path.exists():
-            raise NmtError(
-                f"{path}, which rank 0 resumes from, is not there; give a --save-dir that all machines share"
-            )
-        return load_checkpoint(path)
 
     def checkpoint(self) -> Checkpoint:
         """Weights, optimiser and counters as they are now."""
