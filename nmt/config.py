@@ -295,7 +295,19 @@ class SearchConfig(Config):
     max_source_length: int = option(
         512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
     )
-    batch_tokens: int = option(4096, help="Padded source tokens translated at once.", panel="Search", at_least=1)
+    batch_tokens: int | None = option(
+        None,
+        help="Padded source tokens translated at once; lower it if memory runs out. Otherwise 4096, on a GPU 16384.",
+        panel="Search",
+        at_least=1,
+    )
+
+    def tokens_at_once(self, device: str) -> int:
+        """--batch-tokens, or what suits `device`, cuda or cpu.
+
+        On a GPU the kernels of a step take long to launch, however few rows they are for.
+        """
+        return self.batch_tokens or (16_384 if device == "cuda" else 4096)
 
     @property
     def longest(self) -> int:

@@ -15,7 +15,8 @@ from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import Batch
+from nmt.data.loader import Batch, Side
+from nmt.model.transformer import DecoderCache, Transformer
 from nmt.training.gradients import Gradients
 
 
@@ -177,6 +178,30 @@ def test_python_interface(trained: Path) -> None:
         translator.translate("ba")  # type: ignore[arg-type]
     hypotheses = translator.hypotheses(lines[:1], SearchConfig(n_best=2))[0]
     assert len(hypotheses) == 2
+
+
+def test_batches_are_halved_where_memory_runs_out(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
+    lines = (trained / "test.en").read_text().splitlines()
+    expected = translator.translate(lines)
+    sizes = []
+
+    def start(model: Transformer, source: Side, beam: int) -> DecoderCache:
+        sizes.append(len(source.lengths_B))
+        if sizes[-1] > room:
+            raise torch.OutOfMemoryError("CUDA out of memory (not really)")
+        return real_start(model, source, beam)
+
+    real_start, room = Transformer.start, 1
+    monkeypatch.setattr(Transformer, "start", start)
+    assert translator.translate(lines) == expected
+    assert max(sizes) > 1
+    assert "sentences at once; lower --batch-tokens" in capfd.readouterr().err
+    room = 0
+    with pytest.raises(nmt.NmtError, match=r"for a single sentence of .* pieces; lower --max-source-length"):
+        translator.translate(lines[:1])
 
 
 def test_a_closed_pipe_ends_quietly(trained: Path) -> None:

@@ -106,6 +106,8 @@ class _Beams:
         self.width = width
         self.sentences_B = torch.arange(len(max_lengths_B), device=device)
         self.max_lengths_B = max_lengths_B
+        # The first length at which one must end. On the host, which would otherwise wait for the device at every step.
+        self.first_end = int(max_lengths_B.min())
         self.tokens_BWT = torch.full((len(max_lengths_B), width, 1), bos, dtype=torch.long, device=device)
         # All beams start alike, so only the first may count.
         self.log_probs_BW = torch.full((len(max_lengths_B), width), -torch.inf, device=device)
@@ -120,8 +122,8 @@ class _Beams:
         """The best 2W, so that W remain even if all beams' EOS are among them. At its maximum length all must end."""
         # On a CPU log_softmax is twice as fast as logsumexp.
         log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.width))
-        must_end_B = self.max_lengths_B <= self.length
-        if bool(must_end_B.any()):
+        if self.length >= self.first_end:
+            must_end_B = self.max_lengths_B <= self.length
             ending_BW = log_probs_BWV[must_end_B, :, eos]
             log_probs_BWV[must_end_B] = -torch.inf
             log_probs_BWV[must_end_B, :, eos] = ending_BW

@@ -17,7 +17,7 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side, with_eos
 from nmt.decoding.search import Found, beam_search
 from nmt.errors import NmtError
-from nmt.model.runtime import Runtime, resolve
+from nmt.model.runtime import Runtime, is_out_of_memory, resolve
 from nmt.model.transformer import DecoderCache, Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS
@@ -119,7 +119,7 @@ class Translator:
         flat = [part for line_parts in parts for part in line_parts]
         found: list[list[Found]] = [[] for _ in flat]
         with self.runtime.autocast():  # once, because it keeps the weights it has converted until it is left
-            for batch in _batches([len(part) for part in flat], search.batch_tokens):
+            for batch in _batches([len(part) for part in flat], search.tokens_at_once(self.runtime.device.type)):
                 for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
                     if not result:
                         raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
@@ -128,6 +128,23 @@ class Translator:
         return self._assemble(parts, found)
 
     def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
+        """The hypotheses of sentences of one padded width, which are searched in halves if memory runs out."""
+        try:
+            return self._search_at_once(sources, search)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(sources) == 1:
+                raise NmtError(
+                    f"memory ran out for a single sentence of {len(sources[0]):,} pieces; lower --max-source-length, "
+                    f"and it is translated in parts, or --beam"
+                ) from error
+        # Behind the handler, because the error keeps all that was in memory.
+        half = len(sources) // 2
+        console.warn(f"memory ran out with {len(sources):,} sentences at once; lower --batch-tokens to save time")
+        return self._search(sources[:half], search) + self._search(sources[half:], search)
+
+    def _search_at_once(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
         side = make_side([[with_eos(ids) for ids in sources]], width_multiple=_WIDTHS).to(self.runtime.device)
         max_lengths_B = side.lengths_B + search.max_length_offset  # both count EOS
         cache = _EnsembleCache(tuple(model.start(side, search.beam) for model in self.models))

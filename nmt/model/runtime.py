@@ -65,6 +65,13 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
     return Runtime(device, bf16)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch could not get memory, on a GPU or on a CPU (where it raises a plain RuntimeError)."""
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
 def obstacle_to_compiling(device: torch.device) -> str:
     """Why torch cannot compile here, in words; '' if it can. It takes a compiler, and on a GPU triton."""
     try:

@@ -154,7 +154,8 @@ class Transformer(nn.Module):
         keys = ancestors_BWT.shape[2] * beam
         own = Span(sentences, beam, keys, _ancestors_bias(ancestors_BWT) if beam > 1 else None)
         memory = Span(sentences, beam, cache.layers[0].memory_keys_BHSK.shape[2], cache.memory_bias)
-        padded_R = F.pad(tokens_R, (0, -len(tokens_R) % _MULTIPLE))
+        multiple = _MULTIPLE if tokens_R.device.type == "cpu" else 1
+        padded_R = F.pad(tokens_R, (0, -len(tokens_R) % multiple))
         x_RD = self._embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             x_RD = layer.step(x_RD, layer_cache, slot, own, memory)  # type: ignore[operator]

@@ -16,19 +16,12 @@ from nmt.data.loader import Batch, check_ids, make_batch
 from nmt.data.store import DataFolder, ParallelSplit, TokenArray
 from nmt.errors import NmtError
 from nmt.model.packed import obstacle_to_packing
-from nmt.model.runtime import Runtime, obstacle_to_compiling
+from nmt.model.runtime import Runtime, is_out_of_memory, obstacle_to_compiling
 from nmt.text.subword import EOS
 from nmt.training.distributed import World
 from nmt.training.loss import TrainingLoss
 
 Pairs = tuple[tuple[int, int], ...]
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch could not get memory, on a GPU or on a CPU (where it raises a plain RuntimeError)."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    )
 
 
 @dataclass

@@ -19,12 +19,12 @@ from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted
-from nmt.model.runtime import Runtime
+from nmt.model.runtime import Runtime, is_out_of_memory
 from nmt.options import flag_name
 from nmt.training.checks import check_device_tokens, check_fit
 from nmt.training.distributed import World, joined
 from nmt.training.finite import SkippedUpdates, first_not_finite
-from nmt.training.gradients import Gradients, is_out_of_memory
+from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
