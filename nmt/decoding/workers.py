@@ -13,7 +13,7 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.pool import in_order, share_cores
 from nmt.decoding.translator import Hypothesis, Translator
 
-# Lines that are sorted by length together: many, for full batches, but few enough to bound memory.
+# Lines of a worker that are sorted by length together: many, for full batches, but few enough to bound memory.
 _LINES_AT_ONCE = 8192
 
 
@@ -45,9 +45,9 @@ class TranslationJob:
         lines: Iterator[str],
         workers: int,
         advance: Callable[[int], None] = lambda _: None,
-        lines_at_once: int = _LINES_AT_ONCE,
+        lines_at_once: int | None = None,
     ) -> Generator[Translated, None, None]:
-        """Translates line by line, in order, `lines_at_once` sorted by length together.
+        """Translates line by line, in order, `lines_at_once` (8192 a worker if not given) sorted by length together.
 
         `advance` is told now and then how many sentences were done.
 
@@ -57,11 +57,11 @@ class TranslationJob:
         Raises:
             NmtError: as `Translator.load` and the input do, or if a worker dies.
         """
+        shares = _shares(lines, workers, lines_at_once or _LINES_AT_ONCE * workers)
         if workers == 1:
-            yield from self._alone(_shares(lines, 1, lines_at_once), advance)
+            yield from self._alone(shares, advance)
             return
         share_cores(workers)
-        shares = _shares(lines, workers, lines_at_once)
         with closing(in_order(partial(_Worker, self), shares, workers)) as parts:
             while window := list(islice(parts, workers)):
                 advance(sum(map(len, window)))
