@@ -10,12 +10,12 @@ from nmt.options import flag_name
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
-    """Runs a command with `options`, by the names of their fields, and `text` as its standard input.
+    """Runs a command with `options`, by the names of their fields, unless None, and `text` as its standard input.
 
     Raises:
         NmtError: it failed; says how.
     """
-    flags = [f"{flag_name(name)}={value}" for name, value in options.items()]
+    flags = [f"{flag_name(name)}={value}" for name, value in options.items() if value is not None]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
     done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
