@@ -15,9 +15,15 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
     Raises:
         NmtError: it failed; says how.
     """
-    flags = [f"{flag_name(name)}={value}" for name, value in options.items() if value is not None]
+    flags = [_flag(name, value) for name, value in options.items() if value is not None]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
     done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {said[-1].removeprefix('error: ')}")
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return flag_name(name if value else f"no_{name}")
+    return f"{flag_name(name)}={value}"
