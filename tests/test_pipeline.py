@@ -198,7 +198,7 @@ def test_batches_are_halved_where_memory_runs_out(
     monkeypatch.setattr(Transformer, "start", start)
     assert translator.translate(lines) == expected
     assert max(sizes) > 1
-    assert "sentences at once; lower --batch-tokens" in capfd.readouterr().err
+    assert "sentences at once, which are now translated in two halves" in capfd.readouterr().err
     room = 0
     with pytest.raises(nmt.NmtError, match=r"for a single sentence of .* pieces; lower --max-source-length"):
         translator.translate(lines[:1])

@@ -141,7 +141,7 @@ class Translator:
                 ) from error
         # Behind the handler, because the error keeps all that was in memory.
         half = len(sources) // 2
-        console.warn(f"memory ran out with {len(sources):,} sentences at once; lower --batch-tokens to save time")
+        console.warn(f"memory ran out with {len(sources):,} sentences at once, which are now translated in two halves")
         return self._search(sources[:half], search) + self._search(sources[half:], search)
 
     def _search_at_once(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
