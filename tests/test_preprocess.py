@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -315,7 +316,12 @@ def test_the_command_needs_no_torch(write_corpus: WriteCorpus, tmp_path: Path) -
 
 def test_ctrl_c_leaves_nothing_and_is_quiet(write_corpus: WriteCorpus, tmp_path: Path) -> None:
     process = subprocess.Popen(
-        command(write_corpus, tmp_path, 60_000), stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(write_corpus, tmp_path, 60_000),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell has what it starts in the background ignore Ctrl-C, these tests for example, and children inherit it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     encoding = list((tmp_path / "out").glob("*/train.en.tokens"))
     while process.poll() is None and not encoding:
