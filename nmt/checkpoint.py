@@ -10,9 +10,7 @@ holds tensors and plain data only, so that opening one never runs code from it. 
 and every file has the SHA-256 of its content in it, so that no damage goes unnoticed.
 """
 
-import errno
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,13 +22,12 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.files import writing
+from nmt.files import Output, replaced_file
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 
 SCHEMA_VERSION = 2
 _MAGIC = "nmt checkpoint"
-_PARTIAL = ".partial-"
 _NAMED_DIFFERENCES = 3
 _TAKE_ANOTHER = "take another one"
 
@@ -56,10 +53,20 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes beside `path`, makes sure it is on disk, and renames: `path` is never half-written.
+    """Writes a checkpoint file, which replaces the one at `path` when it is whole and on disk.
 
     Raises:
         NmtError: the folder cannot be written to.
+    """
+    with replaced_file(path, "free some space or choose another folder (one that exists)") as file:
+        write_checkpoint(checkpoint, file)
+
+
+def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
+    """Writes a checkpoint to an open file.
+
+    Raises:
+        NmtError: it cannot be written.
     """
     content = {
         "model": checkpoint.model_config.to_dict(),
@@ -69,27 +76,13 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         "training": checkpoint.training,
     }
     whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
-    partial = path.with_name(f".{path.name}{_PARTIAL}{os.getpid()}")
     try:
-        with writing(path, "free some space or choose another folder (one that exists)"):
-            _write(whole, partial)
-            partial.replace(path)
-            _sync_folder(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write(content: dict[str, Any], path: Path) -> None:
-    with path.open("wb") as file:
-        try:
-            torch.save(content, file)
-        except RuntimeError as error:  # torch's way to report a failed write, with what failed behind it
-            cause: BaseException | None = error
-            while cause and not isinstance(cause, OSError):
-                cause = cause.__context__
-            raise cause or OSError(str(error).splitlines()[0]) from error
-        file.flush()
-        os.fsync(file.fileno())
+        torch.save(whole, file)  # type: ignore[arg-type] # all that it needs is `write` and `flush`
+    except RuntimeError as error:  # which torch raises when a write fails, with the reason behind it
+        cause: BaseException | None = error
+        while cause and not isinstance(cause, NmtError):
+            cause = cause.__context__
+        raise cause or error from None
 
 
 def _sha256(content: Any) -> str:
@@ -114,17 +107,6 @@ def _add_to(digest: "hashlib._Hash", value: Any) -> None:
             _add_to(digest, item)
     else:
         digest.update(f"{type(value).__name__} {value!r}".encode())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that does this by itself
-            raise
-    finally:
-        os.close(handle)
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
@@ -228,12 +210,6 @@ def remove_older(folder: Path, kind: str, keep: int) -> None:
     """Removes all but the newest `keep` files `kind`-NUMBER.pt."""
     for old in numbered(folder, kind)[:-keep]:
         old.unlink()
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Removes what a process that was killed while writing a checkpoint left."""
-    for partial in folder.glob(f".*.pt{_PARTIAL}*"):
-        partial.unlink()
 
 
 def average_checkpoints(paths: list[Path]) -> Checkpoint:

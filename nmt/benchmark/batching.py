@@ -1,11 +1,11 @@
 """The way from a data folder to batches: opening it, planning an epoch, and making batches of it."""
 
-import multiprocessing
 import statistics
 import time
 import tracemalloc
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from itertools import islice
 
 from nmt.benchmark.report import Report
@@ -13,6 +13,7 @@ from nmt.config import PlanConfig
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.loader import updates
 from nmt.data.store import DataFolder, ParallelSplit
+from nmt.processes import worker_pool
 
 _SEED = 1
 # Updates of which the padding is computed, and which are made into batches.
@@ -25,11 +26,15 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
     Raises:
         NmtError: the folder cannot be opened.
     """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(_measure, data_folder, config, repeats).result()
+    with worker_pool(partial(_measurer, config, repeats), 1) as submit:
+        return submit(data_folder).result()
 
 
-def _measure(data_folder: str, config: PlanConfig, repeats: int) -> Report:
+def _measurer(config: PlanConfig, repeats: int, _worker: int) -> Callable[[str], Report]:
+    return partial(_measure, config, repeats)
+
+
+def _measure(config: PlanConfig, repeats: int, data_folder: str) -> Report:
     report = Report({})
     split, plan = _measure_planning(data_folder, config, repeats, report)
     sizes = [max(plan.tokens(index)) for index in range(len(plan))]

@@ -1,5 +1,6 @@
 """Runs `nmt` itself, for what only a process of its own shows."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from typing import Any
 
 from nmt.errors import NmtError
 from nmt.options import flag_name
+from nmt.processes import started_by_this
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
@@ -17,7 +19,8 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
     """
     flags = [_flag(name, value) for name, value in options.items() if value is not None]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
+    environment = os.environ | started_by_this()
+    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", env=environment)
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {said[-1].removeprefix('error: ')}")

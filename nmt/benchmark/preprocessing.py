@@ -8,10 +8,10 @@ from pathlib import Path
 
 from nmt.benchmark.report import Report
 from nmt.config import DataConfig
-from nmt.data.pool import process_peak_mib
 from nmt.data.preprocess import preprocess
 from nmt.data.store import DataFolder
 from nmt.files import writing
+from nmt.resources import process_peak_mib
 
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:

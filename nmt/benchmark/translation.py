@@ -11,9 +11,9 @@ from nmt.benchmark.command import run_nmt
 from nmt.benchmark.report import Report
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
-from nmt.data.pool import process_peak_mib
 from nmt.decoding.workers import TranslationJob
 from nmt.model.runtime import resolve
+from nmt.resources import process_peak_mib
 from nmt.text.codec import TextCodec
 from nmt.training.metrics import peak_memory_mib
 

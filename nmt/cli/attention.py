@@ -6,7 +6,7 @@ import typer
 
 from nmt import console
 from nmt.errors import NmtError
-from nmt.files import new_file
+from nmt.files import output_file
 
 
 def attention(
@@ -30,13 +30,10 @@ def attention(
     from nmt.pages.attention import attention_of, head_as_svg, page_data
     from nmt.pages.page import page
 
-    found = attention_of(checkpoint, source, target)
-    picture = output.endswith(".svg")
-    made = (
-        head_as_svg(found[kind], layer, head)
-        if picture
-        else page("attention", f"Attention of {checkpoint}", page_data(found))
-    )
-    with new_file(output) as file:
-        file.write(made)
+    with output_file(output, [checkpoint]) as file:
+        found = attention_of(checkpoint, source, target)
+        if output.endswith(".svg"):
+            file.write(head_as_svg(found[kind], layer, head))
+        else:
+            file.write(page("attention", f"Attention of {checkpoint}", page_data(found)))
     console.info(f"wrote {output}")

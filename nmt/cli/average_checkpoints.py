@@ -13,10 +13,10 @@ def average_checkpoints(
     last: Annotated[int, typer.Option(min=1, help="How many of a run folder's newest snapshots.")] = 5,
 ) -> None:
     """Average the weights of the last snapshots of a run, or of the named checkpoints."""
-    from pathlib import Path
-
     from nmt import checkpoint, console
+    from nmt.files import output_file
 
     paths = checkpoint.newest_snapshots(checkpoints, last)
-    checkpoint.save_checkpoint(checkpoint.average_checkpoints(paths), Path(output))
+    with output_file(output, paths) as file:
+        checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -1,7 +1,6 @@
 """`nmt generate`: raw text in, raw text out, line by line."""
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,8 +9,7 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.errors import NmtError
-from nmt.files import new_file
+from nmt.files import output_file
 
 if TYPE_CHECKING:
     from nmt.decoding.translator import Hypothesis
@@ -35,13 +33,14 @@ def generate(
     from nmt.decoding.workers import TranslationJob
     from nmt.text.corpus import STDIN, read_lines
 
-    if os.path.exists(output) and os.path.exists(input) and os.path.samefile(input, output):
-        raise NmtError(f"--output {output} is the --input; choose another file")
     job = TranslationJob(tuple(checkpoints), search, runtime)
     if input == STDIN and sys.stdin.isatty():
         console.info("type or paste sentences, one a line; Ctrl-D ends and translates")
     bar = not (output == "-" and sys.stdout.isatty())  # which would be drawn among the translations
-    with new_file(output) as out, console.Progress("translate", None, "sentences", bar=bar) as progress:
+    with (
+        output_file(output, [*checkpoints, input]) as out,
+        console.Progress("translate", None, "sentences", bar=bar) as progress,
+    ):
         for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
             out.write(_formatted(source, hypotheses, search.n_best, output_format))
         out.flush()

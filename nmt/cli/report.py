@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.files import new_file
+from nmt.files import output_file
 
 
 def report(
@@ -27,6 +27,6 @@ def report(
     from nmt.pages.report import read_run, report_data
 
     read = [read_run(run) for run in runs]
-    with new_file(output) as file:
+    with output_file(output, [run.file for run in read]) as file:
         file.write(page("report", ", ".join(run.name for run in read), report_data(read, sustained_tflops)))
     console.info(f"wrote {output}")

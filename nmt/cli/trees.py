@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nmt import console
 from nmt.errors import NmtError
-from nmt.files import new_file
+from nmt.files import output_file
 
 if TYPE_CHECKING:
     from nmt.text.trees import Word
@@ -70,11 +71,12 @@ def words(
 ) -> None:
     """Write the words of new sentences as those of training were."""
     from nmt.text.corpus import read_lines
-    from nmt.text.treebank import SourceText
+    from nmt.text.treebank import SOURCE, SourceText
 
     source = SourceText.load(like)
-    with new_file(output) as out:
-        out.writelines(f"{line}\n" for line in source.write(line.split() for line in read_lines(input)))
+    with output_file(output, [Path(like) / SOURCE, input]) as out:
+        for line in source.write(line.split() for line in read_lines(input)):
+            out.write(f"{line}\n")
 
 
 @trees.command(no_args_is_help=True)
@@ -103,7 +105,7 @@ def restore(
     else:
         sentences = map(words_of, read_treebank([str(trees)]))
     repairs, done = Counter[str](), 0
-    with new_file(output) as out:
+    with output_file(output, [sequences, str(words or trees)]) as out:
         for alternatives, sentence in zip_longest(parsed(read_lines(sequences), sequences), sentences):
             if alternatives is None or sentence is None:
                 shorter = sequences if alternatives is None else words or trees

@@ -19,11 +19,12 @@ import numpy as np
 from nmt import __version__, console
 from nmt.config import DataConfig
 from nmt.data.corpora import CHUNK_PAIRS, TRAIN, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
-from nmt.data.pool import in_order
 from nmt.data.resumable import Resumable, resumable_folder
+from nmt.data.store import META, array_names, model_names, raw_name
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.options import flag_name
+from nmt.processes import in_order
 from nmt.text.codec import Preparer, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines
 from nmt.text.subword import Subword
@@ -46,7 +47,7 @@ def preprocess(config: DataConfig) -> None:
     Raises:
         NmtError: the text or an option is not as it should be, or the folder cannot be written.
     """
-    with resumable_folder(config.dest, "--dest", _work(config)) as folder:
+    with resumable_folder(config.dest, "--dest", _work(config), _files(config)) as folder:
         writer = StoreWriter(folder.path)
         splits = _saved_counts(folder.saved) if folder.saved else count(config)
         codec = writer.read_models(_text(config)) if folder.saved else make_codec(config, splits[TRAIN])
@@ -68,6 +69,14 @@ def _work(config: DataConfig) -> dict[str, Any]:
     stats = {path: path.stat() for path in files if path.exists()}
     states = {f"state of {path}": f"{s.st_size} bytes of {time.ctime(s.st_mtime)}" for path, s in stats.items()}
     return {"nmt": __version__, **options, **states}
+
+
+def _files(config: DataConfig) -> set[str]:
+    """Returns the names of the files of the data folder."""
+    langs = config.source_lang, config.target_lang
+    sides = [(split, lang) for split in split_prefixes(config) for lang in langs]
+    arrays = chain.from_iterable(array_names(*side) for side in sides)
+    return {META, *model_names(_text(config)), *arrays, *(raw_name(*side) for side in sides)}
 
 
 def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int]]]:
@@ -147,8 +156,8 @@ def _read_symbols(path: str | None) -> list[str]:
     return symbols
 
 
-def _preparer(text: TextConfig, langs: tuple[str | None, str | None]) -> Callable[[Chunk], Chunk]:
-    """Made in the worker: takes a chunk to what the subword model sees; a side without a language becomes empty."""
+def _preparer(text: TextConfig, langs: tuple[str | None, str | None], _worker: int) -> Callable[[Chunk], Chunk]:
+    """Returns a function from a chunk to what the subword model sees; a side without a language becomes empty."""
     preparers = [Preparer(text, lang) if lang else None for lang in langs]
 
     def prepare(chunk: Chunk) -> Chunk:
@@ -219,8 +228,10 @@ def _keep_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
         yield chunk
 
 
-def _encoder(codec_values: dict[str, Any], limits: tuple[int, float] | None) -> Callable[[Chunk], Encoded]:
-    """Made in the worker: encodes chunks, and drops pairs outside `limits` (greatest length and ratio) if given."""
+def _encoder(
+    codec_values: dict[str, Any], limits: tuple[int, float] | None, _worker: int
+) -> Callable[[Chunk], Encoded]:
+    """Returns a function that encodes a chunk and drops pairs outside `limits` (greatest length and ratio)."""
     codec = TextCodec.from_dict(codec_values, "the codec of this run")
 
     def encode(chunk: Chunk) -> Encoded:

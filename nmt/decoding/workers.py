@@ -5,13 +5,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, islice
-from multiprocessing import current_process
 from operator import itemgetter
 from typing import NamedTuple
 
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.pool import in_order, share_cores
 from nmt.decoding.translator import Hypothesis, Translator
+from nmt.processes import in_order
+from nmt.resources import share_cores
 
 # Lines of a worker that are sorted by length together: many, for full batches, but few enough to bound memory.
 _LINES_AT_ONCE = 8192
@@ -89,13 +89,12 @@ def _shares(lines: Iterator[str], workers: int, lines_at_once: int) -> Iterator[
 class _Worker:
     """Translates shares in a worker process; loads the model with the first, so that an error reaches the parent."""
 
-    def __init__(self, job: TranslationJob) -> None:
-        self.job = job
+    def __init__(self, job: TranslationJob, number: int) -> None:
+        self.job, self.number = job, number
         self.translator: Translator | None = None
 
     def __call__(self, share: _Share) -> list[tuple[int, Translated]]:
         if self.translator is None:
-            number = int(current_process().name.rpartition("-")[2])  # SpawnProcess-1, SpawnProcess-2, …
-            self.translator = Translator.load(*self.job.checkpoints, runtime=self.job.runtime, process=number - 1)
+            self.translator = Translator.load(*self.job.checkpoints, runtime=self.job.runtime, process=self.number)
         hypotheses = self.translator.hypotheses(share.lines, self.job.search, line_numbers=share.numbers)
         return list(zip(share.numbers, map(Translated, share.lines, hypotheses), strict=True))

@@ -26,11 +26,13 @@ _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data",
 class Run:
     """Attributes:
     name: its run folder, as it was given.
+    file: its metrics.jsonl.
     starts: what was trained, how and where, each time it was started.
     train, valid: records of log intervals and of validations.
     """
 
     name: str
+    file: Path
     starts: list[dict[str, Any]]
     train: list[dict[str, Any]]
     valid: list[dict[str, Any]]
@@ -54,7 +56,7 @@ def read_run(path: str) -> Run:
     starts, train, valid = ([r for r in records if r["kind"] == kind] for kind in ("start", "train", "valid"))
     if not starts:
         raise NmtError(f"{file} does not say what was trained; give the metrics.jsonl that this nmt wrote, as it was")
-    return Run(path, starts, train, valid)
+    return Run(path, file, starts, train, valid)
 
 
 def _records(lines: list[str], file: Path) -> Iterable[dict[str, Any]]:

@@ -7,7 +7,6 @@ A *rank* is one of them; the *main* rank, rank 0, writes files and speaks. `nmt 
 import os
 import queue
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +34,8 @@ _T = TypeVar("_T")
 _GRACE_SECONDS = 2.0
 # NCCL's timeout is later than that of the control group, whose error says more.
 _NCCL_GRACE_SECONDS = 60.0
-# The environment variable with the name of the file that tells the launcher that an interrupted run has been saved.
-SAVED_MARKER = "NMT_SAVED_MARKER"
+# Names, in the environment, a file that exists while training has not saved its state. The launcher reads it.
+UNSAVED_MARKER = "NMT_UNSAVED_MARKER"
 
 
 @dataclass(frozen=True)
@@ -136,20 +135,17 @@ def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
         with StopSignals() as stop:
             yield World(), resolve(config), stop
         return
-    _end_with_launcher()
     local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     console.speak_as(int(os.environ["RANK"]))
     if config.gpus not in (1, local_size):
         raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave --gpus out")
     runtime = resolve(config, local_rank)
     world = _connect(runtime, config.rank_timeout)
-    with StopSignals() as stop:
+    with StopSignals() as stop, _marked_unsaved(world):
         try:
             yield world, runtime, stop
             world.wait()
         except Interrupted:
-            if world.is_main and SAVED_MARKER in os.environ:
-                Path(os.environ[SAVED_MARKER]).touch()
             raise
         except BaseException as error:  # the group is not taken down, which could wait forever for the other ranks
             _end_together(world, error, stop, config.rank_timeout)
@@ -157,12 +153,18 @@ def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
     dist.destroy_process_group()
 
 
-def _end_with_launcher() -> None:
-    """Has Linux tell this rank to stop when the launcher is gone, killed perhaps, so that it does not run on alone."""
-    with suppress(ImportError, AttributeError):
-        from torch.multiprocessing import _prctl_pr_set_pdeathsig  # type: ignore[attr-defined]
-
-        _prctl_pr_set_pdeathsig(signal.SIGTERM)
+@contextmanager
+def _marked_unsaved(world: World) -> Iterator[None]:
+    """Tells the launcher, until the block ends well or is interrupted, that training has state that is not saved."""
+    marker = os.environ.get(UNSAVED_MARKER) if world.is_main else None
+    if marker:
+        Path(marker).touch()
+    try:
+        yield
+    except Interrupted:
+        if marker:
+            Path(marker).unlink()
+        raise
 
 
 def _connect(runtime: Runtime, timeout: float) -> World:

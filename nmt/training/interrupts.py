@@ -9,9 +9,8 @@ from typing import Self
 
 from nmt import console
 from nmt.errors import Interrupted
+from nmt.signals import STOPPING_TRAINING, not_ignored
 
-# What Ctrl-C, a scheduler, a terminal that closes, and a scheduler's warning send.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # A scheduler may signal every process of a job, and torchrun then passes its own on: that is one signal, not two.
 _ONE_SIGNAL_SECONDS = 0.5
 
@@ -41,7 +40,7 @@ class StopSignals:
             self._reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # as by nohup
+            wanted = not_ignored(STOPPING_TRAINING)
             self._handlers = {number: signal.signal(number, lambda *_: None) for number in wanted}
             threading.Thread(target=self._listen, args=(self._reader,), daemon=True, name="nmt-signals").start()
         return self
@@ -57,7 +56,7 @@ class StopSignals:
 
     def _listen(self, reader: int) -> None:
         while number := os.read(reader, 1):
-            if number[0] not in _SIGNALS:
+            if number[0] not in STOPPING_TRAINING:
                 continue
             now = time.monotonic()
             if self._received is None:

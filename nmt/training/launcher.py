@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from nmt.data.pool import share_cores
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
-from nmt.training.distributed import SAVED_MARKER
+from nmt.processes import started_by_this
+from nmt.resources import share_cores
+from nmt.signals import STOPPING_TRAINING, not_ignored
+from nmt.training.distributed import UNSAVED_MARKER
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 # How long ranks may take to save their state before they are killed.
 _SAVING_SECONDS = 600
 
@@ -43,12 +44,12 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
     with TemporaryDirectory() as folder:
-        os.environ[SAVED_MARKER] = str(Path(folder) / "saved")
+        unsaved = Path(folder) / "unsaved"
+        os.environ |= {UNSAVED_MARKER: str(unsaved)} | started_by_this()
         try:
             elastic_launch(_launch_config(processes), sys.executable)("-m", "nmt", *arguments)
         except SignalException as stopped:
-            saved = Path(os.environ[SAVED_MARKER]).exists()
-            raise (Interrupted() if saved else SystemExit(128 + stopped.sigval)) from stopped
+            raise (SystemExit(128 + stopped.sigval) if unsaved.exists() else Interrupted()) from stopped
         except ChildFailedError as failed:
             rank, failure = failed.get_first_failure()
             raise _ended(rank, failure.exitcode) from failed
@@ -66,8 +67,7 @@ def _launch_config(processes: int) -> Any:
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
-        # What is ignored here, as SIGHUP is under nohup, stays so.
-        signals_to_handle=",".join(s.name for s in _SIGNALS if signal.getsignal(s) is not signal.SIG_IGN),
+        signals_to_handle=",".join(number.name for number in not_ignored(STOPPING_TRAINING)),
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from nmt.data.loader import Batch
-from nmt.data.pool import process_peak_mib
 from nmt.files import writing
+from nmt.resources import process_peak_mib
 from nmt.training.distributed import World
 
 

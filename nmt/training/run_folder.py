@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +13,10 @@ from nmt.checkpoint import (
     numbered,
     numbered_path,
     remove_older,
-    remove_unfinished,
     save_checkpoint,
 )
 from nmt.errors import NmtError
-from nmt.files import locked, writing
+from nmt.files import LOCK, locked, remove_partial_files, writing
 
 STATES_KEPT = 2
 # A training that was stopped may still be writing its state when the next is started.
@@ -38,16 +37,30 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Makes the folder where it is missing, and keeps other trainings out of it.
 
+        A folder that was made here and holds nothing in the end is removed.
+
         Raises:
             NmtError: it cannot be made or written to, or another training is at work in it.
         """
         way_out = "give another --save-dir"
         with writing(self.path, way_out):
+            made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
         busy = f"another training is at work in {self.path}; wait for its end or {way_out}"
         with locked(self.path, busy, way_out, _LOCK_SECONDS):
-            remove_unfinished(self.path)
-            yield
+            remove_partial_files(self.path)
+            try:
+                yield
+            finally:
+                self._remove_if_empty(made)
+
+    def _remove_if_empty(self, made: bool) -> None:
+        """Removes the lock if there is nothing else, and the folder if it was `made` for this training."""
+        with suppress(OSError):
+            if [found.name for found in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                if made:
+                    self.path.rmdir()
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
         """The newest training state that is whole; None if there is no state at all.

@@ -1,0 +1,137 @@
+"""Worker processes: results in order, few chunks in flight, and an end when their parent ends."""
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from nmt.errors import NmtError
+
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+_LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
+_PARENT_CHECK_SECONDS = 0.2
+# Names, in the environment of a command, the process that started it and with which it ends.
+_STARTER = "NMT_STARTED_BY"
+
+_task: Callable[[Any], Any]  # of this worker process
+
+
+@contextmanager
+def worker_pool(
+    make_task: Callable[[int], Callable[[_In], _Out]], workers: int
+) -> Iterator[Callable[[_In], Future[_Out]]]:
+    """Yields a function that has a worker process do the task with a chunk.
+
+    Every worker makes its task with `make_task(n)`, where n is 0 for the first worker, 1 for the next and so on;
+    `make_task` must be picklable. The workers are gone when the block is left, and are killed if it fails.
+
+    Raises:
+        NmtError: a worker process died.
+    """
+    # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
+    context = get_context("spawn")
+    numbers = context.SimpleQueue()
+    for number in range(workers):
+        numbers.put(number)
+    # The task is unpickled last in the worker, because that may import torch, which takes seconds.
+    arguments = (os.getpid(), numbers, pickle.dumps(make_task))
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=arguments)
+
+    def submit(chunk: _In) -> Future[_Out]:
+        with _interrupts_held():
+            return pool.submit(_do_task, chunk)
+
+    try:
+        yield submit
+    except BrokenProcessPool as error:
+        raise NmtError("a worker process died, perhaps for want of memory; try again with fewer --workers") from error
+    except BaseException:
+        _kill(pool)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def in_order(
+    make_task: Callable[[int], Callable[[_In], _Out]], chunks: Iterable[_In], workers: int
+) -> Generator[_Out, None, None]:
+    """Yields the task's result for every chunk, in order; `make_task` as in `worker_pool`.
+
+    One worker is this very process. Close the generator (contextlib.closing) to be sure that the workers are gone.
+
+    Raises:
+        NmtError: a worker process died.
+        Exception: whatever the task raises.
+    """
+    if workers == 1:
+        yield from map(make_task(0), chunks)
+        return
+    pending: deque[Future[_Out]] = deque()
+    with worker_pool(make_task, workers) as submit:
+        for chunk in chunks:
+            pending.append(submit(chunk))
+            if len(pending) >= _LOOKAHEAD * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _start_worker(parent: int, numbers: Any, make_task: bytes) -> None:
+    global _task
+    _end_with(parent)
+    _task = pickle.loads(make_task)(numbers.get())
+
+
+def _do_task(chunk: Any) -> Any:
+    return _task(chunk)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """Kills the pool's processes; ProcessPoolExecutor.kill_workers does so from Python 3.14 on."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Delays Ctrl-C until the block is left. Processes started within it never see Ctrl-C: their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# Ending with the parent
+
+
+def started_by_this() -> dict[str, str]:
+    """Returns the variables to add to the environment of an `nmt` command that is to end when this process does."""
+    return {_STARTER: str(os.getpid())}
+
+
+def end_with_starter() -> None:
+    """Ends this process when the process that started it ends, if this is a rank or `started_by_this` was used."""
+    starter = os.environ.pop(_STARTER, None)
+    if starter or "RANK" in os.environ:
+        _end_with(int(starter) if starter else os.getppid())
+
+
+def _end_with(parent: int) -> None:
+    """Sends this process SIGTERM as soon as `parent` is not its parent any more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_CHECK_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="nmt-parent").start()

@@ -1,0 +1,70 @@
+"""What signals do to a command.
+
+A command that has nothing to clean up ends at once, without a traceback. Work that would leave something behind (a
+partial file, worker processes, a hidden cursor) runs within `cleaning_up`. Training saves its state first: see
+`nmt.training.interrupts`.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from nmt.errors import INTERRUPTED_EXIT_CODE
+
+# Ctrl-C, a scheduler or `kill`, and a terminal that closes.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# A scheduler may announce the end of a job with SIGUSR1.
+STOPPING_TRAINING = (*_ENDING, signal.SIGUSR1)
+
+
+def end_without_traceback() -> None:
+    """Lets Ctrl-C end this process like any other signal, instead of with Python's KeyboardInterrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def end_resumably() -> None:
+    """Makes a signal end this process with INTERRUPTED_EXIT_CODE, for training that has not begun yet."""
+    for number in not_ignored(STOPPING_TRAINING):
+        signal.signal(number, _end_resumably)
+
+
+def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
+    """The signals that this process does not ignore: nohup, for example, makes it ignore SIGHUP."""
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextmanager
+def cleaning_up() -> Iterator[None]:
+    """Within it, a signal that would end the process raises SystemExit instead, so that `finally` blocks run.
+
+    A second signal ends the process at once.
+    """
+    caught = _ENDING if threading.current_thread() is threading.main_thread() else ()
+    handled = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        _restore(handled)
+
+
+def _exit(number: int, _: FrameType | None) -> NoReturn:
+    _restore([ending for ending in _ENDING if signal.getsignal(ending) is _exit])
+    raise SystemExit(128 + number)
+
+
+def _restore(numbers: list[signal.Signals]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _end_resumably(_: int, __: FrameType | None) -> NoReturn:
+    if os.environ.get("RANK", "0") == "0":  # one of several ranks is enough to say it
+        os.write(2, b"stopped; start the same command again\n")
+    os._exit(INTERRUPTED_EXIT_CODE)
