@@ -8,6 +8,7 @@ from pathlib import Path
 
 _SPIN_COUNT = 1000
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def share_cores(processes: int) -> None:
@@ -41,7 +42,7 @@ def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
 def _cpu_quota() -> float:
     """Returns the cores that this process's control group and the groups around it allow; infinite without a limit."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = _OWN_GROUPS.read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return math.inf
     quotas = [math.inf]

@@ -22,8 +22,8 @@ from conftest import invented_pairs
 from nmt.config import DataConfig
 from nmt.data import corpora
 from nmt.data import preprocess as module
-from nmt.data.pool import in_order
 from nmt.data.preprocess import preprocess
+from nmt.data.resumable import Resumable
 from nmt.data.store import DataFolder
 from nmt.data.writer import Flat, flatten
 from nmt.errors import NmtError
@@ -247,53 +247,6 @@ def test_options_are_recorded(run: Run) -> None:
     assert set(options) == {field.name for field in dataclasses.fields(DataConfig)}
 
 
-def dies() -> Callable[[int], int]:
-    return os._exit
-
-
-def fails() -> Callable[[int], int]:
-    def fail(chunk: int) -> int:
-        raise NmtError(f"chunk {chunk} is bad")
-
-    return fail
-
-
-def doubles() -> Callable[[int], int]:
-    return lambda chunk: 2 * chunk
-
-
-def test_a_dying_worker_is_an_error_and_not_a_hang() -> None:
-    with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
-        list(in_order(dies, range(10), 2))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_errors_of_workers_and_of_the_input_come_through(workers: int) -> None:
-    with pytest.raises(NmtError, match="chunk 0 is bad"):
-        list(in_order(fails, range(10), workers))
-
-    def chunks() -> Any:
-        yield 1
-        raise NmtError("the input is bad")
-
-    with pytest.raises(NmtError, match="the input is bad"):
-        list(in_order(doubles, chunks(), workers))
-
-
-def test_few_chunks_are_in_flight() -> None:
-    taken = []
-
-    def chunks() -> Any:
-        for i in range(100):
-            taken.append(i)
-            yield i
-
-    results = in_order(doubles, chunks(), 2)
-    assert [next(results) for _ in range(10)] == list(range(0, 20, 2))
-    assert len(taken) <= 20
-    results.close()
-
-
 def command(write_corpus: WriteCorpus, tmp_path: Path, pairs: int) -> list[str]:
     train, valid = write_corpus("large", invented_pairs(pairs)), write_corpus("v", invented_pairs(5))
     options = {"--source-lang": "en", "--target-lang": "de", "--train": train, "--valid": valid, "--workers": "2"}
@@ -425,12 +378,51 @@ def test_nothing_is_lost_if_the_folder_cannot_get_its_name(
     assert {".lock", "journal.json"}.isdisjoint(path.name for path in (tmp_path / "data").iterdir())
 
 
-def test_what_was_killed_before_it_saved_anything_leaves_no_trace(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "data.partial").mkdir()
-    (tmp_path / "data.partial" / "test9.en.tokens").write_bytes(b"rubbish")
-    with pytest.raises(NmtError, match=r"data.partial, where .*data is to be made, was there before; move it"):
-        run()
+def test_what_was_killed_before_it_saved_anything_leaves_no_trace(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        interrupt_flatten(patched, call=1)
+        patched.setattr(Resumable, "remove", lambda _: None)  # as if it had been killed
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    (tmp_path / "data.partial" / "test.en.tokens").write_bytes(b"rubbish")
     with locked(tmp_path / "data.partial", "busy", ""), pytest.raises(NmtError, match="another process is making"):
         run()
-    run()
-    assert not (tmp_path / "data" / "test9.en.tokens").exists()
+    assert len(run().split("test")) == 10
+    assert not {".lock", "journal.json"} & {path.name for path in (tmp_path / "data").iterdir()}
+
+
+def folder_with_a_lock(path: Path) -> None:
+    path.mkdir()
+    (path / ".lock").touch()
+
+
+def a_link_to_such_a_folder(path: Path) -> None:
+    folder_with_a_lock(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def folder_with_another_journal(path: Path) -> None:
+    folder_with_a_lock(path)
+    (path / "journal.json").write_text('{"work": {}, "saved": null}')
+
+
+@pytest.mark.parametrize("make", [folder_with_a_lock, a_link_to_such_a_folder, folder_with_another_journal])
+def test_a_folder_of_someone_else_is_never_touched(run: Run, tmp_path: Path, make: Callable[[Path], None]) -> None:
+    partial = tmp_path / "data.partial"
+    make(partial)
+    (partial / "average.pt").write_bytes(b"weeks of work")
+    before = sorted(path.name for path in partial.iterdir())
+    with pytest.raises(NmtError, match=r"data.partial"):
+        run()
+    assert sorted(path.name for path in partial.iterdir()) == before
+    assert (partial / "average.pt").read_bytes() == b"weeks of work"
+
+
+@pytest.mark.usefixtures("broken_off")
+def test_a_file_of_someone_else_among_interrupted_work_is_kept(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data.partial" / "average.pt").write_bytes(b"weeks of work")
+    with pytest.raises(NmtError, match=r"data.partial/average.pt is not a file of the work"):
+        run(max_length=30)
+    assert (tmp_path / "data.partial" / "average.pt").read_bytes() == b"weeks of work"

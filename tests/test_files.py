@@ -1,0 +1,130 @@
+"""What commands write: whole or not at all, never over what they read, and into devices rather than over them."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from commands import failed, run
+
+from nmt.errors import NmtError
+from nmt.files import output_file, replaced_file
+from nmt.training.run_folder import RunFolder
+
+
+def test_an_output_is_whole_or_what_was_there_before(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_text("before")
+    with pytest.raises(ZeroDivisionError), output_file(str(path)) as file:
+        file.write("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "before"
+    with output_file(str(path)) as file:
+        file.write("after ä")
+        assert path.read_text() == "before"
+    assert path.read_text() == "after ä"
+    assert [found.name for found in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+    with output_file(str(tmp_path / ("x" * 255))) as file:
+        file.write("text")
+    assert (tmp_path / ("x" * 255)).read_text() == "text"
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")
+    (tmp_path / "folder").mkdir()
+    with output_file(str(tmp_path / "link")) as file:
+        file.write("text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "file").read_text() == "text"
+
+
+def test_devices_and_pipes_are_written_to(trained: Path, tmp_path: Path) -> None:
+    average = ["average-checkpoints", trained / "run", "--last=2"]
+    run(*average, "--output=/dev/null")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    os.mkfifo(tmp_path / "pipe")
+    arrived: list[bytes] = []
+    reader = threading.Thread(target=lambda: arrived.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    run(*average, "--output", tmp_path / "pipe")
+    reader.join()
+    (tmp_path / "copy.pt").write_bytes(arrived[0])
+    test = trained / "test.en"
+    translations = [
+        run("generate", model, "--input", test) for model in (tmp_path / "copy.pt", trained / "run/average.pt")
+    ]
+    assert translations[0].stdout == translations[1].stdout
+
+
+def test_an_output_is_no_input(trained: Path, tmp_path: Path) -> None:
+    """By whatever name: the run is read through a link."""
+    (tmp_path / "run").symlink_to(trained / "run")
+    model, log, text = tmp_path / "run/average.pt", tmp_path / "run/metrics.jsonl", tmp_path / "text"
+    text.write_text("a\n")
+    os.link(text, tmp_path / "other")
+    for arguments in (
+        ["generate", model, "--output", trained / "run/average.pt"],
+        ["generate", model, "--input", text, "--output", tmp_path / "other"],
+        ["average-checkpoints", model, "--output", trained / "run/average.pt"],
+        ["report", trained / "run", "--output", log],
+        ["trees", "restore", "--sequences", text, "--words", text, "--output", text],
+    ):
+        before = Path(str(arguments[-1])).read_bytes()
+        assert "is the same file as the input" in failed(*arguments)
+        assert Path(str(arguments[-1])).read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("/", "Is a directory"), ("", "is empty")])
+def test_an_output_is_a_file(trained: Path, name: str, reason: str) -> None:
+    assert reason in failed("average-checkpoints", trained / "run", "--last=2", "--output", name)
+    assert reason in failed("generate", trained / "run/average.pt", "--output", name, stdin=b"a\n")
+
+
+@pytest.mark.parametrize("name", [".", "/", ""])
+def test_a_new_folder_has_a_new_name(trained: Path, name: str) -> None:
+    text = str(trained / "train")
+    languages = ["--source-lang=en", "--target-lang=de"]
+    said = failed("preprocess", *languages, "--train", text, "--valid", text, "--dest", name)
+    assert "--dest" in said
+    assert "exists already" in said or "is empty" in said
+
+
+def test_a_fault_of_the_input_is_not_blamed_on_the_output(trained: Path, tmp_path: Path) -> None:
+    said = failed("generate", trained / "run/average.pt", "--input", tmp_path / "nowhere", "--output", tmp_path / "out")
+    assert "nowhere does not exist" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_lock_is_no_link_to_something_else(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("text")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(NmtError, match=r"\.lock cannot be written"), RunFolder(tmp_path / "run").locked():
+        pass
+    assert (tmp_path / "precious").read_text() == "text"
+
+
+def test_a_failed_start_leaves_no_run_folder(trained: Path, tmp_path: Path) -> None:
+    arguments = ["train", trained / "data", "--arch=transformer_tiny", "--device-tokens=5", "--device=cpu"]
+    assert "--device-tokens 5 is too small" in failed(*arguments, "--save-dir", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    failed(*arguments, "--save-dir", tmp_path / "old")
+    assert list((tmp_path / "old").iterdir()) == []
+
+
+def test_a_full_disk_while_a_file_is_replaced(tmp_path: Path) -> None:
+    with (
+        pytest.raises(NmtError, match=r"/dev/full cannot be written \(No space left on device\); choose another file"),
+        output_file("/dev/full", flag="--output") as file,
+    ):
+        file.write("text")
+    with (
+        pytest.raises(NmtError, match=r"nowhere/file cannot be written"),
+        replaced_file(tmp_path / "nowhere/file", "x"),
+    ):
+        pass

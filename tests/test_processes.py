@@ -1,0 +1,204 @@
+"""Worker processes and signals: results in order, nothing left behind, and exit codes that a scheduler can rely on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import invented_pairs
+
+from nmt import resources
+from nmt.errors import NmtError
+from nmt.processes import in_order
+
+NMT = [sys.executable, "-m", "nmt"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+END_SECONDS = 2.0
+
+
+def dies(_: int) -> Callable[[int], int]:
+    return os._exit
+
+
+def fails(_: int) -> Callable[[int], int]:
+    def fail(chunk: int) -> int:
+        raise NmtError(f"chunk {chunk} is bad")
+
+    return fail
+
+
+def doubles(_: int) -> Callable[[int], int]:
+    return lambda chunk: 2 * chunk
+
+
+def test_a_dying_worker_is_an_error_and_not_a_hang() -> None:
+    with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
+        list(in_order(dies, range(10), 2))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_of_workers_and_of_the_input_come_through(workers: int) -> None:
+    with pytest.raises(NmtError, match="chunk 0 is bad"):
+        list(in_order(fails, range(10), workers))
+
+    def chunks() -> Any:
+        yield 1
+        raise NmtError("the input is bad")
+
+    with pytest.raises(NmtError, match="the input is bad"):
+        list(in_order(doubles, chunks(), workers))
+
+
+def test_few_chunks_are_in_flight() -> None:
+    taken = []
+
+    def chunks() -> Any:
+        for i in range(100):
+            taken.append(i)
+            yield i
+
+    results = in_order(doubles, chunks(), 2)
+    assert [next(results) for _ in range(10)] == list(range(0, 20, 2))
+    assert len(taken) <= 20
+    results.close()
+
+
+def number(worker: int) -> Callable[[int], int]:
+    def waits_for_the_others(_: int) -> int:
+        time.sleep(0.5)
+        return worker
+
+    return waits_for_the_others
+
+
+def test_workers_are_numbered() -> None:
+    assert set(in_order(number, range(8), 3)) == {0, 1, 2}
+
+
+# Commands that are stopped
+
+
+@pytest.fixture
+def command(write_corpus: Callable[..., str], tmp_path: Path) -> list[str]:
+    """Preprocessing that takes longer than a test waits."""
+    train, valid = write_corpus("large", invented_pairs(60_000)), write_corpus("valid", invented_pairs(5))
+    options = ["--source-lang=en", "--target-lang=de", f"--train={train}", f"--valid={valid}", "--copies=100"]
+    return [*NMT, "preprocess", *options, f"--dest={tmp_path}/out/data", "--vocab-size=330", "--subword-sample=500"]
+
+
+@pytest.fixture
+def started(command: list[str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "out").glob("data.partial/train.en.tokens")) or len(alive(process.pid)) < 4:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process
+    for pid in alive(process.pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+def alive(session: int) -> list[int]:
+    """The processes of a session that have not ended: the command, its workers and multiprocessing's tracker."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,sid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, sid, state in rows if int(sid) == session and not state.startswith("Z")]
+
+
+def wait_for_the_end(session: int) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while alive(session) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(session) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_workers_too_and_leaves_nothing(
+    started: subprocess.Popen[str], number: signal.Signals, tmp_path: Path
+) -> None:
+    started.send_signal(number)
+    said = started.communicate(timeout=30)[1]
+    assert started.returncode == 128 + number
+    assert "Traceback" not in said
+    wait_for_the_end(started.pid)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(started: subprocess.Popen[str]) -> None:
+    started.kill()
+    started.wait()
+    wait_for_the_end(started.pid)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "number", "code"),
+    [
+        (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGTERM, 75),
+        (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGUSR1, 75),
+        (["generate", "nowhere"], signal.SIGINT, -signal.SIGINT),
+        (["generate", "nowhere"], signal.SIGTERM, -signal.SIGTERM),
+    ],
+)
+def test_a_signal_while_modules_load(arguments: list[str], number: signal.Signals, code: int) -> None:
+    """The signal is sent when the first module of torch is looked for."""
+    program = """
+        import os, signal, sys
+        from nmt.__main__ import main
+
+        number = int(sys.argv.pop())
+
+        class Signals:
+            def find_spec(self, name, *_):
+                if name == "torch":
+                    signal.raise_signal(number)
+
+        sys.meta_path.insert(0, Signals())
+        main()
+    """
+    lines = "\n".join(line[8:] for line in program.splitlines())
+    done = subprocess.run([sys.executable, "-c", lines, *arguments, str(int(number))], capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert ("start the same command again" in done.stderr) == (code == 75)
+
+
+# The machine
+
+
+def test_threads_wait_without_spinning_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    resources.limit_spinning()
+    assert "GOMP_SPINCOUNT" not in os.environ
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    resources.limit_spinning()
+    assert int(os.environ["GOMP_SPINCOUNT"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "250000 100000", "a/b/cpu.max": "400000 100000"}, 2),
+        ("0::/a", {"a/cpu.max": "50000 100000"}, 1),
+        ("3:cpu,cpuacct:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
+        ("3:cpu:/c\n1:memory:/", {"cpu/c/cpu.cfs_quota_us": "-1", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
+        ("0::/elsewhere", {}, 64),
+    ],
+)
+def test_as_many_cores_as_the_process_may_use(
+    groups: str, files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "cgroup").write_text(f"{groups}\n")
+    monkeypatch.setattr(resources, "_CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(resources, "_OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert resources.usable_cores() == expected
