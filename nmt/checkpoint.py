@@ -26,7 +26,9 @@ from nmt.files import Output, replaced_file
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+# Names of tensors in schema version 2, and what they are called now.
+_RENAMED = {"memory_attention": "cross_attention", "_positions.table_LD": "_positions.table"}
 _MAGIC = "nmt checkpoint"
 _NAMED_DIFFERENCES = 3
 _TAKE_ANOTHER = "take another one"
@@ -119,17 +121,23 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(
         ModelConfig.from_dict(content["model"], str(path)),
         TextCodec.from_dict(content["text"], str(path)),
-        content["weights"],
+        {_current_name(name): tensor for name, tensor in content["weights"].items()},
         content["provenance"],
         content["training"],
     )
+
+
+def _current_name(name: str) -> str:
+    for old, new in _RENAMED.items():
+        name = name.replace(old, new)
+    return name
 
 
 def _read(path: Path) -> dict[str, Any]:
     whole = _read_file(path)
     if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
         raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
-    if whole.get("schema_version") != SCHEMA_VERSION:
+    if whole.get("schema_version") not in (2, SCHEMA_VERSION):
         raise NmtError(
             f"{path} has checkpoint schema version {whole.get('schema_version')}, this nmt reads {SCHEMA_VERSION}; "
             f"read it with the nmt that wrote it"

@@ -85,7 +85,7 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
     for side, layers, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
-        side.position_encodings.encodings = weights.get(f"{language}_positions.table_LD", positions)
+        side.position_encodings.encodings = weights.get(f"{language}_positions.table", positions)
         for number, layer in enumerate(side.layer):
             _fill_layer(layer, weights, f"{layers}.{number}")
         if c.norm == "pre":
@@ -106,7 +106,7 @@ def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> Non
     _fill(layer.self_attention.linear, weights, [f"{attention}.query_key_value", f"{attention}.output"])
     _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual.norm")
     if hasattr(layer, "attention"):
-        attention = f"{name}.memory_attention"
+        attention = f"{name}.cross_attention"
         parts = [f"{attention}.{part}" for part in ("query", "key_value", "output")]
         _fill(layer.attention.linear, weights, parts)
         _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual.norm")

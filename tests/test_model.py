@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from nmt.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,7 +19,6 @@ from nmt.data.loader import Side, make_side
 from nmt.errors import NmtError
 from nmt.model.attention import Additive, DotProduct, MultiHeadAttention
 from nmt.model.dropout import Dropout, random_mask
-from nmt.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.model.masks import restricted
 from nmt.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
 from nmt.model.transformer import Transformer

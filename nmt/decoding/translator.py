@@ -17,8 +17,9 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side, with_eos
 from nmt.decoding.search import Found, beam_search
 from nmt.errors import NmtError
+from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.runtime import Runtime, is_out_of_memory, resolve
-from nmt.model.transformer import DecoderCache, Transformer
+from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS
 
@@ -146,13 +147,13 @@ class Translator:
 
     def _search_at_once(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
         side = make_side([[with_eos(ids) for ids in sources]], width_multiple=_WIDTHS).to(self.runtime.device)
-        max_lengths_B = side.lengths_B + search.max_length_offset  # both count EOS
-        cache = _EnsembleCache(tuple(model.start(side, search.beam) for model in self.models))
+        max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
+        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.beam) for model in self.models))
         return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
         """Scores RV of the next token: the model's, or the log of several models' summed probabilities."""
-        outputs = [model.step(tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
+        outputs = [step(model, tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
         caches = _EnsembleCache(tuple(c for _, c in outputs))
         if len(outputs) == 1:
             return outputs[0][0].float(), caches

@@ -72,13 +72,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def obstacle_to_compiling(device: torch.device) -> str:
-    """Why torch cannot compile here, in words; '' if it can. It takes a compiler, and on a GPU triton."""
+def obstacle_to_compiling(device: torch.device) -> str | None:
+    """Returns why torch cannot compile here, in words; None if it can. It needs a C compiler, and on a GPU triton."""
     try:
         torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
     except Exception as error:  # of its own many kinds
         return f"torch cannot compile ({str(error).strip().splitlines()[0]})"
-    return ""
+    return None
 
 
 def _has_bf16(device: str) -> bool:

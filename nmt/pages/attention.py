@@ -1,6 +1,6 @@
 """The attention weights of a sentence pair, as numbers, as data for a page, and as a picture (paper's appendix).
 
-Shapes: S source positions, T target positions, N positions of queries, K of keys, L layers, H heads.
+Shapes: see docs/architecture.md; Q queries, S keys, F flat positions of queries and G of keys, L layers, H heads.
 """
 
 import base64
@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import make_side, with_eos
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.model.attention import MultiHeadAttention, attend_spans
-from nmt.model.transformer import Transformer
+from nmt.model.attention import attend
+from nmt.model.transformer import MultiHeadAttention, Transformer
 from nmt.text.subword import BOS, EOS
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -35,12 +33,12 @@ class Attention:
 
     Attributes:
         queries, keys: the pieces.
-        weights_LHNK: every row sums to 1.
+        weights_LHQS: every row sums to 1.
     """
 
     queries: list[str]
     keys: list[str]
-    weights_LHNK: Tensor
+    weights_LHQS: Tensor
 
 
 @torch.no_grad()
@@ -67,13 +65,13 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
     _check(target_ids, "--target" if target is not None else "the translation")
     written = [*target_ids, EOS]
     with _recording(model) as recorded:
-        model(make_side([[with_eos(np.array(source_ids))]]), make_side([[np.array([BOS, *target_ids])]]))
+        model(torch.tensor([[*source_ids, EOS]]), torch.tensor([[BOS, *target_ids]]))
     sources, labels = codec.source.pieces([*source_ids, EOS]), codec.target.pieces(written)
     inputs = codec.target.pieces([BOS, *target_ids])
     return {
         "encoder": Attention(sources, sources, _stacked(recorded, model.encoder, "self_attention")),
         "decoder": Attention(inputs, inputs, _stacked(recorded, model.decoder, "self_attention")),
-        "cross": Attention(labels, sources, _stacked(recorded, model.decoder, "memory_attention")),
+        "cross": Attention(labels, sources, _stacked(recorded, model.decoder, "cross_attention")),
     }
 
 
@@ -84,7 +82,7 @@ def _check(ids: list[int], what: str) -> None:
 
 @contextmanager
 def _recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
-    """Fills a dict with the weights HNK of every attention that is computed within, of one sentence.
+    """Fills a dict with the weights HQS of every attention that is computed within, of one sentence.
 
     They come out of the very computation the model makes, as attention over values that are the identity matrix.
     """
@@ -92,11 +90,10 @@ def _recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
 
     def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
         assert isinstance(module, MultiHeadAttention)
-        x_ND, memory_MD, spans = inputs
-        q_NHK, k_MHK, _ = module.project(x_ND, memory_MD)
-        identity_MHM = torch.eye(len(k_MHK))[:, None].expand(-1, module.heads, -1)
-        weights = attend_spans(q_NHK, k_MHK, identity_MHM, spans, module.function)
-        recorded[module] = weights.unflatten(1, (module.heads, -1)).transpose(0, 1)
+        x_FD, encoded_ND, mask = inputs
+        q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)
+        identity_GHG = torch.eye(len(k_GHK))[:, None].expand(-1, module.heads, -1)
+        recorded[module] = attend(q_FHK, k_GHK, identity_GHG, mask, module.function).transpose(0, 1)
 
     hooks = [m.register_forward_hook(record) for m in model.modules() if isinstance(m, MultiHeadAttention)]
     try:
@@ -111,14 +108,14 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
 
 
 def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:
-    """The data of the page: the weights of every kind as base64 of little-endian float32, in the order LHNK."""
+    """The data of the page: the weights of every kind as base64 of little-endian float32, in the order LHQS."""
     return {
         kind: {
             "queries": attention.queries,
             "keys": attention.keys,
-            "layers": attention.weights_LHNK.shape[0],
-            "heads": attention.weights_LHNK.shape[1],
-            "weights": base64.b64encode(attention.weights_LHNK.numpy().astype("<f4").tobytes()).decode(),
+            "layers": attention.weights_LHQS.shape[0],
+            "heads": attention.weights_LHQS.shape[1],
+            "weights": base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode(),
         }
         for kind, attention in found.items()
     }
@@ -130,11 +127,11 @@ def head_as_svg(attention: Attention, layer: int, head: int) -> str:
     Raises:
         NmtError: there is no such layer or head; both are counted from 1.
     """
-    layers, heads, _, _ = attention.weights_LHNK.shape
+    layers, heads, _, _ = attention.weights_LHQS.shape
     for flag, number, most in (("--layer", layer, layers), ("--head", head, heads)):
         if not 1 <= number <= most:
             raise NmtError(f"{flag} must be 1 to {most}, but is {number}")
-    weights_NK = attention.weights_LHNK[layer - 1, head - 1].tolist()
+    weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
     height = 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     left, right = _COLUMN, _COLUMN + _GAP
 
@@ -143,7 +140,7 @@ def head_as_svg(attention: Attention, layer: int, head: int) -> str:
 
     lines = [
         f'<line x1="{left}" y1="{y(n)}" x2="{right}" y2="{y(k)}" stroke-opacity="{weight:.3f}"/>'
-        for n, row in enumerate(weights_NK)
+        for n, row in enumerate(weights_QS)
         for k, weight in enumerate(row)
         if weight >= 0.005
     ]
