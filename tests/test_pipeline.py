@@ -15,8 +15,11 @@ from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import Batch, Side
-from nmt.model.transformer import DecoderCache, Transformer
+from nmt.data.layout import Layout
+from nmt.data.loader import Batch
+from nmt.model import incremental
+from nmt.model.incremental import DecoderCache
+from nmt.model.transformer import Transformer
 from nmt.training.gradients import Gradients
 
 
@@ -188,14 +191,14 @@ def test_batches_are_halved_where_memory_runs_out(
     expected = translator.translate(lines)
     sizes = []
 
-    def start(model: Transformer, source: Side, beam: int) -> DecoderCache:
+    def start(model: Transformer, ids_N: torch.Tensor, source: Layout, beam: int) -> DecoderCache:
         sizes.append(len(source.lengths_B))
         if sizes[-1] > room:
             raise torch.OutOfMemoryError("CUDA out of memory (not really)")
-        return real_start(model, source, beam)
+        return incremental.start(model, ids_N, source, beam)
 
-    real_start, room = Transformer.start, 1
-    monkeypatch.setattr(Transformer, "start", start)
+    room = 1
+    monkeypatch.setattr("nmt.decoding.translator.start", start)
     assert translator.translate(lines) == expected
     assert max(sizes) > 1
     assert "sentences at once, which are now translated in two halves" in capfd.readouterr().err
