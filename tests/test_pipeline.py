@@ -168,7 +168,7 @@ def test_a_schedule_that_cannot_be_meant_gets_a_warning(trained: Path, tmp_path:
     short = " ".join(
         run("train", trained / "data", *options, "--max-updates=100", "--warmup-updates=400").stderr.split()
     )
-    assert "--warmup-updates 400 goes beyond --max-updates 100" in short
+    assert "--warmup-updates 400 is more than --max-updates 100" in short
 
 
 def test_python_interface(trained: Path) -> None:

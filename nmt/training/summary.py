@@ -1,4 +1,4 @@
-"""What is told before training starts: what is trained, on what, and how."""
+"""The lines that training starts with: what is trained, on what data, and how."""
 
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
@@ -7,13 +7,13 @@ from nmt.data.store import DataFolder
 from nmt.options import flag_name
 from nmt.training.distributed import World
 
-# Updates whose padding is computed.
+# The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
-# Beyond what anybody trains for: the paper's base goes 22 times through WMT14, small corpora are gone through some 100.
+# More epochs than anybody needs: the paper's base takes 22 epochs of WMT14, small corpora about 100.
 _MANY_EPOCHS = 2000
 
 
-def tell_plan(
+def show_plan(
     data: DataFolder,
     model: ModelConfig,
     config: TrainConfig,
@@ -23,7 +23,13 @@ def tell_plan(
     hardware: str,
     world: World,
 ) -> None:
-    """Prints the lines; `plan` is the epoch's, `parameters` how many numbers are trained, `hardware` on what."""
+    """Logs the plan of a training, and warnings about options that cannot be meant.
+
+    Args:
+        plan: the first epoch's.
+        parameters: how many numbers are trained.
+        hardware: what computes, in words.
+    """
     text, pairs = data.codec.config, len(plan.source_lengths)
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {world.size} processes" if world.size > 1 else ""
@@ -49,11 +55,11 @@ def tell_plan(
         )
     if config.warmup_updates > config.max_updates:
         console.warn(
-            f"--warmup-updates {config.warmup_updates:,} goes beyond --max-updates {config.max_updates:,}, so that the "
-            f"learning rate never gets to its peak; lower it"
+            f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
+            f"learning rate never reaches its peak; lower it"
         )
     if pairs < len(plan) * world.size:
         console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are not work for {world.size} processes; "
-            f"raise --batch-tokens or use fewer"
+            f"{pairs:,} pairs in {len(plan):,} updates are too few for {world.size} processes; "
+            f"raise --batch-tokens or use fewer processes"
         )

@@ -31,7 +31,7 @@ from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
 from nmt.training.run_folder import RunFolder
 from nmt.training.schedule import learning_rate
 from nmt.training.state import Counters, provenance, trains_something_else
-from nmt.training.summary import tell_plan
+from nmt.training.summary import show_plan
 from nmt.training.validation import Validator
 
 # Bytes of Adam's two moments, for each parameter.
@@ -113,7 +113,7 @@ class Trainer:
     def tell(self, plan: UpdatePlan) -> None:
         """Says what is trained, on what, and how."""
         model, config, tokens = self.model_config, self.config, self.device_tokens
-        tell_plan(self.data, model, config, plan, tokens, self.parameters, self.gradients.hardware, self.world)
+        show_plan(self.data, model, config, plan, tokens, self.parameters, self.gradients.hardware, self.world)
 
     # Checkpoints
 
@@ -269,18 +269,18 @@ class Trainer:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
         return norm
 
-    def _what_went_wrong(self, update: int, batches: list[Batch]) -> str:
+    def _what_went_wrong(self, update: int, batches: list[Batch]) -> str | None:
         def passes() -> Iterator[list[Tensor]]:
             for number, batch in enumerate(batches):
                 self._seed_dropout(update, number)
-                yield self.gradients.of(batch)
+                yield self.gradients.compute(batch)
 
         try:
             with torch.compiler.set_stance("force_eager"):  # compiled layers do not show what is within
                 return first_not_finite(self.model, passes())
         except RuntimeError as error:
             if is_out_of_memory(error):
-                return ""
+                return None
             raise
 
     @property
