@@ -73,31 +73,6 @@ class ModelConfig(Config):
         if self.learned_positions is not None and needed > self.learned_positions:
             raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {way_out}")
 
-    def parameters(self, vocab_size: int) -> int:
-        """Trainable numbers with one vocabulary shared by source, target and softmax."""
-        attention = self.d_model * self.heads * 2 * (self.d_k + self.d_v)
-        feed_forward = 2 * self.d_model * self.d_ff + self.d_ff + self.d_model
-        if self.attention == "additive":
-            attention += self.heads * self.d_k
-        norm = 2 * self.d_model
-        encoder = self.encoder_layers * (attention + feed_forward + 2 * norm)
-        decoder = self.decoder_layers * (2 * attention + feed_forward + 3 * norm)
-        last_norms = 2 * norm if self.norm == "pre" else 0
-        positions = 2 * (self.learned_positions or 0) * self.d_model
-        return vocab_size * self.d_model + positions + encoder + decoder + last_norms
-
-    def training_flops(self, vocab_size: int, source_tokens: int, target_tokens: int) -> float:
-        """Floating-point operations to train on this many tokens: six for each weight a token is multiplied with.
-
-        The decoder's keys and values of the encoder output count as source tokens'. Left out is what depends on the
-        sentence's length: attention's scores, about 1 % at the length of sentences.
-        """
-        half = self.d_model * self.heads * (self.d_k + self.d_v)  # queries and output, or keys and values
-        feed_forward = 2 * self.d_model * self.d_ff
-        encoder = self.encoder_layers * (2 * half + feed_forward) + self.decoder_layers * half
-        decoder = self.decoder_layers * (3 * half + feed_forward) + vocab_size * self.d_model
-        return 6.0 * (encoder * source_tokens + decoder * target_tokens)
-
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):

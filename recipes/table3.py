@@ -14,6 +14,7 @@ from pathlib import Path
 from nmt.config import ModelConfig
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
+from nmt.model.cost import parameters
 from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
@@ -173,14 +174,14 @@ def main() -> None:
         if options.rows and row.name not in options.rows:
             continue
         found = train(row, options.data, options.run / row.name, budget, extra)
-        parameters = budget.scaled(ARCHITECTURES[row.arch]).parameters(vocabulary)
+        trained = parameters(budget.scaled(ARCHITECTURES[row.arch]), vocabulary)
         table.append(
             {
                 "name": row.name,
                 "change": row.change,
                 "ppl": round(found["ppl"], 2),
                 "bleu": round(found["bleu"], 2),
-                "parameters": f"{parameters / 1e6:.2f}M",
+                "parameters": f"{trained / 1e6:.2f}M",
                 "updates": budget.updates_of(row),
                 "paper_ppl": row.ppl,
                 "paper_bleu": row.bleu,

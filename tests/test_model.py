@@ -18,6 +18,7 @@ from nmt.data.layout import Block, Layout
 from nmt.data.loader import Side, make_side
 from nmt.errors import NmtError
 from nmt.model.attention import Additive, DotProduct, attend
+from nmt.model.cost import parameters, training_flops
 from nmt.model.dropout import Dropout, random_mask
 from nmt.model.incremental import start, step
 from nmt.model.masks import self_attention_mask
@@ -376,20 +377,20 @@ def test_positions_follow_the_formula_and_grow() -> None:
 def test_parameters_are_counted_right(name: str) -> None:
     with torch.device("meta"):
         made = Transformer(ARCHITECTURES[name], 37_000, 37_000, shared=True)
-    assert sum(p.numel() for p in made.parameters()) == ARCHITECTURES[name].parameters(37_000)
+    assert sum(p.numel() for p in made.parameters()) == parameters(ARCHITECTURES[name], 37_000)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_of_variants_are_counted_right(variant: str) -> None:
     config = replace(SMALL, **VARIANTS[variant])
-    assert sum(p.numel() for p in model(config).parameters()) == config.parameters(VOCABULARY)
+    assert sum(p.numel() for p in model(config).parameters()) == parameters(config, VOCABULARY)
 
 
 def test_training_flops_of_a_layer_by_hand() -> None:
     """Six operations a weight and token: one product forwards and two backwards, a multiplication and addition each."""
     one = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
     encoder, decoder = 6 * 16 + 2 * 24, 6 * 16 + 2 * 24 + 10 * 4  # with the decoder's keys and values of the source
-    assert one.training_flops(10, 5, 7) == 6 * (5 * encoder + 7 * decoder)
+    assert training_flops(one, 10, 5, 7) == 6 * (5 * encoder + 7 * decoder)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

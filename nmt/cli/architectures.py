@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from nmt.model.cost import parameters
 from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
@@ -28,6 +29,6 @@ def architectures(
         )
         sizes = (layers, c.d_model, c.d_ff, c.heads, c.d_k, c.d_v, c.dropout)
         variant = ", ".join(f"{flag_name(field)} {value}" for field, value in c.variants().items())
-        table.add_row(name, *map(str, sizes), f"{c.parameters(vocab_size) / 1e6:.1f}M", variant)
+        table.add_row(name, *map(str, sizes), f"{parameters(c, vocab_size) / 1e6:.1f}M", variant)
     # Whole names and numbers, even where a narrow terminal has to wrap the lines.
     Console(width=max(Console().width, _WIDTH)).print(table)

@@ -7,6 +7,7 @@ from pathlib import Path
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
+from nmt.model.cost import training_flops
 from nmt.training.checks import check_fit
 from nmt.training.distributed import joined
 from nmt.training.metrics import peak_memory_mib
@@ -37,7 +38,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             timed(trainer, stream, _WARM_UP)
             seconds = timed(trainer, stream, _MEASURED)[1] / _MEASURED
         source, target = (side.lengths.total // len(plan) for side in (trainer.split.source, trainer.split.target))
-        flops = model_config.training_flops(len(data.codec.target), source, target)
+        flops = training_flops(model_config, len(data.codec.target), source, target)
         total = seconds * config.max_updates
         snapshot, state = (trainer.parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
         every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates

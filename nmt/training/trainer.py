@@ -19,6 +19,7 @@ from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import Batch, Update, updates
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted
+from nmt.model.cost import training_flops
 from nmt.model.runtime import Runtime, is_out_of_memory
 from nmt.options import flag_name
 from nmt.training.checks import check_device_tokens, check_fit
@@ -245,8 +246,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=False)
         counters.update += 1
         counters.update_in_epoch += 1
-        counters.flops += self.model_config.training_flops(
-            len(self.data.codec.target), update.source_tokens, update.target_tokens
+        counters.flops += training_flops(
+            self.model_config, len(self.data.codec.target), update.source_tokens, update.target_tokens
         )
         interval.add(update.batches, losses, norm, skipped)
         self.skipped.note(counters.update, update.batches, skipped)
