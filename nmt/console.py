@@ -3,13 +3,15 @@
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+
+from nmt.signals import cleaning_up
 
 _PLAIN_LINE_SECONDS = 10.0
 
@@ -99,7 +101,7 @@ class Progress:
         bar: bool = True,
     ) -> None:
         self.description, self.total, self.unit, self.completed = description, total, unit, completed
-        self._lines = lines
+        self._lines, self._cleaning_up = lines, ExitStack()
         self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
         if bar and stderr.is_terminal and _rank == 0:
@@ -115,6 +117,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._bar:
+            self._cleaning_up.enter_context(cleaning_up())  # a signal must not leave the cursor hidden
             self._bar.start()
         return self
 
@@ -123,6 +126,7 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+        self._cleaning_up.close()
         if self._lines and kind is None and self.completed > self._first:
             elapsed = time.monotonic() - self._start
             done = self.completed - self._first

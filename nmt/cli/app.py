@@ -51,9 +51,9 @@ def _options(
 
 
 def main() -> None:
-    """Runs `nmt` and exits: with 0 if all went well, 1 after an error, 2 if the command line is wrong.
+    """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong.
 
-    Every error but a bug ends in one line on standard error. Training that was stopped exits with
+    Every error that is not a bug ends in one line on standard error. Training that was stopped exits with
     INTERRUPTED_EXIT_CODE.
     """
     console.prepare_streams()
@@ -72,20 +72,21 @@ def _run() -> int:
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:  # the reader wants no more
         return 1
-    except typer.TyperException as error:
+    except usage.UsageError as error:
         if said := usage.sentence(error):
             console.error(said)
-        return error.exit_code
+        return usage.EXIT_CODE
     except Exception as error:
-        if not (said := _sentence(error)):
+        sentence = _sentence(error)
+        if sentence is None:
             raise
-        console.error(said)
+        console.error(sentence)
         return 1
     return code or 0
 
 
-def _sentence(error: Exception) -> str:
-    """The line a failed command ends with; empty if the error is a bug, which shows its traceback."""
+def _sentence(error: Exception) -> str | None:
+    """Returns the line that a failed command ends with; None if the error is a bug, which shows its traceback."""
     if isinstance(error, NmtError):
         return str(error)
     if _is_out_of_memory(error):
@@ -93,11 +94,11 @@ def _sentence(error: Exception) -> str:
         return f"memory ran out{details}; give the command less to do at once, or a machine with more memory"
     if isinstance(error, OSError) and error.strerror:
         return _system_sentence(error)
-    return ""
+    return None
 
 
 def _system_sentence(error: OSError) -> str:
-    """What the system did not allow, for errors that no command turned into a better sentence."""
+    """Returns what the system did not allow, for errors that no command turned into a better sentence."""
     names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     if names:
         return f"{names} cannot be used ({error.strerror}); check the path and its permissions"
