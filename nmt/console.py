@@ -1,43 +1,80 @@
 """What the user sees while work is going on, all of it on stderr: lines, warnings, progress."""
 
+import os
+import sys
 import time
+from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from nmt.signals import cleaning_up
+
 _PLAIN_LINE_SECONDS = 10.0
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
-
 _rank = 0
 
 
+def prepare_streams() -> None:
+    """Makes the standard streams usable, so that any text can be printed, whatever the terminal and the locale.
+
+    A stream that is closed gets /dev/null, opened so that reading input and writing output fail. Otherwise the next
+    file to be opened would take the number of the stream, and get what any library writes to it.
+    """
+    sys.stdin = sys.stdin or _null(os.O_WRONLY, "r")
+    sys.stdout = sys.stdout or _null(os.O_RDONLY, "w")
+    sys.stderr = sys.stderr or _null(os.O_WRONLY, "w")
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _null(flags: int, mode: str) -> TextIO:
+    file = os.open(os.devnull, flags)  # takes the lowest free number, which is the stream's
+    os.set_inheritable(file, True)
+    return cast(TextIO, os.fdopen(file, mode))
+
+
+def finish_output() -> None:
+    """Gives up what standard output does not take; the interpreter would try again, and complain, when it exits."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            sys.stdout.close()
+
+
 def speak_as(rank: int) -> None:
-    """Of several processes that do one work, only rank 0 tells of it, unless it is about another rank alone."""
+    """Tells which of several processes this one is; only rank 0 prints what concerns all of them."""
     global _rank
     _rank = rank
 
 
 def info(message: str) -> None:
-    """One plain line."""
+    """Prints plain text."""
     if _rank == 0:
-        stderr.print(message, markup=False)
+        stderr.print(_visible(message, keep="\n"), markup=False)
 
 
 def warn(message: str, *, from_any_rank: bool = False) -> None:
-    """One line that stands out."""
+    """Prints one line that stands out."""
     if _rank == 0 or from_any_rank:
         speaker = f"rank {_rank}: " if _rank else ""
-        stderr.print(f"{speaker}warning: {message}", style="yellow", markup=False)
+        stderr.print(f"{speaker}warning: {_visible(message)}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
-    """The line a failed command ends with."""
-    stderr.print(f"error: {message}", style="bold red", markup=False)
+    """Prints the line a failed command ends with."""
+    stderr.print(f"error: {_visible(message)}", style="bold red", markup=False)
+
+
+def _visible(text: str, keep: str = "") -> str:
+    """The text with control characters and bytes that are not UTF-8 escaped, as names of files may have them."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def clock(seconds: float) -> str:
@@ -64,7 +101,7 @@ class Progress:
         bar: bool = True,
     ) -> None:
         self.description, self.total, self.unit, self.completed = description, total, unit, completed
-        self._lines = lines
+        self._lines, self._cleaning_up = lines, ExitStack()
         self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
         self._bar: RichProgress | None = None
         if bar and stderr.is_terminal and _rank == 0:
@@ -80,6 +117,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._bar:
+            self._cleaning_up.enter_context(cleaning_up())  # a signal must not leave the cursor hidden
             self._bar.start()
         return self
 
@@ -88,6 +126,7 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+        self._cleaning_up.close()
         if self._lines and kind is None and self.completed > self._first:
             elapsed = time.monotonic() - self._start
             done = self.completed - self._first

@@ -229,6 +229,7 @@ def test_two_trainings_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest
             pass
         with RunFolder(tmp_path / "other").locked():
             pass
+    (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".state-00000001.pt.partial-77").touch()
     with RunFolder(tmp_path / "run").locked():
         assert [p.name for p in (tmp_path / "run").iterdir()] == [".lock"]

@@ -20,7 +20,8 @@ FILES = {
 
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
+    ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
+    ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
     ["nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],

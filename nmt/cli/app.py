@@ -1,11 +1,13 @@
 """The command `nmt`: its subcommands, and how errors end."""
 
+import errno
 import sys
 from typing import Annotated
 
 import typer
 
 from nmt import __version__, console
+from nmt.cli import usage
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
@@ -49,13 +51,68 @@ def _options(
 
 
 def main() -> None:
-    """Runs `nmt`. A user's mistake ends in one line and exit code 1; on a closed pipe, typer ends it quietly."""
+    """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong.
+
+    Every error that is not a bug ends in one line on standard error. Training that was stopped exits with
+    INTERRUPTED_EXIT_CODE.
+    """
+    console.prepare_streams()
+    code = _run()
+    console.finish_output()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        app()
-    except NmtError as error:
-        console.error(str(error))
-        sys.exit(1)
+        code = app(prog_name="nmt", standalone_mode=False)
+        sys.stdout.flush()
     except Interrupted as interrupted:
         if str(interrupted):
             console.info(str(interrupted))
-        sys.exit(INTERRUPTED_EXIT_CODE)
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:  # the reader wants no more
+        return 1
+    except usage.UsageError as error:
+        if said := usage.sentence(error):
+            console.error(said)
+        return usage.EXIT_CODE
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        console.error(sentence)
+        return 1
+    return code or 0
+
+
+def _sentence(error: Exception) -> str | None:
+    """Returns the line that a failed command ends with; None if the error is a bug, which shows its traceback."""
+    if isinstance(error, NmtError):
+        return str(error)
+    if _is_out_of_memory(error):
+        details = f" ({error})" if str(error) else ""
+        return f"memory ran out{details}; give the command less to do at once, or a machine with more memory"
+    if isinstance(error, OSError) and error.strerror:
+        return _system_sentence(error)
+    return None
+
+
+def _system_sentence(error: OSError) -> str:
+    """Returns what the system did not allow, for errors that no command turned into a better sentence."""
+    names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    if names:
+        return f"{names} cannot be used ({error.strerror}); check the path and its permissions"
+    return (
+        f"the system refused an operation ({error.strerror}); "
+        f"check the standard streams, the free disk space and the limits (ulimit -a)"
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if "torch" not in sys.modules:
+        return False
+    from nmt.model.runtime import is_out_of_memory
+
+    return is_out_of_memory(error)

@@ -15,7 +15,8 @@ _WIDTH = 100
 
 def architectures(
     vocab_size: Annotated[
-        int, typer.Option(help="Pieces in the shared vocabulary the parameters are counted with.")
+        int,
+        typer.Option(min=8, max=1_000_000, help="Pieces in the shared vocabulary the parameters are counted with."),
     ] = 37000,
 ) -> None:
     """List the registered architectures."""

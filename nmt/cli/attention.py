@@ -30,10 +30,11 @@ def attention(
     from nmt.pages.attention import attention_of, head_as_svg, page_data
     from nmt.pages.page import page
 
+    found = attention_of(checkpoint, source, target)
+    if output.endswith(".svg"):
+        drawn = head_as_svg(found[kind], layer, head)
+    else:
+        drawn = page("attention", f"Attention of {checkpoint}", page_data(found))
     with output_file(output, [checkpoint]) as file:
-        found = attention_of(checkpoint, source, target)
-        if output.endswith(".svg"):
-            file.write(head_as_svg(found[kind], layer, head))
-        else:
-            file.write(page("attention", f"Attention of {checkpoint}", page_data(found)))
+        file.write(drawn)
     console.info(f"wrote {output}")

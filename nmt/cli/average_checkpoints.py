@@ -10,7 +10,7 @@ def average_checkpoints(
         list[str], typer.Argument(metavar="RUN|CHECKPOINT...", help="Run folders or checkpoint files.")
     ],
     output: Annotated[str, typer.Option(help="File to write.")],
-    last: Annotated[int, typer.Option(min=1, help="How many of a run folder's newest snapshots.")] = 5,
+    last: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of a run folder's newest snapshots.")] = 5,
 ) -> None:
     """Average the weights of the last snapshots of a run, or of the named checkpoints."""
     from nmt import checkpoint, console

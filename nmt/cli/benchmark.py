@@ -24,10 +24,10 @@ benchmark = typer.Typer(
     no_args_is_help=True,
 )
 
-Repeats = Annotated[int, typer.Option(min=1, help="Measurements; their median and range are shown.")]
+Repeats = Annotated[int, typer.Option(min=1, max=10_000, help="Measurements; their median and range are shown.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-MeanLength = Annotated[float, typer.Option(min=1, help="Without data: pieces of a sentence, on the average.")]
-VocabSize = Annotated[int, typer.Option(min=8, help="Without data: pieces in the vocabulary.")]
+MeanLength = Annotated[float, typer.Option(min=1, max=256, help="Without data: mean pieces of a sentence.")]
+VocabSize = Annotated[int, typer.Option(min=8, max=1_000_000, help="Without data: pieces in the vocabulary.")]
 
 # Pairs to train on: enough for full batches of every length.
 _GENERATED_PAIRS = 100_000
@@ -42,7 +42,7 @@ def train(
     data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    updates: Annotated[int, typer.Option(min=1, help="Updates in a measurement.")] = 10,
+    updates: Annotated[int, typer.Option(min=1, max=1_000_000, help="Updates in a measurement.")] = 10,
     repeats: Repeats = 5,
     profile: Annotated[str | None, typer.Option(help="Also write a trace of some updates to this file.")] = None,
     as_json: AsJson = False,
@@ -70,10 +70,12 @@ def generate(
         str | None, typer.Option(help="Or an untrained model of this architecture; give --max-length-offset 0, too.")
     ] = None,
     input: Annotated[str | None, typer.Option(help="Raw text to translate; without it, text is generated.")] = None,
-    lines: Annotated[int, typer.Option(min=1, help="Lines to translate, the first of the input.")] = 1000,
+    lines: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Lines to translate, the first of the input.")
+    ] = 1000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that translate.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes that translate.")] = 1,
     repeats: Repeats = 5,
     as_json: AsJson = False,
 ) -> None:
@@ -120,7 +122,7 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 def batching(
     plan: PlanConfig,
     data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Without data: sentence pairs.")] = 1_000_000,
+    pairs: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Without data: sentence pairs.")] = 1_000_000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
     repeats: Repeats = 3,

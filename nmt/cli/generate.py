@@ -26,7 +26,10 @@ def generate(
         Literal["text", "jsonl"], typer.Option(help="text, or jsonl with source, scores and pieces.")
     ] = "text",
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes that translate, each on a GPU of its own or a share of the cores.")
+        int,
+        typer.Option(
+            min=1, max=1024, help="Processes that translate, each on a GPU of its own or a share of the cores."
+        ),
     ] = 1,
 ) -> None:
     """Translate raw text with beam search: one output line for every input line, in order."""

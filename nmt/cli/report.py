@@ -14,7 +14,9 @@ def report(
     sustained_tflops: Annotated[
         float | None,
         typer.Option(
-            help="TFLOP/s that one of the devices sustains, to state the cost of training as the paper does.", min=0
+            min=0.001,
+            max=1_000_000_000,
+            help="TFLOP/s that one of the devices sustains, to state the cost of training as the paper does.",
         ),
     ] = None,
 ) -> None:

@@ -35,7 +35,9 @@ def linearize(
     rare_below: Annotated[
         int,
         typer.Option(
-            min=1, help="Write words seen fewer times than this in training as UNK and a few marks; others are symbols."
+            min=1,
+            max=1_000_000_000,
+            help="Write words seen fewer times than this in training as UNK and a few marks; others are symbols.",
         ),
     ] = 1,
     like: Annotated[
