@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,9 @@ import numpy as np
 import pytest
 from test_store import CODEC, write
 
+from nmt.data import verification
 from nmt.data.store import DataFolder
+from nmt.data.verification import Verification, verify
 from nmt.data.writer import StoreWriter, flatten
 from nmt.errors import NmtError
 
@@ -168,3 +173,109 @@ def test_a_long_validation_sentence_is_no_damage(tmp_path: Path) -> None:
     store = write(tmp_path / "data", {"train": [([4], [5])], "valid": [([6] * 9, [7])]})
     change_meta(store, "options/max_length", 2)
     assert len(DataFolder.open(store).split("valid").source[0]) == 9
+
+
+# Hashes
+
+HASHED = [
+    f"{split}.{lang}.{kind}"
+    for split, kinds in {"train": ("tokens", "offsets"), "valid": ("tokens", "offsets", "txt")}.items()
+    for lang in ("en", "de")
+    for kind in kinds
+]
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_every_file_is_verified(store: Path, name: str) -> None:
+    verify(DataFolder.open(store))
+    flip(store / name)
+    message = rf"{name} is damaged: it does not have the SHA-256 that meta\.json records; copy the data folder again"
+    for _ in range(2):
+        with pytest.raises(NmtError, match=message):
+            verify(DataFolder.open(store))
+
+
+def test_what_was_verified_is_not_hashed_again_until_it_changes(store: Path) -> None:
+    verify(DataFolder.open(store))
+    tokens = store / "train.en.tokens"
+    found = tokens.stat()
+    flip(tokens)
+    os.utime(tokens, ns=(found.st_atime_ns, found.st_mtime_ns))
+    verify(DataFolder.open(store))
+    copy = shutil.copytree(store, store.with_name("copy"))  # keeps the times, but not the inodes
+    os.utime(tokens, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    for damaged in (store, copy):
+        with pytest.raises(NmtError, match="is damaged"):
+            verify(DataFolder.open(damaged))
+
+
+def test_other_hashes_in_meta_count_as_a_change(store: Path) -> None:
+    verify(DataFolder.open(store))
+    change_meta(store, "splits/train/source_offsets_sha256", "0" * 64)
+    with pytest.raises(NmtError, match=r"train\.en\.offsets is damaged"):
+        verify(DataFolder.open(store))
+
+
+def test_folders_without_the_newer_hashes_are_verified_by_those_they_have(store: Path) -> None:
+    before = DataFolder.open(store).fingerprint
+    for side in ("source", "target"):
+        change_meta(store, f"splits/valid/{side}_text_sha256", ...)
+        for split in ("train", "valid"):
+            change_meta(store, f"splits/{split}/{side}_offsets_sha256", ...)
+    (store / "valid.en.txt").write_text("another\n")
+    data = DataFolder.open(store)
+    verify(data)
+    assert data.fingerprint == before
+    flip(store / "valid.en.tokens")
+    with pytest.raises(NmtError, match=r"valid\.en\.tokens is damaged"):
+        verify(data)
+
+
+def link_elsewhere(path: Path) -> None:
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        link_elsewhere,
+        os.mkfifo,
+        Path.mkdir,
+        lambda path: path.write_bytes(b"[" * 100_000),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_text('{"train.en.tokens": [[], 1, null]}'),
+        lambda path: path.write_bytes(b"\xff"),
+    ],
+)
+def test_whatever_lies_where_the_result_is_remembered(store: Path, put: Callable[[Path], None]) -> None:
+    (store.parent / "elsewhere").write_text("mine")
+    put(store / ".verified.json")
+    verify(DataFolder.open(store))
+    assert (store.parent / "elsewhere").read_text() == "mine"
+    assert not list(store.glob("*partial*"))
+    flip(store / "train.en.tokens")
+    with pytest.raises(NmtError, match="is damaged"):
+        verify(DataFolder.open(store))
+
+
+def test_a_file_that_cannot_be_hashed_is_named(store: Path) -> None:
+    (store / "valid.de.txt").unlink()
+    with pytest.raises(NmtError, match=r"valid\.de\.txt cannot be read \(No such file or directory\)"):
+        verify(DataFolder.open(store))
+
+
+def test_waiting_for_the_verification_is_announced_and_ends_with_a_signal(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verification, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(verification, "verify", lambda _: time.sleep(0.4))
+    assert Verification(DataFolder.open(store)).error(lambda: False) is None
+    assert capfd.readouterr().err.count("verifying the files of") == 1
+    monkeypatch.setattr(verification, "verify", lambda _: time.sleep(3600))
+    assert Verification(DataFolder.open(store)).error(lambda: True) is None

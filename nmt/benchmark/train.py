@@ -56,7 +56,8 @@ def benchmark_training(
             with joined(config) as (world, runtime, stop):
                 limit = product_flops(runtime)
                 trainer = Trainer(data, model, config, RunFolder(Path(folder)), runtime, world, stop)
-                with closing(trainer.updates(trainer.plan(0))) as stream:
+                plan = trainer.stream.plan(0)
+                with closing(trainer.stream.updates(plan, trainer.counters)) as stream:
                     trials = [_trial(trainer, stream, updates) for _ in range(1 + repeats)][1:]
                     memory = peak_memory_mib(runtime.device)
                     if profile:

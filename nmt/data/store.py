@@ -7,6 +7,7 @@ A folder, of
     train.en.tokens  .offsets     piece ids end to end, uint16 or uint32, without EOS; where each sentence starts, int64
     valid.en.tokens  .offsets     likewise for every split and both languages; all numbers little-endian
     valid.en.txt                  the raw text of all splits but train, for scoring
+    .verified.json                which files training has compared with their hashes (data/verification.py)
 Splits are train, valid, test, test1, test2, …
 """
 
