@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, failed, run, train
+from commands import SMALL, TRAIN, failed, records, run, train
 
 import nmt
 from nmt.checkpoint import Checkpoint
@@ -108,3 +108,16 @@ def test_a_file_that_is_cut_ends_training_with_its_state_safe(
     assert newest_state(tmp_path / "run") == update
     found = "has 0 lines instead of 20" if "txt" in name else "has 5 bytes instead of"
     assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {data}/{name} {found}" in message
+
+
+def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(trained / "data", folder, "--max-updates=20")
+    log = folder / "metrics.jsonl"
+    first, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, b"\xff\xfe\n", b"[" * 100_000 + b"\n", *rest, b'{"kind": "tra']))
+    said = " ".join(train(trained / "data", folder, "--max-updates=40").split())
+    assert f"warning: 3 lines of {log} are damaged, the first is line 2; moved to metrics.jsonl.damaged" in said
+    assert same_weights(folder, trained / "run")
+    assert [r["update"] for r in records(folder, "start", "train", "valid")] == [0, 10, 20, 20, 20, 30, 40, 40]
+    assert (folder / "metrics.jsonl.damaged").read_bytes().startswith(b"\xff\xfe\n[[")

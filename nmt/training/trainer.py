@@ -29,8 +29,9 @@ from nmt.training.finite import SkippedUpdates, first_not_finite
 from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
-from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
+from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.optimizer import Optimizer
+from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Counters, provenance, start_record, trains_something_else
 from nmt.training.stream import UpdateStream
@@ -73,7 +74,7 @@ class Trainer:
         self.runtime, self.world, self.stop = runtime, world, stop
         data.split("valid")  # so that damage shows before training, not at the first validation
         self.device_tokens = config.tokens_at_once(runtime.device.type, model_config.d_model)
-        self.metrics = MetricsFile(folder.path / "metrics.jsonl")
+        self.metrics = MetricsFile(folder.path / METRICS)
         self.counters = Counters()
         torch.manual_seed(config.seed)
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
