@@ -12,5 +12,16 @@ class NmtError(Exception):
     """
 
 
+class DataChanged(NmtError):  # noqa: N818 (named after what happened)
+    """The data folder is not what it was when it was opened; `found` names the file and what happened to it."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.found}; put the data folder back as it was and start the same command again"
+
+
 class Interrupted(Exception):  # noqa: N818 (it is no error)
     """Work was asked to stop and has saved its state; the command line exits with INTERRUPTED_EXIT_CODE."""

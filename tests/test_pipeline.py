@@ -1,5 +1,6 @@
 """The five commands as a user runs them, on a small made-up corpus."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -326,10 +327,17 @@ def test_a_changed_training_is_resumed_if_that_is_wanted(trained: Path, tmp_path
     assert "does not fit the architecture" in message
 
 
+def fill_with_unknown_ids(tokens: Path) -> None:
+    """Records the new hash too, as a faulty tool that makes data folders would."""
+    meta, before = tokens.with_name("meta.json"), tokens.read_bytes()
+    tokens.write_bytes(b"\xff" * len(before))
+    hashes = [hashlib.sha256(content).hexdigest() for content in (before, tokens.read_bytes())]
+    meta.write_text(meta.read_text().replace(*hashes))
+
+
 def test_ids_beyond_the_vocabulary_are_found(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "data", tmp_path / "data")
-    (tokens,) = (tmp_path / "data").glob("train.en*tok*")
-    tokens.write_bytes(b"\xff" * tokens.stat().st_size)
+    fill_with_unknown_ids(tmp_path / "data" / "train.en.tokens")
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL)
     assert "its source text holds piece 65,535, its vocabulary 330 pieces" in message
 
@@ -356,8 +364,7 @@ def test_output_is_at_most_as_long_as_asked_for(trained: Path) -> None:
 
 def test_damaged_validation_data_is_found(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "data", tmp_path / "data")
-    tokens = tmp_path / "data" / "valid.de.tokens"
-    tokens.write_bytes(b"\xff" * tokens.stat().st_size)
+    fill_with_unknown_ids(tmp_path / "data" / "valid.de.tokens")
     options = ["--max-updates=1", "--no-valid-bleu"]
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     assert "its target text holds piece 65,535" in message

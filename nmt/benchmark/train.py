@@ -1,6 +1,5 @@
 """The speed of training: updates of `nmt train`, without validation and checkpoints."""
 
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from nmt.files import writing
 from nmt.model.runtime import Runtime
 from nmt.training.distributed import joined
 from nmt.training.metrics import peak_memory_mib
+from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.trial import timed
@@ -56,7 +56,8 @@ def benchmark_training(
             with joined(config) as (world, runtime, stop):
                 limit = product_flops(runtime)
                 trainer = Trainer(data, model, config, RunFolder(Path(folder)), runtime, world, stop)
-                with closing(trainer.updates(trainer.plan(0))) as stream:
+                plan = trainer.stream.plan(0)
+                with closing(trainer.stream.updates(plan, trainer.counters)) as stream:
                     trials = [_trial(trainer, stream, updates) for _ in range(1 + repeats)][1:]
                     memory = peak_memory_mib(runtime.device)
                     if profile:
@@ -87,8 +88,8 @@ def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig)
     changed = {"max_updates": 1, "log_updates": 1, "valid_bleu": False}
     started = time.time()
     run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | changed)
-    lines = (Path(config.save_dir) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    first = next(record for record in map(json.loads, lines) if record["kind"] == "train")
+    records = MetricsFile(Path(config.save_dir) / METRICS).records()
+    first = next(record for record in records if record["kind"] == "train")
     return float(first["time"]) - started
 
 

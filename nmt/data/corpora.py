@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.config import DataConfig
+from nmt.data.store import TRAIN
 from nmt.errors import NmtError
 from nmt.text.corpus import parallel_paths, read_pairs
 from nmt.text.languages import look_swapped
 
 CHUNK_PAIRS = 2000
 _CHUNK_CHARACTERS = 1 << 20  # bounds the memory that book-length lines take
-TRAIN = "train"
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,12 @@ def check_ids(batch: Batch, data: DataFolder) -> None:
 def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
-    """Rank `rank`'s part of update `index`."""
+    """Returns rank `rank`'s part of update `index`.
+
+    Raises:
+        DataChanged: the split's files are gone or have another size.
+    """
+    split.check_files()
     make = partial(make_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
     mine = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
@@ -213,7 +218,11 @@ def updates(
     *,
     packs: bool = False,
 ) -> Generator[Update, None, None]:
-    """A rank's part of each update from `first` on, made ahead in another thread; to be closed if left early."""
+    """Yields a rank's part of each update from `first` on, made ahead in another thread. Close it if you leave early.
+
+    Raises:
+        DataChanged: the split's files are gone or have another size.
+    """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     return prefetched(make(index) for index in range(first, len(plan)))
 

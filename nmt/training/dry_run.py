@@ -1,18 +1,19 @@
 """What a training would take, found out by a few updates that are thrown away."""
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
+from nmt.data.verification import Verification
 from nmt.model.cost import training_flops
 from nmt.training.checks import check_fit
 from nmt.training.distributed import joined
 from nmt.training.metrics import peak_memory_mib
+from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT, RunFolder
-from nmt.training.trainer import ADAM_BYTES, Trainer
+from nmt.training.trainer import Trainer
 from nmt.training.trial import timed
 
 _WARM_UP, _MEASURED = 3, 8  # updates
@@ -20,7 +21,7 @@ _WEIGHT_BYTES = 4
 
 
 def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Tells the plan, time, memory, operations and disk space of `train` with the same options; writes nothing.
+    """Tells the plan, time, memory, operations and disk space of `train` with the same options; makes no run folder.
 
     Raises:
         NmtError: as `train` does.
@@ -28,16 +29,15 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     """
     with joined(config) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
+        verification = Verification(data) if world.is_main else None
         check_fit(data, model_config, config)
         trainer = Trainer(data, model_config, config, RunFolder(Path(config.save_dir)), runtime, world, stop)
-        plan = trainer.plan(0)
-        trainer.tell(plan)
-        trainer.gradients.check_memory(plan.epoch.widest, trainer.device_tokens, ADAM_BYTES * trainer.parameters)
-        trainer.config = replace(config, max_updates=max(config.max_updates, _WARM_UP + _MEASURED))
-        with closing(trainer.updates(plan)) as stream:
-            timed(trainer, stream, _WARM_UP)
-            seconds = timed(trainer, stream, _MEASURED)[1] / _MEASURED
-        source, target = (side.lengths.total // len(plan) for side in (trainer.split.source, trainer.split.target))
+        plan = trainer.prepare(verification)
+        with closing(trainer.stream.updates(plan, trainer.counters)) as updates:
+            timed(trainer, updates, _WARM_UP)
+            seconds = timed(trainer, updates, _MEASURED)[1] / _MEASURED
+        split = data.split("train")
+        source, target = (side.lengths.total // len(plan) for side in (split.source, split.target))
         flops = training_flops(model_config, len(data.codec.target), source, target)
         total = seconds * config.max_updates
         snapshot, state = (trainer.parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
@@ -53,4 +53,4 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         }
         for name, value in lines.items():
             console.info(f"{name:>10}  {value}")
-        console.info("dry run: nothing was written")
+        console.info("dry run: nothing was written to --save-dir")

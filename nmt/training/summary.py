@@ -1,4 +1,6 @@
-"""The lines that training starts with: what is trained, on what data, and how."""
+"""What training prints: what is trained, on what and how, and how far it is."""
+
+from typing import Any
 
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
@@ -63,3 +65,13 @@ def show_plan(
             f"{pairs:,} pairs in {len(plan):,} updates are too few for {world.size} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
+
+
+def show_interval(record: dict[str, Any], seconds_left: float) -> None:
+    """Prints a log interval's record."""
+    skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
+    console.info(
+        f"update {record['update']:,} | epoch {record['epoch'] + 1} | loss {record['loss']:.3f} | "
+        f"ppl {record['ppl']:.2f} | lr {record['lr']:.2e} | norm {record['gradient_norm']:.2f} | "
+        f"{record['target_tokens_per_second']:,.0f} tok/s{skipped} | {console.clock(seconds_left)} left"
+    )

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -15,28 +15,29 @@ from torch import Tensor
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_weights, new_model
 from nmt.config import ModelConfig, TrainConfig
-from nmt.data.batching import UpdatePlan, draw_epoch
-from nmt.data.loader import Batch, Update, updates
+from nmt.data.batching import UpdatePlan
+from nmt.data.loader import Batch, Update
 from nmt.data.store import DataFolder
-from nmt.errors import Interrupted
+from nmt.data.verification import Verification
+from nmt.errors import DataChanged, Interrupted
 from nmt.model.cost import training_flops
 from nmt.model.runtime import Runtime, is_out_of_memory
 from nmt.options import flag_name
-from nmt.training.checks import check_device_tokens, check_fit
+from nmt.training.agreement import end_together
+from nmt.training.checks import check_fit
 from nmt.training.distributed import World, joined
 from nmt.training.finite import SkippedUpdates, first_not_finite
 from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
-from nmt.training.metrics import Interval, MetricsFile, peak_memory_mib
+from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.optimizer import Optimizer
+from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import RunFolder
-from nmt.training.schedule import learning_rate
-from nmt.training.state import Counters, provenance, trains_something_else
-from nmt.training.summary import show_plan
+from nmt.training.state import Counters, provenance, start_record, trains_something_else
+from nmt.training.stream import UpdateStream
+from nmt.training.summary import show_interval, show_plan
 from nmt.training.validation import Validator
-
-# Bytes of Adam's two moments, for each parameter.
-ADAM_BYTES = 8
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -44,15 +45,17 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
 
     Raises:
         NmtError: the data, the run folder or an option does not fit; says which.
+        DataChanged: the data folder changed meanwhile; the state is in the run folder.
         Interrupted: a signal asked to stop; the state is in the run folder.
     """
     with joined(config) as (world, runtime, stop):
         data, folder = DataFolder.open(data_folder), RunFolder(Path(config.save_dir))
+        verification = Verification(data) if world.is_main else None
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
         check_fit(data, model_config, config)
         with folder.locked() if world.is_main else nullcontext():
-            Trainer(data, model_config, config, folder, runtime, world, stop).train()
+            Trainer(data, model_config, config, folder, runtime, world, stop).train(verification)
 
 
 class Trainer:
@@ -70,9 +73,9 @@ class Trainer:
     ) -> None:
         self.data, self.model_config, self.config, self.folder = data, model_config, config, folder
         self.runtime, self.world, self.stop = runtime, world, stop
-        self.split = data.split("train")
+        data.split("valid")  # so that damage shows before training, not at the first validation
         self.device_tokens = config.tokens_at_once(runtime.device.type, model_config.d_model)
-        self.metrics = MetricsFile(folder.path / "metrics.jsonl")
+        self.metrics = MetricsFile(folder.path / METRICS)
         self.counters = Counters()
         torch.manual_seed(config.seed)
         model = TrainingLoss(new_model(model_config, data.codec), config.label_smoothing)
@@ -80,41 +83,48 @@ class Trainer:
         self.gradients = Gradients(self.model, data, runtime, world)
         if config.compile:
             self.gradients.compile_layers()
+        self.stream = UpdateStream(data.split("train"), config, self.device_tokens, self.gradients.packs, world)
         self.validator = Validator(self.model, data, runtime, config.valid_bleu, self.device_tokens, world, stop)
         self.skipped = SkippedUpdates(config.max_skipped_updates, world, self._what_went_wrong)
-        self.adam_options: dict[str, Any] = {
-            "betas": (config.adam_beta1, config.adam_beta2),
-            "eps": config.adam_epsilon,
-        }
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True, **self.adam_options)
+        self.optimizer = Optimizer(self.model.parameters(), model_config.d_model, config)
 
-    def train(self) -> None:
-        """Resumes what there is, then trains to the end."""
-        self.resume()
-        plan = self.plan(self.counters.epoch)
-        self.tell(plan)
-        fresh = not self.optimizer.state
-        self.gradients.check_memory(plan.epoch.widest, self.device_tokens, fresh * ADAM_BYTES * self.parameters)
+    def train(self, verification: Verification | None) -> None:
+        """Resumes what there is, then trains to the end. The main rank gives the data's `verification`."""
         try:
-            self.run(plan)
-        except Interrupted as interrupted:
+            self.resume()
+            self.run(self.prepare(verification))
+        except (Interrupted, DataChanged) as ended:
             self._save_state()
-            self.world.wait()  # lest a launcher that sees a rank end should end the one that writes
+            self.world.wait()  # a launcher that sees one rank end would end the one that is writing
             update = self.counters.update
             done = (
                 f"after update {update:,}, which is safe in {self.folder.path}" if update else "before the first update"
             )
-            raise Interrupted(f"stopped {done}; start the same command again to go on") from interrupted
+            if isinstance(ended, DataChanged):
+                raise DataChanged(f"training stopped {done}: {ended.found}") from ended
+            raise Interrupted(f"stopped {done}; start the same command again to go on") from ended
+
+    def prepare(self, verification: Verification | None) -> UpdatePlan:
+        """Returns the plan of this epoch and says what is trained.
+
+        Raises:
+            NmtError: a micro-batch does not fit into memory, or the data is damaged.
+        """
+        plan = self.stream.plan(self.counters.epoch)
+        hardware, tokens = self.gradients.hardware, self.device_tokens
+        show_plan(self.data, self.model_config, self.config, plan, tokens, self.parameters, hardware, self.world)
+        self.gradients.check_memory(plan.epoch.widest, tokens, self.optimizer.missing_bytes)
+        damage = self.world.from_main(
+            lambda: verification.error(lambda: self.stop.received) if verification else None,
+        )
+        if damage:
+            raise damage
+        return plan
 
     @property
     def parameters(self) -> int:
         """Numbers that are trained."""
         return sum(p.numel() for p in self.model.parameters())
-
-    def tell(self, plan: UpdatePlan) -> None:
-        """Says what is trained, on what, and how."""
-        model, config, tokens = self.model_config, self.config, self.device_tokens
-        show_plan(self.data, model, config, plan, tokens, self.parameters, self.gradients.hardware, self.world)
 
     # Checkpoints
 
@@ -135,8 +145,6 @@ class Trainer:
             counters.best = -math.inf  # which was another measure
         load_weights(self.model.model, checkpoint, path)
         self.optimizer.load_state_dict(checkpoint.training["optimizer"])
-        for group in self.optimizer.param_groups:  # which came with the options of then
-            group.update(self.adam_options)
         self.counters = counters
         if self.world.is_main:
             self.metrics.rewind(counters.update)
@@ -145,10 +153,12 @@ class Trainer:
 
     def checkpoint(self) -> Checkpoint:
         """Weights, optimiser and counters as they are now."""
-        made = provenance(self.data, self.config, self.runtime.precision, self.world.size, self.counters.update)
         weights = {name: tensor.detach().cpu() for name, tensor in self.model.model.state_dict().items()}
         training = {"optimizer": self.optimizer.state_dict(), "counters": vars(self.counters).copy()}
-        return Checkpoint(self.model_config, self.data.codec, weights, made, training)
+        return Checkpoint(self.model_config, self.data.codec, weights, self._provenance(), training)
+
+    def _provenance(self) -> dict[str, Any]:
+        return provenance(self.data, self.config, self.runtime.precision, self.world.size, self.counters.update)
 
     def _save(self) -> None:
         """A snapshot and a state."""
@@ -168,82 +178,58 @@ class Trainer:
         """Updates until `max_updates`, with log lines, validation and snapshots in between; `plan` is this epoch's.
 
         Raises:
-            Interrupted: a signal asked to stop, on all ranks alike.
+            Interrupted: on all ranks, if any of them was asked to stop.
+            DataChanged: on all ranks, if the data of any of them has changed.
         """
         config, counters = self.config, self.counters
         interval = Interval()
         done = counters.update
-        if self._validation_due:  # but not done, because the run was stopped meanwhile
+        if counters.validation_due(config):  # but not done, because the run was stopped meanwhile
             self._validate()
-            if done == config.max_updates or self._snapshot_due:
+            if done == config.max_updates or counters.snapshot_due(config):
                 self._save()
         if done >= config.max_updates:
             console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
-        elif self.world.is_main:
-            self.metrics.append("start", self._start_record())
-        with console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress:
-            for update in self.updates(plan):
+            return
+        if self.world.is_main:
+            trained = start_record(self.data, self.model_config, self.parameters, counters, self.runtime.name)
+            self.metrics.append("start", trained | self._provenance())
+        with (
+            console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress,
+            closing(self.stream.updates(plan, counters)) as updates,
+        ):
+            for update in updates:
                 self.update(update, interval)
                 progress.advance(1)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
                     self._log(interval, progress.seconds_left)
                     interval = Interval()
-                if self._validation_due:
+                if counters.validation_due(config):
                     interval.exclude(self._validate)
-                if last or (self._snapshot_due and not self.skipped.is_going_on()):
+                if last or (counters.snapshot_due(config) and not self.skipped.is_going_on()):
                     interval.exclude(self._save)
-
-    def updates(self, plan: UpdatePlan) -> Generator[Update, None, None]:
-        """One update after the other, over as many epochs as it takes."""
-        rank, ranks = self.world.rank, self.world.size
-        while self.counters.update < self.config.max_updates:
-            first = self.counters.update_in_epoch
-            packs = self.gradients.packs
-            with closing(updates(self.split, plan, self.device_tokens, first, rank, ranks, packs=packs)) as prepared:
-                for update in prepared:
-                    yield update
-                    if self.counters.update == self.config.max_updates:
-                        return
-            self.counters.skip_to_next_epoch()
-            plan = self.plan(self.counters.epoch)
-
-    def plan(self, epoch: int) -> UpdatePlan:
-        """The epoch's update plan.
-
-        Raises:
-            NmtError: a sentence is longer than --device-tokens.
-        """
-        c = self.config
-        lengths = self.split.source.lengths, self.split.target.lengths
-        drawn = self.world.from_main(
-            lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
-        )
-        check_device_tokens(self.split, drawn, self.device_tokens)
-        return UpdatePlan(*lengths, drawn, c.batch_groups)
+                if last:
+                    break
 
     def update(self, update: Update, interval: Interval) -> None:
         """One optimiser step on the gradient of the loss's mean over the update's target tokens (paper §5.3, §5.4).
 
         The counters move on only when it is complete, so that an update that is broken off is done anew.
+
+        Raises:
+            Interrupted: on all ranks, if any of them was asked to stop.
+            DataChanged: on all ranks, if the training data of any of them has changed.
         """
         counters = self.counters
         started = time.monotonic()
         losses = torch.zeros(2, device=self.runtime.device)
         for number, batch in enumerate(update.batches):
-            if self.world.any(self.stop.received):
-                self.optimizer.zero_grad(set_to_none=False)
-                raise Interrupted
+            end_together(self.world, Interrupted() if self.stop.received else None)
             self._seed_dropout(counters.update + 1, number)
             last = number == len(update.batches) - 1
             losses += torch.stack(self.gradients.add(batch, 1 / update.target_tokens, last=last))
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate(counters.update + 1)
-        norm = self._clip()
-        skipped = (~norm.isfinite()).float()
-        self.optimizer.found_inf = skipped  # type: ignore[attr-defined] # which has Adam, if it is 1, leave all as it is
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=False)
+        norm, skipped = self.optimizer.step(counters.update + 1)
         counters.update += 1
         counters.update_in_epoch += 1
         counters.flops += training_flops(
@@ -257,18 +243,6 @@ class Trainer:
         """So that dropout depends on nothing but where training is, and resuming repeats it."""
         place = (self.config.seed, update, self.world.rank, micro_batch)
         torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
-
-    def _learning_rate(self, update: int) -> float:
-        c = self.config
-        return learning_rate(update, self.model_config.d_model, c.warmup_updates, c.lr_scale)
-
-    def _clip(self) -> Tensor:
-        """The gradient's norm, before it is clipped to --clip-norm if that is given."""
-        parameters = list(self.model.parameters())
-        norm = torch.nn.utils.get_total_norm(p.grad for p in parameters if p.grad is not None)
-        if self.config.clip_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(parameters, self.config.clip_norm, norm)
-        return norm
 
     def _what_went_wrong(self, update: int, batches: list[Batch]) -> str | None:
         def passes() -> Iterator[list[Tensor]]:
@@ -284,54 +258,23 @@ class Trainer:
                 return None
             raise
 
-    @property
-    def _snapshot_due(self) -> bool:
-        if self.config.save_updates is not None:
-            return self.counters.update % self.config.save_updates == 0
-        return self.counters.seconds - self.counters.snapshot_seconds >= 60 * self.config.save_minutes
-
-    @property
-    def _validation_due(self) -> bool:
-        update = self.counters.update
-        return update > self.counters.validated and (
-            update % self.config.valid_updates == 0 or update == self.config.max_updates
-        )
-
     # What the user sees
-
-    def _start_record(self) -> dict[str, Any]:
-        """What is trained, how, and where: what a report has to say besides figures."""
-        text, config = self.data.codec.config, self.config
-        return {
-            "update": self.counters.update,
-            "train_seconds": self.counters.seconds,
-            "model": self.model_config.to_dict(),
-            "parameters": self.parameters,
-            "text": vars(text),
-            "vocab_sizes": {"source": len(self.data.codec.source), "target": len(self.data.codec.target)},
-            "pairs": len(self.split),
-            "device": self.runtime.name,
-            **provenance(self.data, config, self.runtime.precision, self.world.size, self.counters.update),
-        }
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.counters
         self.skipped.check()
-        record = interval.record(self.world)
-        record |= {
-            "lr": self._learning_rate(counters.update),
+        record = {
+            "update": counters.update,
+            "epoch": counters.epoch,
+            **interval.record(self.world),
+            "lr": self.optimizer.learning_rate(counters.update),
             "peak_memory_mib": peak_memory_mib(self.runtime.device),
             "flops": counters.flops,
             "train_seconds": counters.seconds,
         }
         if self.world.is_main:
-            self.metrics.append("train", {"update": counters.update, "epoch": counters.epoch, **record})
-        skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
-        console.info(
-            f"update {counters.update:,} | epoch {counters.epoch + 1} | loss {record['loss']:.3f} | "
-            f"ppl {record['ppl']:.2f} | lr {record['lr']:.2e} | norm {record['gradient_norm']:.2f} | "
-            f"{record['target_tokens_per_second']:,.0f} tok/s{skipped} | {console.clock(seconds_left)} left"
-        )
+            self.metrics.append("train", record)
+        show_interval(record, seconds_left)
 
     def _validate(self) -> None:
         found = self.validator.validate()

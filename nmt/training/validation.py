@@ -9,9 +9,10 @@ from nmt.data.batching import make_plan
 from nmt.data.loader import check_ids, updates
 from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
-from nmt.errors import Interrupted
+from nmt.errors import DataChanged, Interrupted
 from nmt.model.runtime import Runtime
 from nmt.scoring.bleu import ScoreConfig, corpus_scores
+from nmt.training.agreement import end_together
 from nmt.training.distributed import World
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
@@ -67,24 +68,28 @@ class Validator:
 
         Raises:
             Interrupted: on all ranks, if any of them was asked to stop.
+            DataChanged: on all ranks, if the validation data of any of them has changed.
         """
         self.model.eval()
+        share, reason = None, None
         try:
-            share = self._nll(), self._translations()
-        except Interrupted:
-            share = None
+            source, reference = self._text()
+            share = self._nll(), self._translations(source)
+        except (Interrupted, DataChanged) as ended:
+            reason = ended
         self.model.train()
-        shares = [found for found in self.world.gather(share) if found is not None]
-        if len(shares) < self.world.size:
-            raise Interrupted
+        end_together(self.world, reason)
+        assert share
+        shares = self.world.gather(share)
         nll = sum(nll for (nll, _), _ in shares) / sum(tokens for (_, tokens), _ in shares)
         if not self.with_bleu:
             return Validation(nll, perplexity(nll), None, ())
-        return Validation(nll, perplexity(nll), *self._scored([translations for _, translations in shares]))
+        return Validation(nll, perplexity(nll), *self._scored(source, reference, [found for _, found in shares]))
 
     def _nll(self) -> tuple[float, int]:
         """The negative log-likelihood of this rank's share, and its target tokens."""
         split, budget = self.data.split("valid"), self.device_tokens
+        split.check_files()
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
         for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
@@ -96,23 +101,29 @@ class Validator:
                 total, tokens = total + float(nll), tokens + batch.target_tokens
         return total, tokens
 
-    def _translations(self) -> list[str]:
-        """The translations of every `world.size`-th line, from line `rank` on."""
+    def _text(self) -> tuple[list[str], list[str]]:
+        """Returns the raw source and target lines; nothing if there is no BLEU to compute."""
+        if not self.with_bleu:
+            return [], []
+        config = self.data.codec.config
+        return self.data.raw_lines("valid", config.source_lang), self.data.raw_lines("valid", config.target_lang)
+
+    def _translations(self, source: list[str]) -> list[str]:
+        """Returns the translations of every `world.size`-th line, from line `rank` on."""
         if not self.with_bleu:
             return []
-        lines = self.data.raw_lines("valid", self.data.codec.config.source_lang)
+        lines = source[self.world.rank :: self.world.size]
         translator = Translator([self.model.model], self.data.codec, self.runtime)
-        return translator.translate(
-            lines[self.world.rank :: self.world.size], SearchConfig(), lambda _: self.stop.check()
-        )
+        return translator.translate(lines, SearchConfig(), lambda _: self.stop.check())
 
-    def _scored(self, shares: list[list[str]]) -> tuple[float, tuple[Sample, ...]]:
-        """BLEU, and some of the translations."""
-        text = self.data.codec.config
-        output = [""] * sum(map(len, shares))
+    def _scored(
+        self, source: list[str], reference: list[str], shares: list[list[str]]
+    ) -> tuple[float, tuple[Sample, ...]]:
+        """Returns BLEU, and some of the translations."""
+        output = [""] * len(source)
         for rank, share in enumerate(shares):
             output[rank :: self.world.size] = share
-        source, reference = (self.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
-        bleu = corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score
+        lowercase = self.data.codec.config.lowercase
+        bleu = corpus_scores(output, [reference], config=ScoreConfig(lowercase=lowercase))[0].score
         chosen = range(0, len(output), -(-len(output) // _SAMPLES))
         return bleu, tuple(Sample(source[i], reference[i], output[i]) for i in chosen)
