@@ -32,5 +32,5 @@ def train(
     if dry_run:
         from nmt.training.dry_run import dry_run as run_training
     else:
-        from nmt.training.trainer import train as run_training
+        from nmt.training.train import train as run_training
     run_training(data, model, config)

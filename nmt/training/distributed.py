@@ -89,7 +89,7 @@ class World:
         dist.all_gather_object(values, value, group=self.control)
         return values
 
-    def from_main(self, make: Callable[[], _T]) -> _T:
+    def broadcast(self, make: Callable[[], _T]) -> _T:
         """Returns, on every rank, what `make` returns on the main rank."""
         if self.control is None:
             return make()
@@ -97,7 +97,7 @@ class World:
         dist.broadcast_object_list(made, src=0, group=self.control)
         return made[0]
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Waits until all ranks are here.
 
         A barrier also ends cleanly at exit: gloo's threads release the tensors of other collectives a little later, and
@@ -126,7 +126,7 @@ def is_rank() -> bool:
 
 
 @contextmanager
-def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
+def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
     """Joins the other ranks; yields the world, where this rank computes, and the signals that ask it to stop.
 
     If a rank fails, all ranks end, and its error is shown once.
@@ -147,7 +147,7 @@ def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
     with StopSignals() as stop, _marked_unsaved(world):
         try:
             yield world, runtime, stop
-            world.wait()
+            world.barrier()
         except Interrupted:
             raise
         except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks

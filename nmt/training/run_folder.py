@@ -17,6 +17,7 @@ from nmt.checkpoint import (
 )
 from nmt.errors import NmtError
 from nmt.files import LOCK, locked, remove_partial_files, writing
+from nmt.training.records import METRICS, MetricsFile
 
 STATES_KEPT = 2
 # A training that was stopped may still be writing its state when the next is started.
@@ -61,6 +62,11 @@ class RunFolder:
                 (self.path / LOCK).unlink()
                 if made:
                     self.path.rmdir()
+
+    @property
+    def metrics(self) -> MetricsFile:
+        """The records of the training."""
+        return MetricsFile(self.path / METRICS)
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
         """The newest training state that is whole; None if there is no state at all.

@@ -1,8 +1,9 @@
-"""The updates that a rank trains on, epoch after epoch."""
+"""The stream of updates that a rank trains on, epoch after epoch."""
 
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Self
 
 from nmt.config import TrainConfig
 from nmt.data.batching import UpdatePlan, draw_epoch
@@ -12,15 +13,18 @@ from nmt.errors import DataChanged
 from nmt.training.agreement import end_together
 from nmt.training.checks import check_device_tokens
 from nmt.training.distributed import World
+from nmt.training.setup import Setup, TrainState
 from nmt.training.state import Counters
 
 
 @dataclass(frozen=True)
 class UpdateStream:
-    """Attributes:
-    split: the training data.
-    device_tokens: padded tokens on either side of a micro-batch.
-    packs: whether micro-batches are without padding.
+    """Plans epochs and yields this rank's part of their updates.
+
+    Attributes:
+        split: the training data.
+        device_tokens: padded tokens on either side of a micro-batch.
+        packs: whether micro-batches are packed, without padding.
     """
 
     split: ParallelSplit
@@ -28,6 +32,12 @@ class UpdateStream:
     device_tokens: int
     packs: bool
     world: World
+
+    @classmethod
+    def of(cls, setup: Setup, state: TrainState) -> Self:
+        """Makes the stream for a state."""
+        packs = state.gradients.packs
+        return cls(setup.data.split("train"), setup.config, setup.device_tokens, packs, setup.world)
 
     def plan(self, epoch: int) -> UpdatePlan:
         """Returns the epoch's update plan.
@@ -38,7 +48,7 @@ class UpdateStream:
         """
         self._check_files()
         c, lengths = self.config, (self.split.source.lengths, self.split.target.lengths)
-        drawn = self.world.from_main(
+        drawn = self.world.broadcast(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
         check_device_tokens(self.split, drawn, self.device_tokens)

@@ -1,13 +1,11 @@
-"""What training prints: what is trained, on what and how, and how far it is."""
+"""The log lines of training: what is trained, on what and how, and how far training is."""
 
 from typing import Any
 
 from nmt import console
-from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
-from nmt.data.store import DataFolder
 from nmt.options import flag_name
-from nmt.training.distributed import World
+from nmt.training.setup import Setup
 
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
@@ -15,16 +13,7 @@ _SAMPLED_UPDATES = 100
 _MANY_EPOCHS = 2000
 
 
-def show_plan(
-    data: DataFolder,
-    model: ModelConfig,
-    config: TrainConfig,
-    plan: UpdatePlan,
-    device_tokens: int,
-    parameters: int,
-    hardware: str,
-    world: World,
-) -> None:
+def show_plan(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> None:
     """Logs the plan of a training, and warnings about options that cannot be meant.
 
     Args:
@@ -32,6 +21,7 @@ def show_plan(
         parameters: how many numbers are trained.
         hardware: what computes, in words.
     """
+    data, model, config, world = setup.data, setup.model_config, setup.config, setup.world
     text, pairs = data.codec.config, len(plan.source_lengths)
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {world.size} processes" if world.size > 1 else ""
@@ -43,7 +33,7 @@ def show_plan(
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
-        f"{len(plan):,} updates an epoch, {plan.padding_share(device_tokens, _SAMPLED_UPDATES):.1%} padding",
+        f"{len(plan):,} updates an epoch, {plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES):.1%} padding",
         "device": f"{hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
@@ -68,10 +58,20 @@ def show_plan(
 
 
 def show_interval(record: dict[str, Any], seconds_left: float) -> None:
-    """Prints a log interval's record."""
+    """Logs the record of an interval."""
     skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
     console.info(
         f"update {record['update']:,} | epoch {record['epoch'] + 1} | loss {record['loss']:.3f} | "
         f"ppl {record['ppl']:.2f} | lr {record['lr']:.2e} | norm {record['gradient_norm']:.2f} | "
         f"{record['target_tokens_per_second']:,.0f} tok/s{skipped} | {console.clock(seconds_left)} left"
     )
+
+
+def show_validation(update: int, nll: float, ppl: float, bleu: float | None, is_best: bool) -> None:
+    """Logs a validation."""
+    parts = [f"valid at {update:,}", f"nll {nll:.3f}", f"ppl {ppl:.2f}"]
+    if bleu is not None:
+        parts.append(f"BLEU {bleu:.2f}")
+    if is_best:
+        parts.append("best")
+    console.info(" | ".join(parts))
