@@ -1,4 +1,4 @@
-"""Kills trainings at random moments and compares what becomes of them with an undisturbed one; see chaos.sh."""
+"""Kills a training at random moments and compares its result with an undisturbed training; see chaos.sh."""
 
 import argparse
 import json

@@ -1,6 +1,6 @@
-"""Measures this toolkit and its peers in turn, each in a process of its own, and prints medians and ratios.
+"""Measures this toolkit and its peers in turn, each in its own process, and prints medians and ratios.
 
-compare_peers.sh makes what this needs.
+compare_peers.sh prepares the models and the data.
 """
 
 import argparse

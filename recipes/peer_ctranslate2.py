@@ -1,8 +1,8 @@
-"""The speed of CTranslate2 with a model that `nmt export` wrote, from raw text to raw text.
+"""Measures the speed of CTranslate2 with a model that `nmt export` wrote, from raw text to raw text.
 
     python recipes/peer_ctranslate2.py EXPORTED INPUT --type int8 --workers 2 --threads 1 --batch 32
 
-prints sentences a second and peak memory as JSON. For models with a joint vocabulary.
+Prints sentences a second and peak memory as JSON. The model must have a joint vocabulary.
 """
 
 import argparse

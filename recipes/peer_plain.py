@@ -1,8 +1,8 @@
-"""The training loop one would write with torch.nn.Transformer, to be compared with: same data, batches and sizes.
+"""Measures a plain training loop with torch.nn.Transformer, on the same data, batches and sizes as `nmt train`.
 
     python recipes/peer_plain.py DATA --arch transformer_tiny --updates 30 [--bf16]
 
-prints target tokens a second and peak memory as JSON.
+Prints target tokens a second and peak memory as JSON.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Times one layer of each kind in the paper's Table 1 over growing length n at fixed width d, and the other way round.
+"""Times one layer of each kind in the paper's Table 1, for growing length n and for growing width d.
 
-A layer maps n vectors of width d to as many, for one sentence, forwards, in fp32. As in the paper, self-attention is
-the attention alone, without its four projections, which cost O(n d²); with them is a row of its own.
+A layer maps n vectors of width d to n vectors of width d. It is timed for one sentence, forward, in fp32. As in the
+paper, the row of self-attention leaves out the four projections, which cost O(n d²). Another row includes them.
 """
 
 import argparse

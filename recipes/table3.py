@@ -1,7 +1,7 @@
 """Trains the rows of the paper's Table 3 on one data folder and prints them beside the paper's figures.
 
-Every row is evaluated as in the paper: perplexity per piece and BLEU of beam search (beam 4, alpha 0.6) on the
-development set, with the last weights as they are, without averaging. table3.sh makes what this needs.
+Each row is evaluated as in the paper: perplexity per piece and BLEU of beam search (beam 4, alpha 0.6) on the
+development set, with the last weights and without averaging. table3.sh prepares the data.
 """
 
 import argparse
