@@ -82,6 +82,7 @@ class TextCodec:
             for name, kind in expected.items()
             if not isinstance(values[name], kind)  # type: ignore[arg-type]
         ]
+        wrong = wrong or [name for name in ("source_lang", "target_lang") if not _is_suffix(values[name])]
         if wrong or values["tokenizer"] not in TOKENIZERS or values["joint_vocab"] != (values["target_model"] is None):
             raise NmtError(
                 f"{origin} was written by another version of nmt or is damaged "
@@ -91,3 +92,8 @@ class TextCodec:
         source = Subword.from_bytes(values["source_model"], config.subword, origin)
         target = source if config.joint_vocab else Subword.from_bytes(values["target_model"], config.subword, origin)
         return cls(config, source, target)
+
+
+def _is_suffix(lang: str) -> bool:
+    """Whether a language can be the suffix of a file in any folder."""
+    return lang.isprintable() and lang != "" and "/" not in lang

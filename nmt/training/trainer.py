@@ -133,9 +133,10 @@ class Trainer:
         if checkpoint.provenance["options"]["valid_bleu"] != self.config.valid_bleu:
             counters.best = -math.inf  # which was another measure
         load_weights(self.model.model, checkpoint, path)
-        self.optimizer.load_state_dict(checkpoint.training["optimizer"])
-        for group in self.optimizer.param_groups:  # which came with the options of then
-            group.update(self.adam_options)
+        # Adam's options are those of now.
+        self.optimizer.load_state_dict(
+            {**self.optimizer.state_dict(), "state": checkpoint.training["optimizer"]["state"]}
+        )
         self.counters = counters
         if self.world.is_main:
             self.metrics.rewind(counters.update)
