@@ -1,16 +1,13 @@
-"""Checkpoints: what is in one, and how it gets to disk and back whole.
+"""Checkpoints: what is in one, the model in it, and their average.
 
-A checkpoint is self-contained (architecture, text processing with its subword models, weights, where it came from) and
-holds tensors and plain data only, so that opening one never runs code from it. A run folder has
+A checkpoint is self-contained (architecture, text processing with its subword models, weights, where it came from).
+`nmt.checkpoint_file` reads and writes its file. A run folder has
 
     snapshot-00012000.pt   weights, for averaging and translating
-    state-00012000.pt      the same and what training needs to go on; the newest two
+    state-00012000.pt      the same and what training needs to resume; the newest two
     best.pt                the snapshot with the best validation score
-
-and every file has the SHA-256 of its content in it, so that no damage goes unnoticed.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,20 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from nmt.checkpoint_file import TAKE_ANOTHER, read_content, write_content
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
+from nmt.model.cost import parameters
+from nmt.model.runtime import is_out_of_memory
 from nmt.model.transformer import Transformer
+from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
-SCHEMA_VERSION = 3
 # Names of tensors in schema version 2, and what they are called now.
 _RENAMED = {"memory_attention": "cross_attention", "_positions.table_LD": "_positions.table"}
-_MAGIC = "nmt checkpoint"
-_NAMED_DIFFERENCES = 3
-_TAKE_ANOTHER = "take another one"
+_WEIGHT_BYTES = 4
+# A message lists no more tensors than this, and no more differences between two checkpoints than that.
+_NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
 
 
 @dataclass(frozen=True)
@@ -73,42 +74,11 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
     content = {
         "model": checkpoint.model_config.to_dict(),
         "text": checkpoint.codec.to_dict(),
-        "weights": checkpoint.weights,
+        "weights": dict(checkpoint.weights),
         "provenance": checkpoint.provenance,
         "training": checkpoint.training,
     }
-    whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
-    try:
-        torch.save(whole, file)  # type: ignore[arg-type] # all that it needs is `write` and `flush`
-    except RuntimeError as error:  # which torch raises when a write fails, with the reason behind it
-        cause: BaseException | None = error
-        while cause and not isinstance(cause, NmtError):
-            cause = cause.__context__
-        raise cause or error from None
-
-
-def _sha256(content: Any) -> str:
-    """A digest of nested plain data and tensors, in whatever layout they are stored."""
-    digest = hashlib.sha256()
-    _add_to(digest, content)
-    return digest.hexdigest()
-
-
-def _add_to(digest: "hashlib._Hash", value: Any) -> None:
-    if isinstance(value, Tensor):
-        digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    elif isinstance(value, Mapping):
-        digest.update(f"mapping of {len(value)}".encode())
-        for key in value:
-            _add_to(digest, key)
-            _add_to(digest, value[key])
-    elif isinstance(value, (list, tuple)):
-        digest.update(f"{type(value).__name__} of {len(value)}".encode())
-        for item in value:
-            _add_to(digest, item)
-    else:
-        digest.update(f"{type(value).__name__} {value!r}".encode())
+    write_content(content, file)
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
@@ -117,7 +87,8 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     Raises:
         NmtError: missing, not a checkpoint, damaged, or written in another schema version.
     """
-    content = _read(Path(path))
+    content = read_content(Path(path))
+    _check_parts(content, path)
     return Checkpoint(
         ModelConfig.from_dict(content["model"], str(path)),
         TextCodec.from_dict(content["text"], str(path)),
@@ -133,74 +104,98 @@ def _current_name(name: str) -> str:
     return name
 
 
-def _read(path: Path) -> dict[str, Any]:
-    whole = _read_file(path)
-    if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
-        raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
-    if whole.get("schema_version") not in (2, SCHEMA_VERSION):
+def _check_parts(content: Mapping[str, Any], origin: str | Path) -> None:
+    """Raises NmtError unless the content has exactly the parts of a checkpoint, each a dict with names as keys."""
+    expected = {"model", "text", "weights", "provenance", "training"}
+    wrong = expected ^ content.keys() or {
+        part for part, values in content.items() if type(values) is not dict or not _all_are(str, values)
+    }
+    if not wrong and not _all_are(Tensor, content["weights"].values()):
+        wrong = {"weights"}
+    if wrong:
         raise NmtError(
-            f"{path} has checkpoint schema version {whole.get('schema_version')}, this nmt reads {SCHEMA_VERSION}; "
-            f"read it with the nmt that wrote it"
+            f"{origin} was written by another version of nmt or is damaged "
+            f"({', '.join(sorted(f'{part!r:.20}' for part in wrong))} is wrong); {TAKE_ANOTHER}"
         )
-    content = whole.get("content")
-    if not isinstance(content, dict) or _sha256(content) != whole.get("sha256"):
-        raise NmtError(
-            f"{path} is damaged: its content does not have the checksum it was written with; {_TAKE_ANOTHER}"
-        )
-    return content
 
 
-def _read_file(path: Path) -> Any:
-    if path.is_dir():
-        raise NmtError(f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'average.pt'}")
-    try:
-        file = path.open("rb")
-    except FileNotFoundError as error:
-        raise NmtError(f"{path} does not exist; check the name, or train with nmt train first") from error
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
-    with file:
-        try:
-            return torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged file makes torch raise whatever the damage leads to
-            raise NmtError(f"{path} is no checkpoint of nmt, or it is damaged or truncated; {_TAKE_ANOTHER}") from error
+def _all_are(kind: type, values: Iterable[Any]) -> bool:
+    return all(type(value) is kind for value in values)
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """The model with the checkpoint's weights.
+    """The model with the checkpoint's weights, which it takes over without a copy.
 
     Raises:
-        NmtError: the weights do not fit the architecture; names every missing, unexpected and misshapen tensor.
+        NmtError: the weights do not fit the architecture; names the missing, unexpected and misshapen tensors.
     """
-    model = new_model(checkpoint.model_config, checkpoint.codec)
-    load_weights(model, checkpoint, origin)
+    with torch.device("meta"), _WithoutRandomWeights():  # takes no memory, whatever sizes the checkpoint claims
+        model = _untrained(checkpoint.model_config, checkpoint.codec)
+    _check_fit(model, checkpoint, origin)
+    model.load_state_dict(checkpoint.weights, assign=True)
     return model
 
 
 def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    """Puts the checkpoint's weights into a model of its architecture.
+    """Copies the checkpoint's weights into a model of its architecture.
 
     Raises:
         NmtError: as `build_model`.
     """
-    differences = list(_differences(model.state_dict(), checkpoint.weights))
-    if differences:
-        raise NmtError(f"{origin} does not fit the architecture: {'; '.join(differences)}; {_TAKE_ANOTHER}")
+    _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights)
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
+    """A model with random weights.
+
+    Raises:
+        NmtError: it does not fit into memory.
+    """
+    vocabulary = len(codec.target) if codec.config.joint_vocab else len(codec.source) + len(codec.target)
+    parameters = parameters(config, vocabulary)
+    try:
+        if parameters * _WEIGHT_BYTES > memory_bytes():  # which the system might not notice before it is written to
+            raise MemoryError
+        return _untrained(config, codec)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise NmtError(
+            f"a model of {parameters:,} parameters does not fit into memory; choose a smaller one, for example with a "
+            f"lower --d-model, --d-ff or --vocab-size"
+        ) from error
+
+
+class _WithoutRandomWeights(TorchFunctionMode):
+    """Skips the initialisation of embeddings: on the meta device it would load torch's compiler for a second."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+
+
+def _untrained(config: ModelConfig, codec: TextCodec) -> Transformer:
     return Transformer(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
 
 
+def _check_fit(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
+    differences = list(_differences(model.state_dict(), checkpoint.weights))
+    if differences:
+        listed = differences[:_NAMED_TENSORS]
+        if len(differences) > len(listed):
+            listed.append(f"and {len(differences) - len(listed):,} more")
+        raise NmtError(f"{origin} does not fit the architecture: {'; '.join(listed)}; {TAKE_ANOTHER}")
+
+
 def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> Iterator[str]:
-    for name in expected.keys() - found.keys():
-        yield f"{name} is missing"
+    for name, tensor in expected.items():
+        if name not in found:
+            yield f"{name} is missing"
+        elif tensor.shape != found[name].shape:
+            yield f"{name} is {tuple(found[name].shape)} instead of {tuple(tensor.shape)}"
     for name in found.keys() - expected.keys():
-        yield f"{name} is unexpected"
-    for name in expected.keys() & found.keys():
-        if expected[name].shape != found[name].shape:
-            yield f"{name} is {tuple(found[name].shape)} instead of {tuple(expected[name].shape)}"
+        yield f"{name!r:.80} is unexpected"
 
 
 def numbered(folder: Path, kind: str) -> list[Path]:

@@ -11,6 +11,8 @@ from nmt.options import Config, option
 
 # Tokens trained on at once, which fill a GPU, and tokens times d_model, which stay in the cache of a CPU.
 _GPU_TOKENS, _CPU_NUMBERS = 8192, 2**20
+# More than any machine can use, but few enough for every size computed from them to fit into 64 bits.
+_WIDEST, _LONGEST, _MOST_PROCESSES = 50_000, 1_000_000, 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +21,11 @@ class ModelConfig(Config):
 
     encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1, at_most=1000)
     decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1, at_most=1000)
-    d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2)
-    d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1)
-    heads: int = option(help="Attention heads, h.", panel="Model", at_least=1)
-    d_k: int = option(help="Width of a head's queries and keys.", panel="Model", at_least=1)
-    d_v: int = option(help="Width of a head's values.", panel="Model", at_least=1)
+    d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2, at_most=_WIDEST)
+    d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1, at_most=_WIDEST)
+    heads: int = option(help="Attention heads, h.", panel="Model", at_least=1, at_most=1000)
+    d_k: int = option(help="Width of a head's queries and keys.", panel="Model", at_least=1, at_most=_WIDEST)
+    d_v: int = option(help="Width of a head's values.", panel="Model", at_least=1, at_most=_WIDEST)
     dropout: float = option(
         help="P_drop, on every sub-layer's output and on the sums of embeddings and positions.",
         panel="Model",
@@ -54,6 +56,7 @@ class ModelConfig(Config):
         "(paper Table 3, row E).",
         panel="Model",
         at_least=1,
+        at_most=_LONGEST,
     )
 
     def __post_init__(self) -> None:
@@ -84,7 +87,11 @@ class DataConfig(Config):
         help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus"
     )
     copies: tuple[int, ...] = option(
-        (), help="How often a training corpus is taken, once for each --train, in their order.", panel="Corpus"
+        (),
+        help="How often a training corpus is taken, once for each --train, in their order.",
+        panel="Corpus",
+        at_least=1,
+        at_most=1000,
     )
     valid: str = option(help="Validation corpus, likewise.", panel="Corpus")
     test: tuple[str, ...] = option((), help="Test corpora, likewise. May repeat.", panel="Corpus")
@@ -129,7 +136,9 @@ class DataConfig(Config):
         panel="Filter",
         at_least=1,
     )
-    workers: int = option(2, help="Processes that tokenise and encode.", panel="Work", at_least=1)
+    workers: int = option(
+        2, help="Processes that tokenise and encode.", panel="Work", at_least=1, at_most=_MOST_PROCESSES
+    )
     seed: int = option(1, help="Seed of the sample that the subword model is trained on.", panel="Work", at_least=0)
 
     def __post_init__(self) -> None:
@@ -139,9 +148,9 @@ class DataConfig(Config):
                 raise NmtError(f"{flag} must be the suffix of a file's name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
-        if self.copies and (len(self.copies) != len(self.train) or min(self.copies) < 1):
+        if self.copies and len(self.copies) != len(self.train):
             raise NmtError(
-                f"--copies must be given once for each of the {len(self.train)} --train, and be at least 1, but is "
+                f"--copies must be given once for each of the {len(self.train)} --train, but is "
                 f"{' '.join(map(str, self.copies))}"
             )
         if self.subword_model and self.symbols:
@@ -176,6 +185,7 @@ class PlanConfig(Config):
         help="Groups of similar length an update is put together from; 1 is the paper's text, 8 what its GPUs did.",
         panel="Batches",
         at_least=1,
+        at_most=10_000,
     )
     device_tokens: int | None = option(
         None,
@@ -183,6 +193,7 @@ class PlanConfig(Config):
         "Otherwise 8192 on a GPU, and on a CPU 2^20 / d_model, more than which is slower.",
         panel="Batches",
         at_least=1,
+        at_most=1_000_000,
     )
 
     def tokens_at_once(self, device: str, d_model: int) -> int:
@@ -212,9 +223,14 @@ class TrainConfig(BatchConfig):
         "cores. The number changes the speed, not what is trained.",
         panel="Hardware",
         at_least=1,
+        at_most=_MOST_PROCESSES,
     )
     rank_timeout: float = option(
-        600.0, help="Seconds that processes wait for one another before the run ends.", panel="Hardware", above=0
+        600.0,
+        help="Seconds that processes wait for one another before the run ends.",
+        panel="Hardware",
+        above=0,
+        at_most=1_000_000,
     )
     save_dir: str = option(help="Run folder: checkpoints, metrics.jsonl. Training resumes what it finds.", panel="Run")
     resume_changed: bool = option(
@@ -257,12 +273,14 @@ class TrainConfig(BatchConfig):
 class SearchConfig(Config):
     """Beam search (paper §6.1)."""
 
-    beam: int = option(4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1)
+    beam: int = option(
+        4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1, at_most=10_000
+    )
     alpha: float = option(
         0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", panel="Search", at_least=0, at_most=10
     )
     max_length_offset: int = option(
-        50, help="Longest output: pieces of the input plus this many.", panel="Search", at_least=0
+        50, help="Longest output: pieces of the input plus this many.", panel="Search", at_least=0, at_most=100_000
     )
     n_best: int = option(
         1, help="Translations to return for each line; as text, so many lines.", panel="Search", at_least=1

@@ -3,11 +3,22 @@
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, field, fields
+from reprlib import repr as shortened
+from textwrap import shorten
+from types import NoneType, UnionType
 from typing import Any, Literal, Self, get_args, get_origin
 
 from nmt.errors import NmtError
 
-_LARGEST = 2**31 - 1  # what any library below takes for an integer
+_LARGEST = 2**31 - 1  # the largest integer that every library below accepts
+_LONGEST_LIST = 500  # characters in a message
+# For each declared type, which types a value may have, and how a message calls them.
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((float, int), "a number"),
+    str: ((str,), "text"),
+}
 
 
 def option(
@@ -41,19 +52,49 @@ def _satisfies(value: float, relation: str, bound: float) -> bool:
 
 
 def check_field(declared: Field[Any], value: Any) -> None:
-    """Raises NmtError, naming the flag, if `value` is outside the field's range or choices."""
-    flag = flag_name(declared.name)
-    if get_origin(declared.type) is Literal and value not in get_args(declared.type):
-        raise NmtError(f"{flag} must be one of {', '.join(get_args(declared.type))}, but is {value!r}")
+    """Raises NmtError, naming the flag, if `value`, or an item of it, is not of the field's type, choices or range."""
+    check_type(declared, value)
+    flag, limits = flag_name(declared.name), declared.metadata["limits"]
+    for item in value if isinstance(value, tuple) else (value,):
+        _check_range(flag, item, limits)
+
+
+def check_type(declared: Field[Any], value: Any) -> None:
+    """Raises NmtError, naming the flag, if `value` is not of the field's type or choices."""
+    kinds = get_args(declared.type) if isinstance(declared.type, UnionType) else (declared.type,)
+    if value is None and NoneType in kinds:
+        return
+    flag, kind = flag_name(declared.name), kinds[0]
+    if get_origin(kind) is not tuple:
+        _check_item_type(flag, kind, value)
+        return
+    if not isinstance(value, tuple):
+        raise NmtError(f"{flag} must be a tuple, but is {shortened(value)}")
+    for item in value:
+        _check_item_type(flag, get_args(kind)[0], item)
+
+
+def _check_item_type(flag: str, kind: Any, value: Any) -> None:
+    if get_origin(kind) is Literal:
+        if not isinstance(value, str) or value not in get_args(kind):
+            raise NmtError(f"{flag} must be one of {', '.join(get_args(kind))}, but is {shortened(value)}")
+        return
+    accepted, name = _KINDS[kind]
+    if type(value) not in accepted:
+        raise NmtError(f"{flag} must be {name}, but is {shortened(value)}")
+    if isinstance(value, str) and "\0" in value:
+        raise NmtError(f"{flag} must not contain a NUL character, but is {shortened(value)}")
+
+
+def _check_range(flag: str, value: Any, limits: Mapping[str, float]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise NmtError(f"{flag} must be a finite number, but is {value}")
     if isinstance(value, int) and value > _LARGEST:
-        raise NmtError(f"{flag} must be at most {_LARGEST}, but is {value}")
-    limits: dict[str, float] = declared.metadata["limits"]
+        raise NmtError(f"{flag} must be at most {_LARGEST}, but is {shortened(value)}")
     if value is None or all(_satisfies(value, *limit) for limit in limits.items()):
         return
-    wanted = " and ".join(f"{relation} {bound:g}" for relation, bound in limits.items())
-    raise NmtError(f"{flag} must be {wanted}, but is {value}")
+    wanted = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
+    raise NmtError(f"{flag} must be {wanted}, but is {shortened(value)}")
 
 
 class Config:
@@ -76,15 +117,19 @@ class Config:
         """The inverse of `to_dict`.
 
         Raises:
-            NmtError: a field is missing or unknown; names the fields and `origin`, the file they were read from.
+            NmtError: a field is missing, unknown or has a wrong value; names it and `origin`, the file it is from.
         """
         declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
         missing = [n for n, f in declared.items() if n not in values and f.default is MISSING]
         unknown = [n for n in values if n not in declared]
         if missing or unknown:
-            found = [f"{n} missing" for n in missing] + [f"{n} unknown" for n in unknown]
+            found = [f"{n} missing" for n in missing] + [f"{n!r:.40} unknown" for n in unknown]
             raise NmtError(
-                f"{origin} was written by another version of nmt ({cls.__name__}: {', '.join(found)}); "
+                f"{origin} was written by another version of nmt "
+                f"({cls.__name__}: {shorten(', '.join(found), _LONGEST_LIST, placeholder=' …')}); "
                 f"read it with that version or make it anew"
             )
-        return cls(**values)
+        try:
+            return cls(**values)
+        except NmtError as error:
+            raise NmtError(f"{origin} cannot be used: {error}") from error

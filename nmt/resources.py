@@ -33,6 +33,11 @@ def usable_cores() -> int:
     return max(1, int(min(cores, _cpu_quota())))
 
 
+def memory_bytes() -> int:
+    """Returns the size of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
     """Returns the most memory that this process, or the largest of its ended children (RUSAGE_CHILDREN), ever had."""
     peak = resource.getrusage(who).ru_maxrss

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import CONFIG, resumable_checkpoint, small_checkpoint
 
 from nmt.checkpoint import (
     Checkpoint,
@@ -19,32 +20,15 @@ from nmt.checkpoint import (
     numbered,
     save_checkpoint,
 )
-from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
 from nmt.training.run_folder import RunFolder
 
-CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
-
-
-@pytest.fixture(scope="module")
-def codec() -> TextCodec:
-    subword = Subword.train(["some words to learn pieces from, and a few more words"] * 5, "bpe", 300)
-    text = TextConfig(
-        source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
-    )
-    return TextCodec(text, subword, subword)
-
 
 @pytest.fixture
-def make(codec: TextCodec) -> Callable[[int], Checkpoint]:
-    def checkpoint(seed: int) -> Checkpoint:
-        torch.manual_seed(seed)
-        weights = new_model(CONFIG, codec).state_dict()
-        return Checkpoint(CONFIG, codec, weights, {"update": seed}, {"counters": {"update": seed}})
-
-    return checkpoint
+def make() -> Callable[[int], Checkpoint]:
+    return small_checkpoint
 
 
 def test_a_checkpoint_comes_back_as_it_was(make: Callable[[int], Checkpoint], tmp_path: Path) -> None:
@@ -111,7 +95,7 @@ def test_every_tensor_that_does_not_fit_is_named(make: Callable[[int], Checkpoin
     weights["encoder.0.feed_forward.outer.bias"] = torch.zeros(3)
     with pytest.raises(NmtError) as error:
         build_model(replace(whole, weights=weights), "x.pt")
-    for part in ("inner.bias is missing", "surprise is unexpected", "outer.bias is (3,) instead of (8,)"):
+    for part in ("inner.bias is missing", "'surprise' is unexpected", "outer.bias is (3,) instead of (8,)"):
         assert part in str(error.value)
 
 
@@ -201,18 +185,16 @@ def test_a_changed_number_is_noticed(make: Callable[[int], Checkpoint], tmp_path
         load_checkpoint(tmp_path / "x.pt")
 
 
-def test_a_damaged_state_falls_back_to_the_one_before(
-    make: Callable[[int], Checkpoint], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(tmp_path)
     assert folder.newest_state() is None
     for update in (1, 2):
-        folder.save_state(make(update), update)
+        folder.save_state(resumable_checkpoint(update), update)
     newest = tmp_path / "state-00000002.pt"
     newest.write_bytes(newest.read_bytes()[:-1000])
     found = folder.newest_state()
     assert found is not None
-    assert (found[0].name, found[1].training) == ("state-00000001.pt", {"counters": {"update": 1}})
+    assert (found[0].name, found[1].training["counters"]["update"]) == ("state-00000001.pt", 1)
     assert "state-00000002.pt is no checkpoint of nmt, or it is damaged" in capsys.readouterr().err
     found[0].write_bytes(b"")
     with pytest.raises(NmtError, match=r"no training state in .* can be read; remove state-00000001\.pt there"):

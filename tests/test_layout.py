@@ -24,7 +24,7 @@ LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
-    ["nmt.checkpoint"],
+    ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
     ["nmt.benchmark", "nmt.pages"],
     ["nmt.cli", "nmt.__main__"],

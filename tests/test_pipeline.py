@@ -266,7 +266,7 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--alpha", "1e308"], "--alpha must be at least 0 and at most 10, but is 1e+308"),
-        (["--beam", "0"], "--beam must be at least 1, but is 0"),
+        (["--beam", "0"], "--beam must be at least 1 and at most 10000, but is 0"),
         (["--n-best", "5"], "--n-best must be at most --beam (4), but is 5"),
         (["--input", "nowhere.txt"], "nowhere.txt"),
         (["--output", "no/such/folder/x"], "--output no/such/folder/x cannot be written"),

@@ -24,8 +24,9 @@ def position_encodings(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
 
 def sinusoids(length: int, d_model: int) -> Tensor:
     """Returns PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos of the same, (length, d_model)."""
-    frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+    with torch.device("cpu"):  # even for a model that is made on torch's meta device
+        frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+        angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 

@@ -12,9 +12,8 @@ from nmt.errors import NmtError
 
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-
-# How torch's allocator and oneDNN report it on a CPU.
-_OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")
+# What torch's allocator, oneDNN and C++ say on a CPU.
+_OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "std::bad_alloc")
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,9 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch could not get memory, on a GPU or on a CPU (where it raises a plain RuntimeError)."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in _OUT_OF_MEMORY)
+    """Returns whether memory ran out, on a GPU or on a CPU, where torch may raise a plain RuntimeError."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
     )
 
 

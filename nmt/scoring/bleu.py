@@ -33,6 +33,7 @@ class ScoreConfig(Config):
         help="Also give mean and 95% confidence interval over this many bootstrap resamples (1000 is usual).",
         panel="Metrics",
         at_least=2,
+        at_most=100_000,
     )
 
 

@@ -22,9 +22,6 @@ class Bracket(NamedTuple):
     start: int
     end: int
 
-    def crosses(self, other: "Bracket") -> bool:
-        return self.start < other.start < self.end < other.end or other.start < self.start < other.end < self.end
-
 
 @dataclass
 class Counts:
@@ -113,7 +110,7 @@ def sentence_counts(gold: Node, test: Node) -> Counts:
     if gold_words != test_words:
         return Counts(sentences=1, errors=1)
     matched = (Counter(gold_brackets) & Counter(test_brackets)).total()
-    crossing = sum(any(bracket.crosses(other) for other in gold_brackets) for bracket in test_brackets)
+    crossing = _crossing(gold_brackets, test_brackets, len(gold_words))
     return Counts(
         sentences=1,
         gold=len(gold_brackets),
@@ -124,6 +121,31 @@ def sentence_counts(gold: Node, test: Node) -> Counts:
         no_crossing=int(crossing == 0),
         few_crossing=int(crossing <= 2),
     )
+
+
+def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
+    """How many test brackets cross a gold bracket.
+
+    If a bracket crosses any that is open at one of its ends, it crosses the innermost of them. So the time grows with
+    the number of brackets, not with its square.
+    """
+    innermost = _innermost(gold, length)
+    return sum(innermost[b.end][0] > b.start or innermost[b.start][1] < b.end for b in test)
+
+
+def _innermost(brackets: list[Bracket], length: int) -> list[tuple[int, int]]:
+    """Start and end of the innermost bracket that is open at each place between words, the two ends included."""
+    whole = (-1, length + 1)
+    # Outer brackets before inner ones, from the end of the list.
+    waiting = sorted({(b.start, b.end) for b in brackets}, key=lambda span: (-span[0], span[1]))
+    around, found = [whole], []
+    for place in range(length + 1):
+        while around[-1][1] <= place:
+            around.pop()
+        found.append(around[-1])
+        while waiting and waiting[-1][0] == place:
+            around.append(waiting.pop())
+    return found
 
 
 def _read(tree: Node) -> tuple[list[str], list[Bracket]]:

@@ -83,9 +83,14 @@ class SourceText:
         path = Path(folder) / SOURCE
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            known = values["known"]
-            return cls(values["lowercase"], values["numbers"], None if known is None else tuple(known))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            match values:
+                case {"lowercase": bool(lowercase), "numbers": bool(numbers), "known": None}:
+                    return cls(lowercase, numbers)
+                case {"lowercase": bool(lowercase), "numbers": bool(numbers), "known": [*known]}:
+                    if all(isinstance(word, str) for word in known):
+                        return cls(lowercase, numbers, tuple(known))
+            raise ValueError("a value is missing or of another type")
+        except (OSError, ValueError, RecursionError) as error:
             raise NmtError(f"{path} cannot be read ({error}); give a folder that nmt trees linearize made") from error
 
 
@@ -156,7 +161,7 @@ def parsed(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
         try:
             hypotheses = json.loads(line)["hypotheses"]
             yield [hypotheses[0]["text"].split(), *(hypothesis["text"].split() for hypothesis in hypotheses[1:])]
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise NmtError(
                 f"{origin}, line {number}, is not of nmt generate --output-format jsonl ({error!r}); give its output"
             ) from error

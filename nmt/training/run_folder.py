@@ -18,6 +18,7 @@ from nmt.checkpoint import (
 from nmt.errors import NmtError
 from nmt.files import LOCK, locked, remove_partial_files, writing
 from nmt.training.records import METRICS, MetricsFile
+from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
 # A training that was stopped may still be writing its state when the next is started.
@@ -69,18 +70,18 @@ class RunFolder:
         return MetricsFile(self.path / METRICS)
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
-        """The newest training state that is whole; None if there is no state at all.
+        """The newest training state that can be resumed; None if there is no state at all.
 
         Newer ones, which are damaged, get another name, so that they do not count among the two that are kept.
 
         Raises:
-            NmtError: none of the states is whole.
+            NmtError: none of the states can be resumed.
         """
         states = numbered(self.path, "state")
         damaged: list[Path] = []
         for path in reversed(states):
             try:
-                found = load_checkpoint(path)
+                found = _state(path)
             except NmtError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
@@ -108,7 +109,7 @@ class RunFolder:
             raise NmtError(
                 f"{path}, which rank 0 resumes from, is not there; give a --save-dir that all machines share"
             )
-        return load_checkpoint(path)
+        return _state(path)
 
     def forget_after(self, update: int) -> None:
         """Removes snapshots of updates that are about to be made anew."""
@@ -130,3 +131,9 @@ class RunFolder:
 
     def save_best(self, checkpoint: Checkpoint) -> None:
         save_checkpoint(checkpoint.snapshot(), self.path / "best.pt")
+
+
+def _state(path: Path) -> Checkpoint:
+    checkpoint = load_checkpoint(path)
+    check_resumable(checkpoint, path)
+    return checkpoint

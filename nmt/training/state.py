@@ -1,25 +1,32 @@
-"""What a run needs, beside weights and optimiser, to go on where it was; and whether it may."""
+"""Where a run is, what its checkpoints say about it, and whether training can resume from one."""
 
 import math
 import platform
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import nmt
 from nmt import console
 from nmt.checkpoint import Checkpoint
+from nmt.checkpoint_file import TAKE_ANOTHER
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import PLAN_VERSION
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
-from nmt.options import flag_name
+from nmt.options import check_type, flag_name
 
 # Options that decide which sentences an update holds: with others, a place in the epoch means nothing.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed")
+
+_MOST_UPDATES = 2**31
 
 
 @dataclass
@@ -86,6 +93,70 @@ def start_record(
         "pairs": len(data.split("train")),
         "device": device,
     }
+
+
+def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
+    """Checks that a checkpoint holds all that training needs to resume, in the form it was written in.
+
+    Raises:
+        NmtError: something is missing or has another form; says what.
+    """
+    training = checkpoint.training
+    flaws = chain(
+        _counter_flaws(training.get("counters")),
+        _optimizer_flaws(training.get("optimizer"), checkpoint.weights),
+        _provenance_flaws(checkpoint.provenance),
+    )
+    if flaw := next(flaws, None):
+        raise NmtError(f"{origin} is no training state that can be resumed: {flaw}; {TAKE_ANOTHER}")
+
+
+def _counter_flaws(counters: Any) -> Iterator[str]:
+    declared = {field.name: field.type for field in fields(Counters)}
+    if not isinstance(counters, dict) or counters.keys() != declared.keys():
+        yield f"its counters are not {', '.join(declared)}"
+        return
+    for name, value in counters.items():
+        kinds, above_all = ((int,), _MOST_UPDATES) if declared[name] is int else ((float, int), math.inf)
+        least = -math.inf if name == "best" else 0
+        if type(value) not in kinds or not least <= value < above_all:
+            yield f"its counter {name} is {shortened(value)}"
+
+
+def _optimizer_flaws(optimizer: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
+    """What is wrong with Adam's state, which is numbered like the weights."""
+    state = optimizer.get("state") if isinstance(optimizer, dict) else None
+    if not isinstance(state, dict) or state.keys() != set(range(len(weights))):
+        yield f"its optimiser has no state for each of the {len(weights)} weights"
+        return
+    for number, (name, weight) in enumerate(weights.items()):
+        shapes = {"step": (), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+        moments = state[number]
+        if not isinstance(moments, dict) or moments.keys() != shapes.keys():
+            yield f"its optimiser's state for {name!r:.80} is not {', '.join(shapes)}"
+        elif wrong := [part for part, shape in shapes.items() if not _has_shape(moments[part], shape)]:
+            yield f"its optimiser's {wrong[0]} for {name!r:.80} is no tensor of the shape {tuple(shapes[wrong[0]])}"
+        elif not 0 <= moments["step"].item() < math.inf:
+            yield f"its optimiser's step for {name!r:.80} is {moments['step'].item()}"
+
+
+def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(value, Tensor) and value.shape == shape
+
+
+def _provenance_flaws(provenance: Mapping[str, Any]) -> Iterator[str]:
+    options = provenance.get("options")
+    if not isinstance(options, dict) or "valid_bleu" not in options:
+        yield "it does not say what it was trained with"
+        return
+    for field in fields(TrainConfig):
+        if field.name in options:
+            try:
+                check_type(field, options[field.name])
+            except NmtError as error:
+                yield str(error)
+    if not isinstance(provenance.get("data"), str) or not isinstance(provenance.get("plan", 0), int):
+        yield "it does not say what data it was trained on"
 
 
 def trains_something_else(

@@ -1,0 +1,190 @@
+"""The file of a checkpoint: written by torch.save, and read without trusting it.
+
+It is an uncompressed zip archive with the pickled content in data.pkl and the numbers of each tensor in an entry of its
+own. The content stands beside its SHA-256, so that no damage goes unnoticed. A file made to do harm has the right
+checksum, too. Therefore every size is compared with the size of the file before anything is allocated, and tensors are
+read only after everything else was checked. They are read into memory, not mapped: when a file shrinks meanwhile,
+reading fails with an error, but a mapping would kill the process.
+"""
+
+import hashlib
+import math
+import os
+import stat
+import struct
+import sys
+import zipfile
+from collections.abc import Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.errors import NmtError
+from nmt.files import Output
+from nmt.model.runtime import is_out_of_memory
+from nmt.plain_pickle import plain_data
+
+# Version 2 has other names for some tensors.
+SCHEMA_VERSION, _READABLE = 3, (2, 3)
+TAKE_ANOTHER = "take another one"
+_MAGIC = "nmt checkpoint"
+_NUMBER_BYTES = 4
+# Where an entry's local header has the lengths of the name and the extra field that follow it.
+_LENGTHS_AT = 26
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+def write_content(content: Mapping[str, Any], file: Output) -> None:
+    """Writes plain data and contiguous fp32 tensors as a checkpoint file.
+
+    Raises:
+        NmtError: the file cannot be written.
+    """
+    whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
+    try:
+        torch.save(whole, file, pickle_protocol=2)  # type: ignore[arg-type] # it needs only `write` and `flush`
+    except RuntimeError as error:  # which torch raises when a write fails, with the reason behind it
+        cause: BaseException | None = error
+        while cause and not isinstance(cause, NmtError):
+            cause = cause.__context__
+        raise cause or error from None
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """Returns the content of a checkpoint file: plain data, and contiguous fp32 tensors on the CPU.
+
+    Raises:
+        NmtError: the file is missing, no checkpoint, damaged, too large for the memory, or of another schema version.
+    """
+    with _opened(path) as file:
+        try:
+            archive = _Archive(file)
+            whole = archive.data()
+            _check_header(whole, path)
+            archive.read_tensors()
+            content, checksum = whole["content"], _sha256(whole["content"])
+        except NmtError:
+            raise
+        except Exception as error:  # a damaged file makes zipfile and torch raise whatever the damage leads to
+            if is_out_of_memory(error):
+                raise NmtError(f"{path} does not fit into memory; free some or use another machine") from error
+            raise NmtError(f"{path} is no checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}") from error
+    if not isinstance(content, dict) or checksum != whole.get("sha256"):
+        raise NmtError(f"{path} is damaged: its content does not have the checksum it was written with; {TAKE_ANOTHER}")
+    return content
+
+
+def _opened(path: Path) -> BufferedReader:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise NmtError(f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'average.pt'}")
+        if not stat.S_ISREG(mode):
+            raise NmtError(f"{path} is a pipe or a device, not a checkpoint; copy the checkpoint into a file")
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise NmtError(f"{path} does not exist; check the name, or train with nmt train first") from error
+    except OSError as error:
+        raise NmtError(f"{path} cannot be read ({error.strerror}); check its name and permissions") from error
+    except ValueError as error:  # a NUL character
+        raise NmtError(f"{str(path)!r} cannot be the name of a file; check the name") from error
+
+
+class _Archive:
+    """The zip archive that torch.save writes; the file is checked to be as large as it claims."""
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file, self._zip = file, zipfile.ZipFile(file)
+        entries = self._zip.infolist()
+        if any(e.compress_type != zipfile.ZIP_STORED or e.file_size != e.compress_size for e in entries):
+            raise ValueError("an archive with compressed entries")
+        if sum(entry.file_size for entry in entries) > os.fstat(file.fileno()).st_size:
+            raise ValueError("an archive with entries that overlap")
+        self._entries = {entry.filename.partition("/")[2]: entry for entry in entries}
+        self._tensors: list[tuple[Tensor, zipfile.ZipInfo]] = []
+
+    def data(self) -> Any:
+        """Returns what the archive holds; the numbers of its tensors are still missing."""
+        return plain_data(self._zip.read(self._entries["data.pkl"]), self._tensor)
+
+    def _tensor(self, key: str, shape: tuple[int, ...]) -> Tensor:
+        entry = self._entries.pop(f"data/{key}")  # so that no two tensors share it
+        if math.prod(shape) * _NUMBER_BYTES != entry.file_size:
+            raise ValueError("a tensor whose shape does not fit the size of its entry")
+        self._tensors.append((torch.empty(shape), entry))
+        return self._tensors[-1][0]
+
+    def read_tensors(self) -> None:
+        """Reads the numbers of all tensors of `data`."""
+        swapped = self._zip.read(self._entries["byteorder"]).decode() != sys.byteorder
+        for tensor, entry in self._tensors:
+            self._read(tensor, entry)
+            if swapped:
+                tensor.numpy().byteswap(inplace=True)
+
+    def _read(self, tensor: Tensor, entry: zipfile.ZipInfo) -> None:
+        # Not by `zipfile`, which would compute a checksum of its own and make loading a third slower.
+        self._file.seek(entry.header_offset + _LENGTHS_AT)
+        name_bytes, extra_bytes = struct.unpack("<HH", self._file.read(4))
+        self._file.seek(name_bytes + extra_bytes, os.SEEK_CUR)
+        if self._file.readinto(_numbers(tensor)) != entry.file_size:
+            raise EOFError
+
+
+def _check_header(whole: Any, path: Path) -> None:
+    if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
+        raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
+    version = whole.get("schema_version")
+    if version not in _READABLE:
+        raise NmtError(
+            f"{path} has checkpoint schema version {version!r:.20}, this nmt reads {SCHEMA_VERSION}; "
+            f"read it with the nmt that wrote it"
+        )
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether a tensor has contiguous fp32 numbers and shares them with no other tensor."""
+    return (
+        tensor.dtype == torch.float32
+        and tensor.is_contiguous()
+        and tensor.untyped_storage().nbytes() == tensor.numel() * _NUMBER_BYTES
+    )
+
+
+def _numbers(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor's numbers, which can be written to if it is on the CPU."""
+    return tensor.detach().cpu().view(-1).view(torch.uint8).numpy().data
+
+
+def _sha256(content: Any) -> str:
+    """A digest of nested plain data and tensors.
+
+    Raises:
+        TypeError: it holds something that `read_content` would refuse.
+    """
+    digest = hashlib.sha256()
+    _add_to(digest, content)
+    return digest.hexdigest()
+
+
+def _add_to(digest: "hashlib._Hash", value: Any) -> None:
+    kind = type(value)
+    if kind is Tensor and _is_whole(value):
+        digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
+        digest.update(_numbers(value))
+    elif kind is dict:
+        digest.update(f"mapping of {len(value)}".encode())
+        for key in value:
+            _add_to(digest, key)
+            _add_to(digest, value[key])
+    elif kind in (list, tuple):
+        digest.update(f"{kind.__name__} of {len(value)}".encode())
+        for item in value:
+            _add_to(digest, item)
+    elif kind in _PLAIN:
+        digest.update(f"{kind.__name__} {value!r}".encode())
+    else:
+        raise TypeError(f"a checkpoint holds plain data and contiguous fp32 tensors, but no such {kind.__name__}")

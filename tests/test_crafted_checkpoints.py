@@ -1,0 +1,352 @@
+"""Checkpoints that someone made to do harm: each ends in one sentence, at once and without taking memory.
+
+Their checksums are right wherever the file can be hashed at all.
+"""
+
+import io
+import os
+import random
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import CONFIG, resumable_checkpoint, small_checkpoint, small_codec
+
+from nmt.checkpoint import build_model, load_checkpoint, new_model, write_checkpoint
+from nmt.checkpoint_file import read_content, write_content
+from nmt.errors import NmtError
+from nmt.training.run_folder import RunFolder
+
+Content = dict[str, Any]
+FIRST = "target_embedding.weight"
+
+
+def written(content: Content, path: Path) -> Path:
+    """Writes any content with a valid checksum."""
+    with path.open("wb") as file:
+        write_content(content, file)  # type: ignore[arg-type]
+    return path
+
+
+def content_of(path: Path) -> Content:
+    return read_content(path)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("good") / "good.pt"
+    with path.open("wb") as file:
+        write_checkpoint(small_checkpoint(1), file)  # type: ignore[arg-type]
+    return path
+
+
+def refused(path: Path) -> str:
+    """What is said of a checkpoint that cannot be used: one line that names it."""
+    with pytest.raises(NmtError) as error:
+        build_model(load_checkpoint(path), path)
+    message = str(error.value)
+    assert str(path) in message
+    assert "\n" not in message
+    assert len(message) < 10_000
+    return message
+
+
+ODD_VALUES = [None, 3, "x", [], [1], {}, {1: 2}, torch.zeros(2), True, b"x", 2**200]
+
+
+@pytest.mark.parametrize("part", ["model", "text", "weights"])
+@pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
+def test_parts_of_another_type(part: str, value: Any, good: Path, tmp_path: Path) -> None:
+    refused(written(content_of(good) | {part: value}, tmp_path / "x.pt"))
+
+
+def test_parts_that_are_missing_or_unknown(good: Path, tmp_path: Path) -> None:
+    for part in content_of(good):
+        content = content_of(good)
+        del content[part]
+        assert f"'{part}' is wrong" in refused(written(content, tmp_path / "x.pt"))
+    assert "'more' is wrong" in refused(written(content_of(good) | {"more": 1}, tmp_path / "x.pt"))
+    for part in ("provenance", "training"):
+        assert f"'{part}' is wrong" in refused(written(content_of(good) | {part: [1]}, tmp_path / "x.pt"))
+    refused(written({"x\n" * 1000: 1}, tmp_path / "x.pt"))
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value", "message"),
+    [
+        ("model", "d_model", 2**31 - 2, "--d-model must be at least 2 and at most 50000"),
+        ("model", "d_ff", 50_000, "encoder.0.feed_forward.inner.weight is (8, 8) instead of (50000, 8)"),
+        ("model", "encoder_layers", 100, "and 890 more"),
+        ("model", "d_model", "8", "--d-model must be a whole number, but is '8'"),
+        ("model", "heads", True, "--heads must be a whole number, but is True"),
+        ("model", "dropout", None, "--dropout must be a number, but is None"),
+        ("model", "dropout", torch.zeros(1), "--dropout must be a number"),
+        ("model", "dropout", float("nan"), "--dropout must be a finite number"),
+        ("model", "norm", ["post"], "--norm must be one of post, pre"),
+        ("model", "learned_positions", 2.5, "--learned-positions must be a whole number"),
+        ("model", "surprise", 1, "'surprise' unknown"),
+        ("text", "source_lang", "../../etc", "source_lang"),
+        ("text", "target_lang", "a\nb", "target_lang"),
+        ("text", "source_model", b"x" * 1000, "not a sentencepiece model"),
+        ("weights", "x\n" * 10**5, torch.zeros(1), "is unexpected"),
+        ("weights", FIRST, torch.zeros(3), f"{FIRST} is (3,) instead of"),
+        ("weights", FIRST, [1.0], "'weights' is wrong"),
+    ],
+)
+def test_values_that_do_not_fit(part: str, field: str, value: Any, message: str, good: Path, tmp_path: Path) -> None:
+    content = content_of(good)
+    content[part][field] = value
+    assert message in refused(written(content, tmp_path / "x.pt"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: t.flatten()[:1].clone().expand(2**34),  # claims 64 GB
+        lambda t: t.to("meta"),
+        lambda t: t.to_sparse(),
+        lambda t: t.half(),
+        lambda t: t.to(torch.complex64).conj(),
+        lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
+        lambda t: t.T,
+        lambda t: torch.cat((t, t))[: len(t)],  # a part of a larger storage
+        lambda t: torch.nn.Parameter(t),
+    ],
+    ids=["stride 0", "meta", "sparse", "half", "conj", "quantised", "transposed", "part", "parameter"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_of_other_kinds(make: Callable[[torch.Tensor], torch.Tensor], good: Path, tmp_path: Path) -> None:
+    whole = torch.load(good, weights_only=True)
+    whole["content"]["weights"][FIRST] = make(whole["content"]["weights"][FIRST])
+    torch.save(whole, tmp_path / "x.pt")
+    assert "is no checkpoint of nmt" in refused(tmp_path / "x.pt")
+
+
+def test_tensors_that_share_numbers(good: Path, tmp_path: Path) -> None:
+    whole, large = torch.load(good, weights_only=True), torch.zeros(10**5)
+    whole["content"]["weights"] |= {f"w{i}": large[:] for i in range(100)}
+    torch.save(whole, tmp_path / "x.pt")
+    assert "is no checkpoint of nmt" in refused(tmp_path / "x.pt")
+
+
+def archive(path: Path, pickled: bytes, entries: dict[str, bytes] | None = None, compression: int = 0) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as made:
+        for name, data in ({"data.pkl": pickled, "byteorder": b"little"} | (entries or {})).items():
+            made.writestr(f"archive/{name}", data)
+    return path
+
+
+def text(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def checkpoint_of(content: bytes) -> bytes:
+    """A pickle of a checkpoint whose content is what some opcodes make."""
+    header = text("format") + text("nmt checkpoint") + text("schema_version") + b"K\x02" + text("sha256") + text("x")
+    return b"\x80\x02}(" + header + text("content") + content + b"u."
+
+
+DOUBLED = b"q\x01h\x01\x86" * 60  # a pair of what is there, and a pair of that, and so on
+PICKLES = {
+    "deep list": b"]" * 2000 + b"a" * 1999,
+    "deep tuple": b")" + b"\x85" * 2000,
+    "deep tuple as a key": b"})" + b"\x85" * 10**5 + b"Ns",
+    "list in itself": b"]q\x01h\x01a",
+    "exponentially large": b"}" + text("x") + b")\x85" + DOUBLED + b"s",
+    "exponentially large key": b"})\x85" + DOUBLED + b"Ns",
+    "slow codec": b"c_codecs\nencode\n" + text("".join(map(chr, range(0x4E00, 0x9E00)))) + text("punycode") + b"\x86R",
+    "function": b"cos\nsystem\n" + text("true") + b"\x85R",
+    "class": b"ctorch\ndevice\n" + text("cpu") + b"\x85R",
+    "global as a value": b"ccollections\nOrderedDict\n",
+    "attributes": b"ccollections\nOrderedDict\n)R}b",
+    "2 GB of zeros": b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R",
+    "string that is too long": b"X\xff\xff\xff\xff",
+    "number that is too long": b"\x8b" + struct.pack("<i", 10**6) + b"\x7f" * 10**6,
+    "nothing": b"",
+    "missing items": b"a",
+    "missing memo": b"h\x05",
+    "marks": b"(" * 1000,
+    "storage only": text("storage") + b"Q",
+}
+
+
+@pytest.mark.parametrize("pickled", PICKLES.values(), ids=PICKLES)
+def test_pickles(pickled: bytes, tmp_path: Path) -> None:
+    refused(archive(tmp_path / "x.pt", checkpoint_of(pickled)))
+
+
+def reference(shape: bytes, stride: bytes, numbers: bytes = b"K\x04") -> bytes:
+    """The opcodes of a tensor with its numbers in data/0."""
+    storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + numbers + b"tQ"
+    hooks = b"ccollections\nOrderedDict\n)R"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + shape + stride + b"\x89" + hooks + b"tR"
+
+
+def test_shapes_that_do_not_fit_the_file(tmp_path: Path) -> None:
+    huge = b"\x8a\x08" + struct.pack("<q", 2**62)
+    negative = b"J" + struct.pack("<i", -2)
+    path = tmp_path / "x.pt"
+    sixteen_bytes = {"data/0": b"\0" * 16}
+    assert "damaged: its content does not" in refused(
+        archive(path, checkpoint_of(reference(b"K\x04\x85", b"K\x01\x85")), sixteen_bytes)
+    )
+    for shape, stride, numbers in [
+        (b"K\x05\x85", b"K\x01\x85", b"K\x05"),
+        (huge + b"\x85", b"K\x00\x85", huge),
+        (huge + huge + b"\x86", b"K\x00K\x00\x86", b"K\x04"),
+        (negative + negative + b"\x86", negative + b"K\x01\x86", b"K\x04"),
+        (b"K\x04\x85", b"K\x02\x85", b"K\x04"),
+        (b"K\x02K\x02\x86", b"K\x01K\x02\x86", b"K\x04"),
+        (b"K\x04\x85", b"K\x01\x85", b"K\x08"),
+        (b"G" + struct.pack(">d", 4.0) + b"\x85", b"K\x01\x85", b"K\x04"),
+        (text("a") + b"\x85", b"K\x01\x85", b"K\x04"),
+    ]:
+        archive(path, checkpoint_of(reference(shape, stride, numbers)), sixteen_bytes)
+        assert "is no checkpoint of nmt" in refused(path)
+
+
+def test_archives(good: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(good) as read:
+        entries = {info.filename: read.read(info) for info in read.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, data in entries.items():
+            made.writestr(name, data)
+    refused(path)
+    archive(path, b"\x80\x02" + b"}" * 10**8, compression=zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 10**6
+    refused(path)
+    torch.save(torch.load(good, weights_only=True), path, _use_new_zipfile_serialization=False)
+    refused(path)
+    # A directory that names the same bytes many times.
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as overlapping:
+        overlapping.writestr("archive/data.pkl", b"\0" * 10**5)
+        overlapping.filelist *= 100
+    path.write_bytes(made.getvalue())
+    refused(path)
+
+
+def test_numbers_in_the_other_byte_order(good: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(good) as read, zipfile.ZipFile(tmp_path / "x.pt", "w") as made:
+        for info in read.infolist():
+            data = read.read(info)
+            if "/data/" in info.filename:
+                data = torch.frombuffer(bytearray(data), dtype=torch.float32).numpy().byteswap().tobytes()
+            made.writestr(info.filename, b"big" if info.filename.endswith("byteorder") else data)
+    found, expected = load_checkpoint(tmp_path / "x.pt").weights, load_checkpoint(good).weights
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is a pipe or a device" in refused(tmp_path / "pipe")
+    assert "is a pipe or a device" in refused(Path("/dev/zero"))
+    assert "File name too long" in refused(tmp_path / ("x" * 300))
+    assert "Not a directory" in refused(Path(__file__) / "x.pt")
+    with pytest.raises(NmtError, match="cannot be the name of a file"):
+        load_checkpoint("a\0b")
+
+
+def edited(value: Any, draw: random.Random) -> Any:
+    """Some plain content with one of its values, names or sizes changed."""
+    if isinstance(value, dict) and value and draw.random() < 0.9:
+        key = draw.choice(list(value))
+        changed = dict(value)
+        if draw.random() < 0.2:
+            del changed[key]
+        elif draw.random() < 0.2:
+            changed[draw.choice(["x", 3, ""])] = changed.pop(key)
+        else:
+            changed[key] = edited(value[key], draw)
+        return changed
+    if isinstance(value, torch.Tensor) and draw.random() < 0.5:
+        return draw.choice([value[:1].clone(), value.flatten().clone(), torch.zeros(0), value * torch.nan])
+    return draw.choice([*ODD_VALUES, -1, 2**31 - 1, 1e300, float("inf"), "\0", "\ud800", [[[]]], {"a": {}}])
+
+
+def test_random_edits_end_in_a_sentence_or_a_model(good: Path, tmp_path: Path) -> None:
+    draw, path = random.Random(0), tmp_path / "x.pt"
+    content, sentences = content_of(good), 0
+    for _ in range(150):
+        written(edited(content, draw), path)
+        try:
+            build_model(load_checkpoint(path), path)
+        except NmtError as error:
+            sentences += 1
+            assert str(path) in str(error)
+    assert sentences > 100
+
+
+# Models and states
+
+
+def test_a_loaded_model_is_the_one_that_was_saved(good: Path) -> None:
+    made = small_checkpoint(1)
+    model = build_model(load_checkpoint(good), good)
+    assert all(parameter.requires_grad and parameter.is_leaf for parameter in model.parameters())
+    assert all(tensor.device.type == "cpu" for tensor in [*model.parameters(), *model.buffers()])
+    expected = build_model(made, "memory")
+    assert [name for name, _ in model.named_buffers()] == [name for name, _ in expected.named_buffers()]
+    for found, buffer in zip(model.buffers(), expected.buffers(), strict=True):
+        assert torch.equal(found, buffer)
+        assert found.abs().sum() > 0
+
+
+def test_a_model_that_is_too_large_is_a_matter_of_memory() -> None:
+    large = replace(CONFIG, d_model=50_000, d_ff=50_000, encoder_layers=1000)
+    with pytest.raises(NmtError, match=r"a model of .* parameters does not fit into memory; choose a smaller one"):
+        new_model(large, small_codec())
+
+
+def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
+    """Names, edits of a state's content, and what is said of it."""
+    for name in ("counters", "optimizer"):
+        yield f"no {name}", lambda c, name=name: c["training"].pop(name), f"its {name.replace('z', 's')}"
+    for name, value in [
+        ("update", "x"), ("update", -1), ("update", 2**40), ("epoch", None), ("update_in_epoch", 1.5), ("best", []),
+        ("seconds", float("nan")), ("flops", float("inf")), ("validated", True), ("snapshot_seconds", torch.zeros(1)),
+    ]:  # fmt: skip
+        yield f"{name} {value}", lambda c, n=name, v=value: c["training"]["counters"].update({n: v}), f"counter {name} "
+    yield "more counters", lambda c: c["training"]["counters"].update(x=1), "its counters are not"
+    for value in (None, [], {}, {"state": {}}, {"state": 3}):
+        yield f"optimizer {value}", lambda c, v=value: c["training"].update(optimizer=v), "its optimiser has no state"
+    for part, value in [
+        ("exp_avg", torch.zeros(3)), ("exp_avg_sq", None), ("step", torch.zeros(2)), ("step", 7),
+        ("step", torch.tensor(-1.0)), ("step", torch.tensor(float("nan"))),
+    ]:  # fmt: skip
+        yield (
+            f"{part} {value}",
+            lambda c, p=part, v=value: c["training"]["optimizer"]["state"][0].update({p: v}),
+            f"its optimiser's {part}",
+        )
+    for name in ("options", "data"):
+        yield f"no {name}", lambda c, n=name: c["provenance"].pop(n), "it does not say what"
+    yield "option", lambda c: c["provenance"]["options"].update(seed=torch.zeros(2)), "--seed must be a whole number"
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"), [pytest.param(edit, message, id=name) for name, edit, message in flawed_states()]
+)
+def test_a_state_that_cannot_be_resumed(
+    edit: Callable[[Content], Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(tmp_path)
+    for update in (1, 2):
+        folder.save_state(resumable_checkpoint(update), update)
+    newest = tmp_path / "state-00000002.pt"
+    content = content_of(newest)
+    edit(content)
+    written(content, newest)
+    found = folder.newest_state()
+    assert found is not None
+    assert found[0].name == "state-00000001.pt"
+    warning = capsys.readouterr().err
+    assert "state-00000002.pt is no training state that can be resumed" in warning
+    assert message in warning
+    assert "trying the state before it" in warning
