@@ -147,23 +147,23 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
-    """A model with random weights.
+    """Returns a model with random weights.
 
     Raises:
         NmtError: it does not fit into memory.
     """
     vocabulary = len(codec.target) if codec.config.joint_vocab else len(codec.source) + len(codec.target)
-    parameters = parameters(config, vocabulary)
+    size = parameters(config, vocabulary)
     try:
-        if parameters * _WEIGHT_BYTES > memory_bytes():  # which the system might not notice before it is written to
+        if size * _WEIGHT_BYTES > memory_bytes():  # the system might grant it and fail only when it is written to
             raise MemoryError
         return _untrained(config, codec)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         raise NmtError(
-            f"a model of {parameters:,} parameters does not fit into memory; choose a smaller one, for example with a "
-            f"lower --d-model, --d-ff or --vocab-size"
+            f"a model of {size:,} parameters does not fit into memory; choose a smaller one, for example with a lower "
+            f"--d-model, --d-ff or --vocab-size"
         ) from error
 
 

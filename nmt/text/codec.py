@@ -118,8 +118,3 @@ class TextCodec:
         source = Subword.from_bytes(values["source_model"], config.subword, origin)
         target = source if config.joint_vocab else Subword.from_bytes(values["target_model"], config.subword, origin)
         return cls(config, source, target)
-
-
-def _is_suffix(lang: str) -> bool:
-    """Whether a language can be the suffix of a file in any folder."""
-    return lang.isprintable() and lang != "" and "/" not in lang
