@@ -1,4 +1,4 @@
-"""What the user sees while work is going on, all of it on stderr: lines, warnings, progress."""
+"""Prints messages, warnings and progress to stderr."""
 
 import os
 import sys
@@ -21,10 +21,10 @@ _rank = 0
 
 
 def prepare_streams() -> None:
-    """Makes the standard streams usable, so that any text can be printed, whatever the terminal and the locale.
+    """Makes the standard streams accept any text, whatever the terminal and the locale.
 
-    A stream that is closed gets /dev/null, opened so that reading input and writing output fail. Otherwise the next
-    file to be opened would take the number of the stream, and get what any library writes to it.
+    A closed stream is replaced by /dev/null, opened so that reading input and writing output fail. Otherwise the next
+    file to be opened would get the stream's number, and anything that a library writes to the stream.
     """
     sys.stdin = sys.stdin or _null(os.O_WRONLY, "r")
     sys.stdout = sys.stdout or _null(os.O_RDONLY, "w")
@@ -34,13 +34,16 @@ def prepare_streams() -> None:
 
 
 def _null(flags: int, mode: str) -> TextIO:
-    file = os.open(os.devnull, flags)  # takes the lowest free number, which is the stream's
-    os.set_inheritable(file, True)
-    return cast(TextIO, os.fdopen(file, mode))
+    descriptor = os.open(os.devnull, flags)  # gets the lowest free number, which is the stream's
+    os.set_inheritable(descriptor, True)
+    return cast(TextIO, os.fdopen(descriptor, mode))
 
 
 def finish_output() -> None:
-    """Gives up what standard output does not take; the interpreter would try again, and complain, when it exits."""
+    """Flushes standard output and discards what cannot be written.
+
+    Otherwise the interpreter would try again when it exits, and print an error.
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -49,45 +52,50 @@ def finish_output() -> None:
 
 
 def speak_as(rank: int) -> None:
-    """Tells which of several processes this one is; only rank 0 prints what concerns all of them."""
+    """Sets the rank of this process. Only rank 0 prints messages that concern all ranks."""
     global _rank
     _rank = rank
 
 
 def info(message: str) -> None:
-    """Prints plain text."""
+    """Prints a message, on rank 0 only."""
     if _rank == 0:
         stderr.print(_visible(message, keep="\n"), markup=False)
 
 
 def warn(message: str, *, from_any_rank: bool = False) -> None:
-    """Prints one line that stands out."""
+    """Prints a warning as one coloured line, on rank 0 only unless `from_any_rank`."""
     if _rank == 0 or from_any_rank:
         speaker = f"rank {_rank}: " if _rank else ""
         stderr.print(f"{speaker}warning: {_visible(message)}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
-    """Prints the line a failed command ends with."""
+    """Prints the error line of a failed command."""
     stderr.print(f"error: {_visible(message)}", style="bold red", markup=False)
 
 
 def _visible(text: str, keep: str = "") -> str:
-    """The text with control characters and bytes that are not UTF-8 escaped, as names of files may have them."""
+    """Escapes control characters and bytes that are not UTF-8, which file names may contain."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def clock(seconds: float) -> str:
-    """`3723.4` -> `1:02:03`."""
+    """Formats a duration as hours, minutes and seconds: `3723.4` becomes `1:02:03`."""
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 class Progress:
-    """Progress of long work: a bar with rate and time left on a terminal, a line now and then elsewhere.
+    """Shows the progress of long work: a bar with rate and remaining time on a terminal, otherwise a line at intervals.
 
-    Use as a context manager and call `advance`. `total=None` is for work of unknown size; `lines=False` leaves the
-    lines out, for work that prints its own, and `bar=False` the bar.
+    Use it as a context manager and call `advance`.
+
+    Args:
+        total: units of work, or None if unknown.
+        completed: units that were done before.
+        lines: whether to print lines; False is for work that prints its own.
+        bar: whether to show a bar on a terminal.
     """
 
     def __init__(
@@ -101,8 +109,10 @@ class Progress:
         bar: bool = True,
     ) -> None:
         self.description, self.total, self.unit, self.completed = description, total, unit, completed
-        self._lines, self._cleaning_up = lines, ExitStack()
-        self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
+        self._lines = lines
+        self._cleaning_up = ExitStack()
+        self._first = completed
+        self._start = self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
         if bar and stderr.is_terminal and _rank == 0:
             columns = (
@@ -134,18 +144,23 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Units a second since the start."""
+        """Units per second since the start."""
         return (self.completed - self._first) / max(time.monotonic() - self._start, 1e-9)
 
     @property
     def seconds_left(self) -> float:
+        """Estimated remaining time; 0 if the total is unknown."""
         return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
 
     def advance(self, amount: int) -> None:
+        """Counts `amount` more units as done and updates the display."""
         self.completed += amount
         if self._bar:
             self._bar.update(self._task, completed=self.completed, rate=f"{self.rate:,.0f}/s")
         elif self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
-            of, left = (f"/{self.total:,}", f", {clock(self.seconds_left)} left") if self.total else ("", "")
-            info(f"{self.description}: {self.completed:,}{of} {self.unit} ({self.rate:,.0f}/s{left})")
+            if self.total:
+                done, left = f"{self.completed:,}/{self.total:,}", f", {clock(self.seconds_left)} left"
+            else:
+                done, left = f"{self.completed:,}", ""
+            info(f"{self.description}: {done} {self.unit} ({self.rate:,.0f}/s{left})")

@@ -1,4 +1,4 @@
-"""The command `nmt`: its subcommands, and how errors end."""
+"""The command `nmt`: its subcommands, exit codes and error lines."""
 
 import errno
 import sys
@@ -35,8 +35,8 @@ app.add_typer(benchmark)
 app.add_typer(trees)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"nmt {__version__}")
         raise typer.Exit
 
@@ -44,7 +44,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -53,7 +53,7 @@ def _options(
 def main() -> None:
     """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong.
 
-    Every error that is not a bug ends in one line on standard error. Training that was stopped exits with
+    An error that is not a bug prints one line on standard error. Training that was asked to stop exits with
     INTERRUPTED_EXIT_CODE.
     """
     console.prepare_streams()
@@ -70,11 +70,11 @@ def _run() -> int:
         if str(interrupted):
             console.info(str(interrupted))
         return INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:  # the reader wants no more
+    except BrokenPipeError:  # the reader of standard output has gone
         return 1
     except usage.UsageError as error:
-        if said := usage.sentence(error):
-            console.error(said)
+        if message := usage.sentence(error):
+            console.error(message)
         return usage.EXIT_CODE
     except Exception as error:
         sentence = _sentence(error)
@@ -86,19 +86,19 @@ def _run() -> int:
 
 
 def _sentence(error: Exception) -> str | None:
-    """Returns the line that a failed command ends with; None if the error is a bug, which shows its traceback."""
+    """Returns the error line of a failed command, or None for a bug, whose traceback is shown."""
     if isinstance(error, NmtError):
         return str(error)
     if _is_out_of_memory(error):
         details = f" ({error})" if str(error) else ""
-        return f"memory ran out{details}; give the command less to do at once, or a machine with more memory"
+        return f"memory ran out{details}; process less at once, or use a machine with more memory"
     if isinstance(error, OSError) and error.strerror:
         return _system_sentence(error)
     return None
 
 
 def _system_sentence(error: OSError) -> str:
-    """Returns what the system did not allow, for errors that no command turned into a better sentence."""
+    """Returns the error line for a system error that no command has turned into a better sentence."""
     names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     if names:
         return f"{names} cannot be used ({error.strerror}); check the path and its permissions"

@@ -1,4 +1,4 @@
-"""Turns wrong command lines into one sentence each."""
+"""Describes a wrong command line in one sentence."""
 
 from reprlib import repr as shortened
 from textwrap import shorten
@@ -14,24 +14,24 @@ _LONGEST = 500
 EXIT_CODE = 2
 
 
-def sentence(error: Any) -> str:
-    """Returns what is wrong with the command line; an empty string if typer has shown the command's help instead.
+def sentence(error: Any) -> str | None:
+    """Returns what is wrong with the command line, or None if typer has already shown the command's help.
 
-    A wrong value reads as in the checks of the configurations: `--beam must be a whole number, but is 'abc'`.
-    Everything else is typer's own text, followed by a reference to the help.
+    A wrong value is described as in the checks of the configurations: `--beam must be a whole number, but is 'abc'`.
+    For everything else, the sentence is typer's own text and a reference to the help.
     """
-    if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and _is_of_pydantic(error):
+    if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and _comes_from_pydantic(error):
         return _wrong_value(error.param, error.__cause__)
-    said = shorten(error.format_message(), _LONGEST, placeholder=" …").rstrip(".?")
-    if not said:
-        return ""
-    said = said[0].lower() + said[1:].replace(". Did you", "; did you").replace("(Possible", "(possible")
+    text = shorten(error.format_message(), _LONGEST, placeholder=" …").rstrip(".?")
+    if not text:
+        return None
+    text = text[0].lower() + text[1:].replace(". Did you", "; did you").replace("(Possible", "(possible")
     context = getattr(error, "ctx", None)  # absent where the parser found the error
-    return f"{said}; see {context.command_path if context else 'nmt COMMAND'} --help"
+    return f"{text}; see {context.command_path if context else 'nmt COMMAND'} --help"
 
 
-def _is_of_pydantic(error: Exception) -> bool:
-    """Returns whether pydantic checked the value, as in newer versions of typer, whose message omits the value."""
+def _comes_from_pydantic(error: Exception) -> bool:
+    """Returns whether pydantic rejected the value. Newer versions of typer use it; their message omits the value."""
     return hasattr(error.__cause__, "errors")
 
 
@@ -41,7 +41,7 @@ def _wrong_value(param: TyperOption, error: Any) -> str:
 
 
 def _accepted(param: TyperOption) -> str:
-    """`a whole number from 1 to 8`, or `one of auto, cpu, cuda`."""
+    """Describes what an option accepts: `a whole number from 1 to 8`, or `one of auto, cpu, cuda`."""
     described = param.type_descriptor
     if described.choices:
         return f"one of {', '.join(map(str, described.choices))}"
