@@ -17,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig
-from nmt.model.attention import DotProduct, MultiHeadAttention, Span
-from nmt.model.masks import restricted
+from nmt.data.layout import Layout
+from nmt.model.attention import DotProduct, attend
+from nmt.model.masks import Mask, self_attention_mask
+from nmt.model.transformer import MultiHeadAttention
 
 HEADS, WINDOW, KERNEL = 8, 64, 3
 WIDTH = 512  # while the length varies
@@ -40,27 +42,34 @@ class Kind:
     path: str
 
 
-def by_head(x_ND: Tensor) -> Tensor:
-    return x_ND.unflatten(-1, (HEADS, -1)).transpose(0, 1)[None]
+def whole_sentence(n: int, device: str) -> Layout:
+    """Returns the layout of one sentence of n positions."""
+    return Layout.of_padded(torch.ones(1, n, dtype=torch.long, device=device))
 
 
-def self_attention(_: int, d: int, __: str) -> Callable[[Tensor], Tensor]:
+def attention_only(d: int, mask: Mask) -> Callable[[Tensor], Tensor]:
     function = DotProduct(d // HEADS, 0.0, scaled=True)
-    return lambda x_ND: function(*(by_head(x_ND),) * 3)
+
+    def layer(x_ND: Tensor) -> Tensor:
+        x_NHK = x_ND.unflatten(-1, (HEADS, -1))
+        return attend(x_NHK, x_NHK, x_NHK, mask, function)
+
+    return layer
+
+
+def self_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
+    return attention_only(d, self_attention_mask(whole_sentence(n, device), None, causal=False))
+
+
+def restricted_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
+    return attention_only(d, self_attention_mask(whole_sentence(n, device), WINDOW, causal=False))
 
 
 def projected_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": d, "d_ff": d, "d_k": d // HEADS, "d_v": d // HEADS}
-    layer = MultiHeadAttention(ModelConfig(heads=HEADS, dropout=0.0, **sizes), over_self=True).to(device)
-    return lambda x_ND: layer(x_ND, None, [Span(1, n, n, None)])
-
-
-def restricted_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
-    function = DotProduct(d // HEADS, 0.0, scaled=True)
-    bias, window = restricted(torch.tensor([n], device=device), n, WINDOW, causal=False)
-    if window is None:
-        return lambda x_ND: function(*(by_head(x_ND),) * 3, bias)
-    return lambda x_ND: window.attend(*(by_head(x_ND),) * 3, function)
+    layer = MultiHeadAttention(ModelConfig(heads=HEADS, dropout=0.0, **sizes), cross=False).to(device)
+    mask = self_attention_mask(whole_sentence(n, device), None, causal=False)
+    return lambda x_ND: layer(x_ND, None, mask)
 
 
 def recurrent(_: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
