@@ -14,8 +14,8 @@ from PYEVALB.parser import create_from_bracket_string
 from PYEVALB.scorer import Scorer
 
 from nmt.errors import NmtError
-from nmt.scoring.brackets import Counts, evalb, sentence_counts
-from nmt.text.trees import (
+from nmt.parsing.brackets import Counts, evalb, sentence_counts
+from nmt.parsing.trees import (
     TOP,
     Node,
     Word,

@@ -12,8 +12,8 @@ from nmt.cli.flags import flags
 from nmt.cli.trees import repair_summary
 from nmt.errors import NmtError
 from nmt.options import flag_name
+from nmt.parsing.brackets import SHORT
 from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
-from nmt.scoring.brackets import SHORT
 from nmt.text.corpus import STDIN, read_lines
 
 
@@ -64,8 +64,8 @@ def score(
 
 
 def _score_trees(reference: list[str], hypothesis: str, metric: list[str], as_json: bool) -> None:
-    from nmt.scoring.brackets import evalb
-    from nmt.text.treebank import read_parses
+    from nmt.parsing.brackets import evalb
+    from nmt.parsing.treebank import read_parses
 
     if len(reference) > 1 or len(metric) > 1:
         raise NmtError("--metric evalb takes exactly one --reference and no other --metric")

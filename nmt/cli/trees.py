@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.files import output_file
 
 if TYPE_CHECKING:
-    from nmt.text.trees import Word
+    from nmt.parsing.trees import Word
 
 trees = typer.Typer(
     name="trees",
@@ -61,7 +61,7 @@ def linearize(
     DEST/valid.mrg and the like hold the normalised trees, to score against. DEST/symbols.txt is for
     nmt preprocess --symbols.
     """
-    from nmt.text.treebank import SourceText, read_treebank, write_treebank
+    from nmt.parsing.treebank import SourceText, read_treebank, write_treebank
 
     if like and (lowercase or numbers or rare_below > 1):
         raise NmtError(
@@ -81,8 +81,8 @@ def words(
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
 ) -> None:
     """Write the words of new sentences in the same form as the training words."""
+    from nmt.parsing.treebank import SOURCE, SourceText
     from nmt.text.corpus import read_lines
-    from nmt.text.treebank import SOURCE, SourceText
 
     source = SourceText.load(like)
     with output_file(output, [Path(like) / SOURCE, input]) as out:
@@ -109,9 +109,9 @@ def restore(
     matches none closes the innermost bracket, or is dropped. Brackets without words are removed. A sentence without
     words becomes an empty line.
     """
+    from nmt.parsing.treebank import counted, parsed, read_treebank
+    from nmt.parsing.trees import first_restored, untagged, words_of, write_tree
     from nmt.text.corpus import read_lines
-    from nmt.text.treebank import counted, parsed, read_treebank
-    from nmt.text.trees import first_restored, untagged, words_of, write_tree
 
     if (words is None) == (trees is None):
         raise NmtError("give either --words or --trees, which supplies the words of the sentences")
