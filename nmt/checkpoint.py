@@ -8,7 +8,6 @@ A checkpoint is self-contained (architecture, text processing with its subword m
     best.pt                the snapshot with the best validation score
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -198,23 +197,6 @@ def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) ->
         yield f"{name!r:.80} is unexpected"
 
 
-def numbered(folder: Path, kind: str) -> list[Path]:
-    """The files `kind`-NUMBER.pt in a run folder, oldest first."""
-    pattern = re.compile(rf"{kind}-(\d+)\.pt")
-    found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*.pt") if (m := pattern.fullmatch(p.name))]
-    return [path for _, path in sorted(found)]
-
-
-def numbered_path(folder: Path, kind: str, update: int) -> Path:
-    return folder / f"{kind}-{update:08d}.pt"
-
-
-def remove_older(folder: Path, kind: str, keep: int) -> None:
-    """Removes all but the newest `keep` files `kind`-NUMBER.pt."""
-    for old in numbered(folder, kind)[:-keep]:
-        old.unlink()
-
-
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
     """The mean of the checkpoints' weights (paper §6.1), with the architecture and text processing they share.
 
@@ -244,26 +226,3 @@ def _refuse_differences(first_path: Path, first: Checkpoint, path: Path, other: 
             f"{path} cannot be averaged with {first_path}: {'; '.join(found[:_NAMED_DIFFERENCES])}; "
             f"average checkpoints of one run"
         )
-
-
-def newest_snapshots(places: Iterable[str], last: int) -> list[Path]:
-    """Files as they are named; for a run folder, its newest `last` snapshots.
-
-    Raises:
-        NmtError: a folder has fewer snapshots than that.
-    """
-    paths: list[Path] = []
-    for place in map(Path, places):
-        if not place.is_dir():
-            paths.append(place)
-            continue
-        found = numbered(place, "snapshot")
-        if not found:
-            raise NmtError(f"{place} holds no snapshots; give the --save-dir of a training that has written some")
-        if len(found) < last:
-            raise NmtError(
-                f"{place} holds {len(found)} snapshots, --last asks for {last}; ask for fewer, or have nmt train write "
-                f"them more often (--save-updates, --save-minutes)"
-            )
-        paths += found[-last:]
-    return paths

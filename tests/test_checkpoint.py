@@ -17,13 +17,12 @@ from nmt.checkpoint import (
     build_model,
     load_checkpoint,
     new_model,
-    numbered,
     save_checkpoint,
 )
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
-from nmt.training.run_folder import RunFolder
+from nmt.training.run_folder import RunFolder, numbered
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import with_eos
-from nmt.text.subword import BOS, EOS
+from nmt.text.subword import BOS, EOS, with_eos
 
 FP32 = RuntimeConfig(device="cpu", precision="fp32")
 

@@ -17,8 +17,9 @@ def average_checkpoints(
     """Average the weights of the last snapshots of a run, or of the named checkpoints."""
     from nmt import checkpoint, console
     from nmt.files import output_file
+    from nmt.training.run_folder import newest_snapshots
 
-    paths = checkpoint.newest_snapshots(checkpoints, last)
+    paths = newest_snapshots(checkpoints, last)
     with output_file(output, paths) as file:
         checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -10,10 +10,11 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.cli.trees import repair_summary
+from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.parsing.brackets import SHORT
-from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
+from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
 from nmt.text.corpus import STDIN, read_lines
 
 

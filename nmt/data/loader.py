@@ -21,7 +21,7 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.layout import Block, Layout, moved
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
-from nmt.text.subword import BOS, EOS, PAD
+from nmt.text.subword import PAD, with_bos, with_eos
 
 _Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4
@@ -126,10 +126,6 @@ def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
-def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
-    return np.append(np.asarray(tokens, dtype=np.int64), EOS)
-
-
 def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
     """As `make_side`, without padding between sentences.
 
@@ -153,7 +149,7 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
     """The sentence pairs numbered in `blocks`, padded block by block, or if it `packs`, without padding."""
     sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
     outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
-    inputs = [[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs]
+    inputs = [[with_bos(split.target[i]) for i in block] for block in blocks]
     if packs:
         source, target = _packed_side(sources), _packed_side(inputs)
         labels = [output for block in outputs for output in block]

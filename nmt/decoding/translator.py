@@ -17,14 +17,14 @@ from torch import Tensor
 from nmt import console
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import make_side, with_eos
+from nmt.data.loader import make_side
 from nmt.decoding.search import Found, beam_search
 from nmt.errors import NmtError
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.runtime import Runtime, is_out_of_memory, resolve
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
-from nmt.text.subword import BOS, EOS
+from nmt.text.subword import BOS, EOS, with_eos
 
 # Source sentences are padded to a multiple of this, so that many have the same width and can share a batch.
 _WIDTHS = 4

@@ -20,7 +20,7 @@ from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.model.attention import attend
 from nmt.model.transformer import MultiHeadAttention, Transformer
-from nmt.text.subword import BOS, EOS
+from nmt.text.subword import with_bos, with_eos
 
 Kind = Literal["encoder", "decoder", "cross"]
 
@@ -71,10 +71,10 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
         (target_ids,) = codec.encode_target([target])
     _check(target_ids, "--target" if target is not None else "the translation")
     with _recording(model) as recorded:
-        model(torch.tensor([[*source_ids, EOS]]), torch.tensor([[BOS, *target_ids]]))
-    sources = codec.source.pieces([*source_ids, EOS])
-    inputs = codec.target.pieces([BOS, *target_ids])
-    predictions = codec.target.pieces([*target_ids, EOS])
+        model(*(torch.from_numpy(ids)[None] for ids in (with_eos(source_ids), with_bos(target_ids))))
+    sources = codec.source.pieces(with_eos(source_ids).tolist())
+    inputs = codec.target.pieces(with_bos(target_ids).tolist())
+    predictions = codec.target.pieces(with_eos(target_ids).tolist())
     return {
         "encoder": Attention(sources, sources, _stacked(recorded, model.encoder, "self_attention")),
         "decoder": Attention(inputs, inputs, _stacked(recorded, model.decoder, "self_attention")),

@@ -5,36 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.options import Config, option
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.bleu import BLEU
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config):
-    """Settings of the metrics."""
-
-    lowercase: bool = option(False, help="Lowercase both sides for BLEU and chrF; TER always does.", panel="Metrics")
-    tokenize: str = option(
-        "13a",
-        help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab, ….",
-        panel="Metrics",
-    )
-    target_lang: str | None = option(
-        None,
-        help="Language of the translations, for the tokeniser of paper-bleu; de also splits compounds at hyphens.",
-        panel="Metrics",
-    )
-    bootstrap: int | None = option(
-        None,
-        help="Also report mean and 95% confidence interval over this many bootstrap resamples (usually 1000).",
-        panel="Metrics",
-        at_least=2,
-        at_most=100_000,
-    )
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@
 import reprlib
 from collections.abc import Mapping
 from dataclasses import Field, asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, get_args
 
+from nmt.config import SubwordKind, Tokenizer
 from nmt.errors import NmtError
-from nmt.text.subword import KINDS, Subword
+from nmt.text.subword import Subword
 
-TOKENIZERS = ("moses", "none")
-_CHOICES = {"tokenizer": TOKENIZERS, "subword": KINDS}
+_CHOICES = {"tokenizer": get_args(Tokenizer), "subword": get_args(SubwordKind)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,16 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Self
+from typing import Self, get_args
 
+import numpy as np
 import sentencepiece
 
+from nmt.config import SubwordKind
 from nmt.errors import NmtError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-KINDS = ("bpe", "unigram", "wordpiece")
+KINDS: tuple[str, ...] = get_args(SubwordKind)
 
 _SPACE = "▁"
 _BYTES = 256
@@ -137,6 +139,16 @@ class Subword:
     def ids(self, pieces: list[str]) -> list[int]:
         """Returns the ids of pieces; the inverse of `pieces`."""
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]
+
+
+def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns the decoder's input for a target sentence: BOS before its ids, int64."""
+    return np.concatenate(([BOS], np.asarray(ids, dtype=np.int64)))
+
+
+def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns a source sentence, or what the decoder has to predict: ids with EOS behind them, int64."""
+    return np.append(np.asarray(ids, dtype=np.int64), EOS)
 
 
 class _Guarded:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
-from nmt.config import SearchConfig
+from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import check_ids, updates
 from nmt.decoding.translator import Translator
 from nmt.errors import DataChanged, Interrupted
-from nmt.scoring.bleu import ScoreConfig, corpus_scores
+from nmt.scoring.bleu import corpus_scores
 from nmt.training.agreement import end_together
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
