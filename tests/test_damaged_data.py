@@ -47,7 +47,7 @@ def change_meta(store: Path, key: str, value: Any) -> None:
         ("splits/train/pairs", True, "splits.train.pairs is True"),
         ("splits/train/pairs", 2.0, "splits.train.pairs is 2.0"),
         ("splits/train/pairs", float("nan"), "Out of range"),
-        ("splits/train/pairs", 10**4000, "splits.train.pairs is 1000"),
+        ("splits/train/pairs", 2**63, "splits.train.pairs is 9223372036854775808"),
         ("splits/train/source_tokens", ..., "splits.train.source_tokens is missing"),
         ("splits/train/source_sha256", [1], "splits.train.source_sha256 is"),
         ("splits/valid/target_text_sha256", "0" * 63, "splits.valid.target_text_sha256 is"),
