@@ -151,19 +151,34 @@ def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     Raises:
         NmtError: it does not fit into memory.
     """
-    vocabulary = len(codec.target) if codec.config.joint_vocab else len(codec.source) + len(codec.target)
-    size = parameters(config, vocabulary)
+    check_memory(config, codec, _WEIGHT_BYTES)
     try:
-        if size * _WEIGHT_BYTES > memory_bytes():  # the system might grant it and fail only when it is written to
-            raise MemoryError
         return _untrained(config, codec)
     except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise NmtError(
-            f"a model of {size:,} parameters does not fit into memory; choose a smaller one, for example with a lower "
-            f"--d-model, --d-ff or --vocab-size"
-        ) from error
+        if is_out_of_memory(error):
+            raise _too_large(config, codec) from error
+        raise
+
+
+def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None:
+    """Raises NmtError if the model would take more than all memory, at `bytes_each` for a parameter.
+
+    The system may grant more memory than there is, and end the process when it is used.
+    """
+    if _parameters(config, codec) * bytes_each > memory_bytes():
+        raise _too_large(config, codec)
+
+
+def _parameters(config: ModelConfig, codec: TextCodec) -> int:
+    own_sources = 0 if codec.config.joint_vocab else len(codec.source)
+    return parameters(config, own_sources + len(codec.target))
+
+
+def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:
+    return NmtError(
+        f"a model of {_parameters(config, codec):,} parameters does not fit into memory; choose a smaller one, for "
+        f"example with a lower --d-model, --d-ff or --vocab-size"
+    )
 
 
 class _WithoutRandomWeights(TorchFunctionMode):

@@ -20,6 +20,7 @@ from checkpoints import CONFIG, resumable_checkpoint, small_checkpoint, small_co
 from nmt.checkpoint import build_model, load_checkpoint, new_model, write_checkpoint
 from nmt.checkpoint_file import read_content, write_content
 from nmt.errors import NmtError
+from nmt.model.runtime import is_out_of_memory
 from nmt.training.run_folder import RunFolder
 
 Content = dict[str, Any]
@@ -298,10 +299,32 @@ def test_a_loaded_model_is_the_one_that_was_saved(good: Path) -> None:
         assert found.abs().sum() > 0
 
 
-def test_a_model_that_is_too_large_is_a_matter_of_memory() -> None:
-    large = replace(CONFIG, d_model=50_000, d_ff=50_000, encoder_layers=1000)
-    with pytest.raises(NmtError, match=r"a model of .* parameters does not fit into memory; choose a smaller one"):
+def test_a_model_that_is_too_large_is_a_matter_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, message = replace(CONFIG, d_model=50_000, d_ff=50_000, encoder_layers=1000), "does not fit into memory"
+    with pytest.raises(NmtError, match=message):
         new_model(large, small_codec())
+    monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 2**80)  # and where only torch finds out
+    with pytest.raises(NmtError, match=message):
+        new_model(replace(large, heads=1000, d_k=50_000, d_v=50_000), small_codec())
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+            True,
+        ),
+        (RuntimeError("could not create a primitive"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("can't allocate memory"), False),
+    ],
+)
+def test_signs_of_memory_that_ran_out(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) == expected
 
 
 def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:

@@ -230,6 +230,7 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
     "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
     "not finite": (["--lr-scale", "inf"], "--lr-scale must be a finite number, but is inf"),
     "too large": (["--seed", "99999999999999"], "--seed must be at most 2147483647, but is 99999999999999"),
+    "too large for training": (["--d-model=50000", "--d-ff=50000"], "parameters does not fit into memory; choose a"),
     "too few GPUs": (["--device", "cuda", "--gpus", "99"], "--gpus is 99, but torch sees"),
     "no GPUs": (["--device", "auto", "--gpus", "99"], "--gpus is 99, but torch sees"),
 }

@@ -3,22 +3,29 @@
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from nmt.checkpoint import check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.data.batching import Epoch
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
+
+# Bytes that training takes for each parameter: weight, gradient, and Adam's two moments.
+_TRAINING_BYTES = 16
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
     """Checks that the run folder is not the data folder, and that learned positions suffice for all sentences.
 
     Raises:
-        NmtError: one of them does not hold.
+        NmtError: one of them does not hold, or the model does not fit into memory.
     """
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another for the run")
     _check_positions(data, model_config, config)
+    if config.device == "cpu" or not torch.cuda.is_available():
+        check_memory(model_config, data.codec, config.gpus * _TRAINING_BYTES)
 
 
 def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
