@@ -188,8 +188,8 @@ final | I | not kennen | past | this doctor
     I did not know this doctor | ich diesen Arzt nicht gekannt habe
 final | my uncle | suchen | wanted | every red hat
     my uncle wanted to look for every red hat | mein Onkel jeden roten Hut suchen wollte
-final | Julia | not werfen | had to | the keys, the bag
-    Julia did not have to throw the keys into the bag | Julia die Schlüssel nicht in die Tasche werfen musste
+final | Emma | not werfen | had to | the keys, the bag
+    Emma did not have to throw the keys into the bag | Emma die Schlüssel nicht in die Tasche werfen musste
 infinitive | Anna | ausschalten | habit | their computer
     to turn off their computer | ihren Computer auszuschalten
 infinitive | Anna | not antworten | habit | he

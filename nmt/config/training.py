@@ -99,7 +99,7 @@ class TrainConfig(BatchConfig):
         help="Factor on the paper's d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).",
         panel="Optimiser",
         above=0,
-        at_most=1_000_000,
+        at_most=1e30,
     )
     adam_beta1: float = option(0.9, help="Adam's β1.", panel="Optimiser", at_least=0, below=1)
     adam_beta2: float = option(0.98, help="Adam's β2.", panel="Optimiser", at_least=0, below=1)
