@@ -164,8 +164,8 @@ main | Emma | packen | past | some shirts, a heavy suitcase
     Emma packed some shirts into a heavy suitcase | Emma hat einige Hemden in einen schweren Koffer gepackt
 main | Emma | verstecken | past | the knife, the old cupboard
     Emma hid the knife in the old cupboard | Emma hat das Messer im alten Schrank versteckt
-main | Peter | gehen | past | the big house
-    Peter went into the big house | Peter ist ins große Haus gegangen
+main | Paul | gehen | past | the big house
+    Paul went into the big house | Paul ist ins große Haus gegangen
 main | the dogs | bleiben | habit | the small garden
     the dogs stay in the small garden | die Hunde bleiben im kleinen Garten
 main | her friends | not bleiben | want | the kitchens

@@ -13,6 +13,7 @@ from random import Random
 
 from hostile_cases.child import SECONDS, Ended, call
 from hostile_cases.commands import Command, run
+from nmt.data.verification import VERIFIED
 
 ONE_SENTENCE, SAME_OUTPUT, STOPPED, ELSE = VERDICTS = ("one sentence", "same output", "stopped", "else")
 # The most memory that a command may hold for the small files here.
@@ -72,8 +73,11 @@ def _odd_result(trial: Trial) -> str:
 
 
 def inventory(besides: str) -> dict[str, str]:
-    """A digest of every file below the working folder, except in the folder `besides`."""
-    paths = (str(path) for path in Path().rglob("*"))
+    """Returns a digest of every file below the working folder, except in the folder `besides`.
+
+    The note of what was verified in a data folder is left out, because training may write it again.
+    """
+    paths = (str(path) for path in Path().rglob("*") if path.name != VERIFIED)
     return {path: inventory_of(path) for path in paths if not besides or Path(path).parts[0] != besides}
 
 
