@@ -8,7 +8,6 @@ A checkpoint is self-contained (architecture, text processing with its subword m
     best.pt                the snapshot with the best validation score
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,11 +21,14 @@ from nmt.checkpoint_file import TAKE_ANOTHER, read_content, write_content
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
+from nmt.model.cost import parameters
 from nmt.model.runtime import is_out_of_memory
 from nmt.model.transformer import Transformer
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
+# Names of tensors in schema version 2, and what they are called now.
+_RENAMED = {"memory_attention": "cross_attention", "_positions.table_LD": "_positions.table"}
 _WEIGHT_BYTES = 4
 # A message lists no more tensors than this, and no more differences between two checkpoints than that.
 _NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
@@ -89,10 +91,16 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
     return Checkpoint(
         ModelConfig.from_dict(content["model"], str(path)),
         TextCodec.from_dict(content["text"], str(path)),
-        content["weights"],
+        {_current_name(name): tensor for name, tensor in content["weights"].items()},
         content["provenance"],
         content["training"],
     )
+
+
+def _current_name(name: str) -> str:
+    for old, new in _RENAMED.items():
+        name = name.replace(old, new)
+    return name
 
 
 def _check_parts(content: Mapping[str, Any], origin: str | Path) -> None:
@@ -138,7 +146,7 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
-    """A model with random weights.
+    """Returns a model with random weights.
 
     Raises:
         NmtError: it does not fit into memory.
@@ -163,7 +171,7 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
 
 def _parameters(config: ModelConfig, codec: TextCodec) -> int:
     own_sources = 0 if codec.config.joint_vocab else len(codec.source)
-    return config.parameters(own_sources + len(codec.target))
+    return parameters(config, own_sources + len(codec.target))
 
 
 def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:
@@ -204,23 +212,6 @@ def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) ->
         yield f"{name!r:.80} is unexpected"
 
 
-def numbered(folder: Path, kind: str) -> list[Path]:
-    """The files `kind`-NUMBER.pt in a run folder, oldest first."""
-    pattern = re.compile(rf"{kind}-(\d+)\.pt")
-    found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*.pt") if (m := pattern.fullmatch(p.name))]
-    return [path for _, path in sorted(found)]
-
-
-def numbered_path(folder: Path, kind: str, update: int) -> Path:
-    return folder / f"{kind}-{update:08d}.pt"
-
-
-def remove_older(folder: Path, kind: str, keep: int) -> None:
-    """Removes all but the newest `keep` files `kind`-NUMBER.pt."""
-    for old in numbered(folder, kind)[:-keep]:
-        old.unlink()
-
-
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
     """The mean of the checkpoints' weights (paper §6.1), with the architecture and text processing they share.
 
@@ -250,26 +241,3 @@ def _refuse_differences(first_path: Path, first: Checkpoint, path: Path, other: 
             f"{path} cannot be averaged with {first_path}: {'; '.join(found[:_NAMED_DIFFERENCES])}; "
             f"average checkpoints of one run"
         )
-
-
-def newest_snapshots(places: Iterable[str], last: int) -> list[Path]:
-    """Files as they are named; for a run folder, its newest `last` snapshots.
-
-    Raises:
-        NmtError: a folder has fewer snapshots than that.
-    """
-    paths: list[Path] = []
-    for place in map(Path, places):
-        if not place.is_dir():
-            paths.append(place)
-            continue
-        found = numbered(place, "snapshot")
-        if not found:
-            raise NmtError(f"{place} holds no snapshots; give the --save-dir of a training that has written some")
-        if len(found) < last:
-            raise NmtError(
-                f"{place} holds {len(found)} snapshots, --last asks for {last}; ask for fewer, or have nmt train write "
-                f"them more often (--save-updates, --save-minutes)"
-            )
-        paths += found[-last:]
-    return paths

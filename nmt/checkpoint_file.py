@@ -27,7 +27,8 @@ from nmt.files import Output
 from nmt.model.runtime import is_out_of_memory
 from nmt.plain_pickle import plain_data
 
-SCHEMA_VERSION = 2
+# Version 2 has other names for some tensors.
+SCHEMA_VERSION, _READABLE = 3, (2, 3)
 TAKE_ANOTHER = "take another one"
 _MAGIC = "nmt checkpoint"
 _NUMBER_BYTES = 4
@@ -137,7 +138,7 @@ def _check_header(whole: Any, path: Path) -> None:
     if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
         raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
     version = whole.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if version not in _READABLE:
         raise NmtError(
             f"{path} has checkpoint schema version {version!r:.20}, this nmt reads {SCHEMA_VERSION}; "
             f"read it with the nmt that wrote it"

@@ -1,56 +1,101 @@
-"""What the user sees while work is going on, all of it on stderr: lines, warnings, progress."""
+"""Prints messages, warnings and progress to stderr."""
 
+import os
+import sys
 import time
+from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from nmt.signals import cleaning_up
+
 _PLAIN_LINE_SECONDS = 10.0
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
-
 _rank = 0
 
 
+def prepare_streams() -> None:
+    """Makes the standard streams accept any text, whatever the terminal and the locale.
+
+    A closed stream is replaced by /dev/null, opened so that reading input and writing output fail. Otherwise the next
+    file to be opened would get the stream's number, and anything that a library writes to the stream.
+    """
+    sys.stdin = sys.stdin or _null(os.O_WRONLY, "r")
+    sys.stdout = sys.stdout or _null(os.O_RDONLY, "w")
+    sys.stderr = sys.stderr or _null(os.O_WRONLY, "w")
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _null(flags: int, mode: str) -> TextIO:
+    descriptor = os.open(os.devnull, flags)  # gets the lowest free number, which is the stream's
+    os.set_inheritable(descriptor, True)
+    return cast(TextIO, os.fdopen(descriptor, mode))
+
+
+def finish_output() -> None:
+    """Flushes standard output and discards what cannot be written.
+
+    Otherwise the interpreter would try again when it exits, and print an error.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            sys.stdout.close()
+
+
 def speak_as(rank: int) -> None:
-    """Of several processes that do one work, only rank 0 tells of it, unless it is about another rank alone."""
+    """Sets the rank of this process. Only rank 0 prints messages that concern all ranks."""
     global _rank
     _rank = rank
 
 
 def info(message: str) -> None:
-    """One plain line."""
+    """Prints a message, on rank 0 only."""
     if _rank == 0:
-        stderr.print(message, markup=False)
+        stderr.print(_visible(message, keep="\n"), markup=False)
 
 
 def warn(message: str, *, from_any_rank: bool = False) -> None:
-    """One line that stands out."""
+    """Prints a warning as one coloured line, on rank 0 only unless `from_any_rank`."""
     if _rank == 0 or from_any_rank:
         speaker = f"rank {_rank}: " if _rank else ""
-        stderr.print(f"{speaker}warning: {message}", style="yellow", markup=False)
+        stderr.print(f"{speaker}warning: {_visible(message)}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
-    """The line a failed command ends with."""
-    stderr.print(f"error: {message}", style="bold red", markup=False)
+    """Prints the error line of a failed command."""
+    stderr.print(f"error: {_visible(message)}", style="bold red", markup=False)
+
+
+def _visible(text: str, keep: str = "") -> str:
+    """Escapes control characters and bytes that are not UTF-8, which file names may contain."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def clock(seconds: float) -> str:
-    """`3723.4` -> `1:02:03`."""
+    """Formats a duration as hours, minutes and seconds: `3723.4` becomes `1:02:03`."""
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 class Progress:
-    """Progress of long work: a bar with rate and time left on a terminal, a line now and then elsewhere.
+    """Shows the progress of long work: a bar with rate and remaining time on a terminal, otherwise a line at intervals.
 
-    Use as a context manager and call `advance`. `total=None` is for work of unknown size; `lines=False` leaves the
-    lines out, for work that prints its own, and `bar=False` the bar.
+    Use it as a context manager and call `advance`.
+
+    Args:
+        total: units of work, or None if unknown.
+        completed: units that were done before.
+        lines: whether to print lines; False is for work that prints its own.
+        bar: whether to show a bar on a terminal.
     """
 
     def __init__(
@@ -65,7 +110,9 @@ class Progress:
     ) -> None:
         self.description, self.total, self.unit, self.completed = description, total, unit, completed
         self._lines = lines
-        self._first, self._start, self._last_line = completed, time.monotonic(), time.monotonic()
+        self._cleaning_up = ExitStack()
+        self._first = completed
+        self._start = self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
         if bar and stderr.is_terminal and _rank == 0:
             columns = (
@@ -80,6 +127,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         if self._bar:
+            self._cleaning_up.enter_context(cleaning_up())  # a signal must not leave the cursor hidden
             self._bar.start()
         return self
 
@@ -88,6 +136,7 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+        self._cleaning_up.close()
         if self._lines and kind is None and self.completed > self._first:
             elapsed = time.monotonic() - self._start
             done = self.completed - self._first
@@ -95,18 +144,23 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Units a second since the start."""
+        """Units per second since the start."""
         return (self.completed - self._first) / max(time.monotonic() - self._start, 1e-9)
 
     @property
     def seconds_left(self) -> float:
+        """Estimated remaining time; 0 if the total is unknown."""
         return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
 
     def advance(self, amount: int) -> None:
+        """Counts `amount` more units as done and updates the display."""
         self.completed += amount
         if self._bar:
             self._bar.update(self._task, completed=self.completed, rate=f"{self.rate:,.0f}/s")
         elif self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
-            of, left = (f"/{self.total:,}", f", {clock(self.seconds_left)} left") if self.total else ("", "")
-            info(f"{self.description}: {self.completed:,}{of} {self.unit} ({self.rate:,.0f}/s{left})")
+            if self.total:
+                done, left = f"{self.completed:,}/{self.total:,}", f", {clock(self.seconds_left)} left"
+            else:
+                done, left = f"{self.completed:,}", ""
+            info(f"{self.description}: {done} {self.unit} ({self.rate:,.0f}/s{left})")

@@ -1,6 +1,7 @@
-"""A checkpoint in CTranslate2's format, for serving in C++ and at int8 (package `ctranslate2`, extra of the same name).
+"""Writes a checkpoint in CTranslate2's format, for serving in C++ and in int8. Needs the package `ctranslate2`.
 
-CTranslate2 takes pieces and gives pieces: text gets to them and back with the subword model that lies beside.
+CTranslate2 reads and writes pieces. The exported folder therefore also holds the subword models, which convert between
+text and pieces.
 """
 
 from collections.abc import Mapping
@@ -20,21 +21,21 @@ from nmt.model.positions import sinusoids
 from nmt.options import flag_name
 from nmt.text.subword import BOS, EOS, UNK
 
-# Sentences of more pieces, source or target, are more than the exported model takes.
+# The most pieces, source or target, that the exported model takes.
 LONGEST_EXPORTED = 2048
 
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
-    """Makes the folder `output`: model.bin, config.json (with the text processing), vocabularies, subword models.
+    """Writes the folder `output`: model.bin, config.json (with the text processing), vocabularies, subword models.
 
     Args:
         origin: the checkpoint's name, for messages.
-        quantization: the type weights are stored in, float32, float16, bfloat16, int16 or int8; what is computed in is
-            chosen when loading.
+        quantization: the data type of the stored weights: float32, float16, bfloat16, int16 or int8. The data type of
+            the computation is chosen when the model is loaded.
 
     Raises:
-        NmtError: `ctranslate2` is not installed or cannot hold this architecture, or the folder exists or cannot be
-            written.
+        NmtError: `ctranslate2` is not installed or does not support this architecture, or the folder exists or cannot
+            be written.
     """
     specs = _specs()
     _check(checkpoint.model_config, origin)
@@ -49,7 +50,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
                 (folder / name).write_bytes(model.to_bytes())
     if checkpoint.codec.config.subword == "wordpiece":
         console.warn(
-            f"{origin} segments words greedily, which sentencepiece with the exported subword model does not; "
+            f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "
             f"take the pieces from nmt.load_checkpoint({origin!r}).codec"
         )
 
@@ -65,36 +66,39 @@ def _specs() -> ModuleType:
 
 
 def _check(c: ModelConfig, origin: str) -> None:
+    """Raises NmtError if CTranslate2 does not support the architecture."""
     if c.d_k != c.d_v or c.heads * c.d_k != c.d_model:
         raise NmtError(
-            f"CTranslate2 has heads of d_model / h only, but {origin} has h {c.heads}, d_k {c.d_k} and d_v {c.d_v} "
+            f"CTranslate2 needs heads of size d_model / h, but {origin} has h {c.heads}, d_k {c.d_k} and d_v {c.d_v} "
             f"with d_model {c.d_model}; translate with nmt generate"
         )
-    foreign = [flag_name(name) for name in ("attention", "attention_window") if name in c.variants()]
-    if foreign:
-        raise NmtError(f"CTranslate2 has no {' or '.join(foreign)}, but {origin} has; translate with nmt generate")
+    unsupported = [flag_name(name) for name in ("attention", "attention_window") if name in c.variants()]
+    if unsupported:
+        raise NmtError(
+            f"CTranslate2 does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"
+        )
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     c, codec = checkpoint.model_config, checkpoint.codec
     spec = specs.TransformerSpec.from_config((c.encoder_layers, c.decoder_layers), c.heads, pre_norm=c.norm == "pre")
-    # Copies, because quantisation scales some in place.
+    # These are copies, because quantisation scales some weights in place.
     weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]
     positions = sinusoids(LONGEST_EXPORTED, c.d_model).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
-    for side, layers, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
-        side.position_encodings.encodings = weights.get(f"{language}_positions.table_LD", positions)
+    for side, stack, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
+        side.position_encodings.encodings = weights.get(f"{language}_positions.table", positions)
         for number, layer in enumerate(side.layer):
-            _fill_layer(layer, weights, f"{layers}.{number}")
+            _fill_layer(layer, weights, f"{stack}.{number}")
         if c.norm == "pre":
-            _fill_norm(side.layer_norm, weights, f"{layers}_norm")
-    # The same order as ours, so that a piece has the same number here and there.
+            _fill_norm(side.layer_norm, weights, f"{stack}_norm")
+    # The exported vocabularies keep the order, so that a piece has the same id in both models.
     spec.register_source_vocabulary(codec.source.pieces(list(range(len(codec.source)))))
     spec.register_target_vocabulary(codec.target.pieces(list(range(len(codec.target)))))
-    unknown, first, last = codec.target.pieces([UNK, BOS, EOS])
-    config = {"unk_token": unknown, "bos_token": first, "eos_token": last, "decoder_start_token": first}
+    unk, bos, eos = codec.target.pieces([UNK, BOS, EOS])
+    config = {"unk_token": unk, "bos_token": bos, "eos_token": eos, "decoder_start_token": bos}
     for name, value in (config | {"add_source_eos": True, "layer_norm_epsilon": 1e-5}).items():
         setattr(spec.config, name, value)
     spec.config.add_attribute("text", asdict(codec.config))
@@ -106,7 +110,7 @@ def _fill_layer(layer: Any, weights: Mapping[str, np.ndarray], name: str) -> Non
     _fill(layer.self_attention.linear, weights, [f"{attention}.query_key_value", f"{attention}.output"])
     _fill_norm(layer.self_attention.layer_norm, weights, f"{attention}_residual.norm")
     if hasattr(layer, "attention"):
-        attention = f"{name}.memory_attention"
+        attention = f"{name}.cross_attention"
         parts = [f"{attention}.{part}" for part in ("query", "key_value", "output")]
         _fill(layer.attention.linear, weights, parts)
         _fill_norm(layer.attention.layer_norm, weights, f"{attention}_residual.norm")

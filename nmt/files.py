@@ -1,4 +1,7 @@
-"""Writing to disk: files and folders that get their names when they are whole, and errors in one sentence."""
+"""Writes files and folders so that they appear under their names only when they are complete.
+
+Every error of writing becomes an NmtError.
+"""
 
 import errno
 import os
@@ -15,28 +18,28 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.signals import cleaning_up
 
-# The file in a folder that whoever works there has locked.
+# Name of the lock file of a folder.
 LOCK = ".lock"
-# Standard input or output, as the name of a file.
+# The file name that means standard input or output.
 STDIO = "-"
 _PARTIAL = ".partial-"
-# File systems without locks fail with these.
+# Error numbers of file systems without locks.
 _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
 
 
 @contextmanager
 def writing(path: str | Path, way_out: str) -> Iterator[None]:
-    """Turns the errors of writing to `path` into an NmtError that ends with `way_out`."""
+    """Turns an OSError into an NmtError that names `path` and ends with `way_out`, the advice to the user."""
     try:
         yield
-    except BrokenPipeError:  # the reader wants no more
+    except BrokenPipeError:  # the reader of the pipe has gone
         raise
     except OSError as error:
         raise NmtError(f"{path} cannot be written ({error.strerror or error}); {way_out}") from error
 
 
 class Output:
-    """A binary file to write, whose errors are NmtErrors that name it."""
+    """A binary file whose write errors are NmtErrors that name it."""
 
     def __init__(self, file: IO[bytes], name: str | Path, way_out: str) -> None:
         self._file, self._name, self._way_out = file, name, way_out
@@ -47,11 +50,12 @@ class Output:
             return self._file.write(data.encode(errors="replace") if isinstance(data, str) else data)
 
     def flush(self) -> None:
+        """Hands everything written so far to the operating system."""
         with self._writing():
             self._file.flush()
 
     def sync(self) -> None:
-        """Waits until what was written is on disk."""
+        """Waits until everything written so far is on disk."""
         self.flush()
         with self._writing():
             os.fsync(self._file.fileno())
@@ -62,12 +66,13 @@ class Output:
 
 @contextmanager
 def replaced_file(path: Path, way_out: str, name: str | None = None) -> Iterator[Output]:
-    """Yields a file to write that takes the place of `path` once it is whole and on disk, and is removed on failure.
+    """Yields a temporary file that replaces `path` when it is complete and on disk. A failure removes it.
 
     Raises:
-        NmtError: it cannot be written; calls it `name`, or else by its path, and ends with `way_out`.
+        NmtError: it cannot be written. The message starts with `name`, by default the path, and ends with `way_out`.
     """
-    partial, name = _partial(path), name or str(path)
+    partial = _partial(path)
+    name = name or str(path)
     with cleaning_up(), writing(name, way_out):
         file = partial.open("xb")
     with cleaning_up():
@@ -84,18 +89,18 @@ def replaced_file(path: Path, way_out: str, name: str | None = None) -> Iterator
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Removes what `replaced_file` left in a folder when its process was killed."""
+    """Removes the temporary files that `replaced_file` left in a folder when its process was killed."""
     for partial in folder.glob(f".*{_PARTIAL}*"):
         partial.unlink()
 
 
 def _partial(path: Path) -> Path:
-    """Returns a new name beside `path`, which is short enough even where the name of `path` is as long as can be."""
+    """Returns a new path beside `path`. Its name is short enough even if the name of `path` has the maximum length."""
     return path.with_name(f".{path.name[:40]}{_PARTIAL}{secrets.token_hex(4)}")
 
 
 def _discard(file: IO[bytes]) -> None:
-    with suppress(OSError):  # what is still buffered may meet a full disk once more
+    with suppress(OSError):  # writing the rest of the buffer may fail again, for example on a full disk
         file.close()
 
 
@@ -104,33 +109,32 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that does this by itself
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # these file systems need no fsync of folders
             raise
     finally:
         os.close(handle)
 
 
-# The --output of a command
+# Output files of commands
 
 
 @contextmanager
 def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--output") -> Iterator[Output]:
     """Yields the file that a command writes; `-` is standard output.
 
-    A regular file appears, or is replaced, when it is whole; after a failure everything is as it was. Links are
-    followed. Devices and pipes are written to.
+    A regular file appears, or is replaced, only when it is complete; a failure changes nothing. Symbolic links are
+    followed. Devices and pipes are written directly.
 
     Args:
-        inputs: the files that the command reads, which the output must not replace; `-` is standard input.
+        inputs: files that the command reads and that the output must not replace; `-` is standard input.
 
     Raises:
         NmtError: the output is an input, a folder, or cannot be written.
     """
-    name, way_out = f"{flag} {path}", "choose another file"
     if not path:
         raise NmtError(f"{flag} is empty; give the name of a file")
-    if path == STDIO:
-        name, way_out = "standard output", "free some space"
+    name = "standard output" if path == STDIO else f"{flag} {path}"
+    way_out = "free some space" if path == STDIO else "choose another file"
     _refuse_inputs(path, inputs, name)
     if path != STDIO and _is_replaceable(path):
         with replaced_file(Path(os.path.realpath(path)), way_out, name) as output:
@@ -157,7 +161,7 @@ def _refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
 
 
 def _regular_file(path: str | Path, stdio: IO[str] | None) -> os.stat_result | None:
-    """Returns what is known of a file; None if it is not there, or a device, a pipe or a folder."""
+    """Returns the status of a regular file; None if it is missing or is a device, a pipe or a folder."""
     with suppress(OSError, ValueError, AttributeError):
         found = os.fstat(stdio.fileno()) if str(path) == STDIO else os.stat(path)  # type: ignore[union-attr]
         return found if stat.S_ISREG(found.st_mode) else None
@@ -165,7 +169,7 @@ def _regular_file(path: str | Path, stdio: IO[str] | None) -> os.stat_result | N
 
 
 def _is_replaceable(path: str) -> bool:
-    """Returns whether `path` is free or a regular file; /dev/stdout and its like stand for something already open."""
+    """Returns whether `path` is free or a regular file. /dev/stdout and the like are files that are already open."""
     is_stdio = os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
     return not is_stdio and (os.path.isfile(path) or not os.path.exists(path))
 
@@ -176,11 +180,11 @@ def _stdout() -> IO[bytes]:
     return sys.stdout.buffer
 
 
-# Folders
+# Folders and locks
 
 
 def check_new(path: str | Path, flag: str) -> None:
-    """Raises NmtError, naming `flag`, if `path` is empty or there is something called `path`."""
+    """Raises an NmtError that names `flag` if `path` is empty or exists."""
     if not str(path):
         raise NmtError(f"{flag} is empty; give the name of a folder to make")
     if os.path.lexists(path):
@@ -189,13 +193,14 @@ def check_new(path: str | Path, flag: str) -> None:
 
 @contextmanager
 def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
-    """Yields a folder to fill, which gets the name `path` if the block succeeds and is removed if it fails.
+    """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
 
     Raises:
-        NmtError: there is something called `path`, or it cannot be written; names `flag`.
+        NmtError: `path` exists or cannot be written; the message names `flag`.
     """
     check_new(path, flag)
-    dest, way_out = Path(path), f"make room or choose another {flag}"
+    dest = Path(path)
+    way_out = f"make room or choose another {flag}"
     partial = _partial(dest)
     with cleaning_up():
         try:
@@ -210,13 +215,13 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path, busy: str, way_out: str, patience: float = 0.0) -> Iterator[None]:
-    """Holds the lock of a folder, which ends with the process at the latest.
+    """Holds the lock of a folder. The lock ends when the process ends, if not before.
 
     Raises:
-        NmtError: another process holds it, and still does after `patience` seconds; says `busy`. Or the folder cannot
-            be written to; ends with `way_out`.
+        NmtError: another process still holds the lock after `patience` seconds (the message is `busy`), or the folder
+            cannot be written (the message ends with `way_out`).
     """
-    from filelock import FileLock, Timeout  # imports asyncio, which the help of a command need not wait for
+    from filelock import FileLock, Timeout  # slow, because it imports asyncio; help texts do not need it
 
     lock = FileLock(folder / LOCK, timeout=patience, poll_interval=0.1)
     try:

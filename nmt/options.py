@@ -10,6 +10,8 @@ from typing import Any, Literal, Self, get_args, get_origin
 
 from nmt.errors import NmtError
 
+# More processes than any machine runs.
+MOST_PROCESSES = 1024
 _LARGEST = 2**31 - 1  # the largest integer that every library below accepts
 _LONGEST_LIST = 500  # characters in a message
 # For each declared type, which types a value may have, and how a message calls them.

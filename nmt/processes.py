@@ -1,4 +1,4 @@
-"""Worker processes: results in order, few chunks in flight, and an end when their parent ends."""
+"""Runs tasks in worker processes, which end when their parent ends."""
 
 import os
 import pickle
@@ -19,20 +19,20 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
 _PARENT_CHECK_SECONDS = 0.2
-# Names, in the environment of a command, the process that started it and with which it ends.
+# Environment variable with the id of the process that started a command. The command ends when that process ends.
 _STARTER = "NMT_STARTED_BY"
 
-_task: Callable[[Any], Any]  # of this worker process
+_task: Callable[[Any], Any]  # the task of this worker process
 
 
 @contextmanager
 def worker_pool(
     make_task: Callable[[int], Callable[[_In], _Out]], workers: int
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
-    """Yields a function that has a worker process do the task with a chunk.
+    """Yields a function that submits a chunk to the worker processes.
 
-    Every worker makes its task with `make_task(n)`, where n is 0 for the first worker, 1 for the next and so on;
-    `make_task` must be picklable. The workers are gone when the block is left, and are killed if it fails.
+    Worker n, counted from 0, makes its task with `make_task(n)`; `make_task` must be picklable. Leaving the block waits
+    until the workers have ended. If the block fails, they are killed.
 
     Raises:
         NmtError: a worker process died.
@@ -53,7 +53,9 @@ def worker_pool(
     try:
         yield submit
     except BrokenProcessPool as error:
-        raise NmtError("a worker process died, perhaps for want of memory; try again with fewer --workers") from error
+        raise NmtError(
+            "a worker process died, perhaps because memory ran out; try again with fewer --workers"
+        ) from error
     except BaseException:
         _kill(pool)
         raise
@@ -64,9 +66,10 @@ def worker_pool(
 def in_order(
     make_task: Callable[[int], Callable[[_In], _Out]], chunks: Iterable[_In], workers: int
 ) -> Generator[_Out, None, None]:
-    """Yields the task's result for every chunk, in order; `make_task` as in `worker_pool`.
+    """Yields the result of the task for every chunk, in order.
 
-    One worker is this very process. Close the generator (contextlib.closing) to be sure that the workers are gone.
+    `worker_pool` explains `make_task`. With one worker, the task runs in this process. Close the generator
+    (contextlib.closing) to be sure that the workers have ended.
 
     Raises:
         NmtError: a worker process died.
@@ -96,14 +99,14 @@ def _do_task(chunk: Any) -> Any:
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
-    """Kills the pool's processes; ProcessPoolExecutor.kill_workers does so from Python 3.14 on."""
+    """Kills the pool's processes. ProcessPoolExecutor.kill_workers does this from Python 3.14 on."""
     for process in list((pool._processes or {}).values()):
         process.kill()
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Delays Ctrl-C until the block is left. Processes started within it never see Ctrl-C: their parent ends them."""
+    """Delays Ctrl-C until the block ends. Processes started within it do not receive Ctrl-C; their parent ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -111,23 +114,23 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# Ending with the parent
+# Processes that end with their parent
 
 
 def started_by_this() -> dict[str, str]:
-    """Returns the variables to add to the environment of an `nmt` command that is to end when this process does."""
+    """Returns environment variables that make an `nmt` command end when this process ends."""
     return {_STARTER: str(os.getpid())}
 
 
 def end_with_starter() -> None:
-    """Ends this process when the process that started it ends, if this is a rank or `started_by_this` was used."""
+    """Makes this process end with the process that started it, if it is a rank or was given `started_by_this`."""
     starter = os.environ.pop(_STARTER, None)
     if starter or "RANK" in os.environ:
         _end_with(int(starter) if starter else os.getppid())
 
 
 def _end_with(parent: int) -> None:
-    """Sends this process SIGTERM as soon as `parent` is not its parent any more."""
+    """Sends SIGTERM to this process as soon as `parent` is no longer its parent."""
 
     def watch() -> None:
         while os.getppid() == parent:

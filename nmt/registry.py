@@ -1,4 +1,4 @@
-"""The named architectures."""
+"""The registry of named architectures."""
 
 import difflib
 from dataclasses import replace
@@ -12,8 +12,8 @@ _BASE = ModelConfig(
 )  # fmt: skip
 _BIG = replace(_BASE, d_model=1024, d_ff=4096, heads=16, dropout=0.3)
 
-# Rows of the paper's Table 3, by their letter and what they change in base. The rows of another label smoothing are
-# base, trained with --label-smoothing 0 and 0.2.
+# Rows of the paper's Table 3. A name gives the letter of the row and what differs from base. The two rows about label
+# smoothing are not here: they are base, trained with --label-smoothing 0 and 0.2.
 _TABLE_3 = {
     **{f"table3_a_h{h}": replace(_BASE, heads=h, d_k=512 // h, d_v=512 // h) for h in (1, 4, 16, 32)},
     **{f"table3_b_dk{d_k}": replace(_BASE, d_k=d_k) for d_k in (16, 32)},
@@ -30,13 +30,13 @@ ARCHITECTURES: dict[str, ModelConfig] = {
     "transformer_base": _BASE,
     "transformer_big": _BIG,
     "transformer_big_en_fr": replace(_BIG, dropout=0.1),
-    # Paper §6.3: "a 4-layer transformer with d_model = 1024", and "all other parameters" those of base.
+    # Paper §6.3: "a 4-layer transformer with d_model = 1024"; "all other parameters" are those of base.
     "transformer_parsing": replace(_BASE, encoder_layers=4, decoder_layers=4, d_model=1024, d_k=128, d_v=128),
-    # For some thousand trees.
+    # For treebanks of a few thousand trees.
     "transformer_parsing_small": replace(
         _BASE, encoder_layers=3, decoder_layers=3, d_model=192, d_ff=512, heads=4, d_k=48, d_v=48, dropout=0.3
     ),
-    # Wu et al. 2021 (arXiv:2105.14462): the size that suits Multi30k's 29,000 pairs.
+    # The size that Wu et al. 2021 (arXiv:2105.14462) use for the 29,000 pairs of Multi30k.
     "transformer_tiny": replace(
         _BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3
     ),
@@ -45,10 +45,10 @@ ARCHITECTURES: dict[str, ModelConfig] = {
 
 
 def model_config(name: str, **overrides: Any) -> ModelConfig:
-    """The architecture called `name`, with some fields replaced.
+    """Returns the architecture called `name`, with some fields replaced.
 
     Raises:
-        NmtError: no such architecture (names the closest ones), or a field out of range.
+        NmtError: the name is unknown (the message suggests similar ones), or a field is out of range.
     """
     if name not in ARCHITECTURES:
         close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4) or list(ARCHITECTURES)

@@ -1,4 +1,4 @@
-"""What this process may use of the machine, and what it used: cores, threads, memory."""
+"""Limits and measures the cores, threads and memory that this process uses."""
 
 import math
 import os
@@ -12,23 +12,23 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def share_cores(processes: int) -> None:
-    """Makes processes that are started from now on use their share of the cores in numerical libraries."""
+    """Makes the numerical libraries of processes that start from now on use an equal share of the cores."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
 
 
 def limit_spinning() -> None:
-    """Makes OpenMP's threads wait for each other without blocking the cores for other processes.
+    """Makes OpenMP threads release their cores while they wait for each other.
 
-    With libgomp's default they spin for milliseconds. Beside one other busy process, every parallel operation then
-    waits for the thread whose core is taken: `nmt generate` becomes twenty times slower. Must run before torch is
-    loaded; the user's own settings win.
+    With libgomp's default, they spin for milliseconds. If one other process is busy, every parallel operation then
+    waits for the thread whose core is taken, and `nmt generate` becomes twenty times slower. This function must run
+    before torch is imported. The user's own settings have precedence.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = str(_SPIN_COUNT)
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use: those of its affinity, or fewer where its control group says so."""
+    """Returns how many cores this process may use, by its affinity and its control group."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(cores, _cpu_quota())))
 
@@ -39,13 +39,13 @@ def memory_bytes() -> int:
 
 
 def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
-    """Returns the most memory that this process, or the largest of its ended children (RUSAGE_CHILDREN), ever had."""
+    """Returns the peak memory of this process, or of the largest of its ended children (RUSAGE_CHILDREN)."""
     peak = resource.getrusage(who).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 def _cpu_quota() -> float:
-    """Returns the cores that this process's control group and the groups around it allow; infinite without a limit."""
+    """Returns how many cores the control groups of this process allow; infinity if they set no limit."""
     try:
         lines = _OWN_GROUPS.read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
@@ -61,12 +61,12 @@ def _cpu_quota() -> float:
 
 
 def _group_quota(folder: Path) -> float:
-    """Returns the limit of one control group, of version 2 (cpu.max) or 1 (cpu.cfs_quota_us)."""
+    """Returns the limit of one control group, in cores, for version 2 (cpu.max) or version 1 (cpu.cfs_quota_us)."""
     try:
         if folder.is_relative_to(_CONTROL_GROUPS / "cpu"):
             quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         else:
             quota, period = (folder / "cpu.max").read_text().split()
         return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except (OSError, ValueError):  # no such group here, or "max"
+    except (OSError, ValueError):  # the group does not exist here, or its limit is "max"
         return math.inf

@@ -1,7 +1,7 @@
-"""What signals do to a command.
+"""Defines how a command reacts to signals.
 
-A command that has nothing to clean up ends at once, without a traceback. Work that would leave something behind (a
-partial file, worker processes, a hidden cursor) runs within `cleaning_up`. Training saves its state first: see
+By default, a signal ends a command at once, without a traceback. Work that would leave something behind (a partial
+file, worker processes, a hidden cursor) runs within `cleaning_up`. Training first saves its state; see
 `nmt.training.interrupts`.
 """
 
@@ -15,32 +15,32 @@ from typing import NoReturn
 
 from nmt.errors import INTERRUPTED_EXIT_CODE
 
-# Ctrl-C, a scheduler or `kill`, and a terminal that closes.
+# Sent by Ctrl-C, by a scheduler or `kill`, and by a closing terminal.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A scheduler may announce the end of a job with SIGUSR1.
 STOPPING_TRAINING = (*_ENDING, signal.SIGUSR1)
 
 
 def end_without_traceback() -> None:
-    """Lets Ctrl-C end this process like any other signal, instead of with Python's KeyboardInterrupt."""
+    """Makes Ctrl-C end this process at once, as other signals do, instead of raising KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end_resumably() -> None:
-    """Makes a signal end this process with INTERRUPTED_EXIT_CODE, for training that has not begun yet."""
+    """Makes signals end this process with INTERRUPTED_EXIT_CODE, for the time before training begins."""
     for number in not_ignored(STOPPING_TRAINING):
         signal.signal(number, _end_resumably)
 
 
 def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
-    """The signals that this process does not ignore: nohup, for example, makes it ignore SIGHUP."""
+    """Returns the signals that this process does not ignore. For example, nohup makes it ignore SIGHUP."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def cleaning_up() -> Iterator[None]:
-    """Within it, a signal that would end the process raises SystemExit instead, so that `finally` blocks run.
+    """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run.
 
     A second signal ends the process at once.
     """
@@ -65,6 +65,6 @@ def _restore(numbers: list[signal.Signals]) -> None:
 
 
 def _end_resumably(_: int, __: FrameType | None) -> NoReturn:
-    if os.environ.get("RANK", "0") == "0":  # one of several ranks is enough to say it
+    if os.environ.get("RANK", "0") == "0":  # only one of several ranks prints the message
         os.write(2, b"stopped; start the same command again\n")
     os._exit(INTERRUPTED_EXIT_CODE)

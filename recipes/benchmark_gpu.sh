@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# The table of speeds on a GPU: base and big in training, with and without --compile, and base in decoding, on generated
-# sentences as long as WMT's.
+# Measures the speed on a GPU: training of base and big, with and without --compile, and translation with base.
 #
 #   bash recipes/benchmark_gpu.sh [--json]
 #
-# Training: 25,000 tokens an update, a vocabulary of 37,000, sentences of 28 pieces on the average; the share of a bf16
-# matrix product's FLOP/s is measured on the same card. Decoding: beam 4, an untrained model, output as long as input, in
-# batches of several sizes.
+# The sentences are generated and have 28 pieces on average, as in WMT14. An update has 25,000 tokens, and the
+# vocabulary 37,000 pieces. The utilisation is the share of the FLOP/s of a large bf16 matrix product on the same GPU.
+# Translation uses beam 4, an untrained model and several batch sizes; its output is as long as its input.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 set_up_environment

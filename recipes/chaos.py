@@ -1,4 +1,7 @@
-"""Kills trainings at random moments and compares what becomes of them with an undisturbed one; see chaos.sh."""
+"""Kills training runs at random moments and compares their results with an undisturbed run.
+
+chaos.sh prepares the data and runs this script.
+"""
 
 import argparse
 import json
@@ -22,12 +25,12 @@ OPTIONS = [
     "--arch=transformer_tiny", "--batch-tokens=500", "--batch-groups=2", "--warmup-updates=100",
     f"--max-updates={UPDATES}", "--save-updates=10", "--valid-updates=60", "--log-updates=10", "--no-valid-bleu",
 ]  # fmt: skip
-LONGEST_LIFE = 8.0  # seconds from start to kill, of which the first few go into starting
+LONGEST_LIFE = 8.0  # most seconds from start to kill; the start of the process takes the first few
 
 
 @dataclass
 class Report:
-    """What was done, and what went wrong."""
+    """Counts of runs and kills, and a description of every loss."""
 
     kills: int = 0
     during_write: int = 0
@@ -46,40 +49,47 @@ def is_writing(folder: Path) -> bool:
 
 
 def processes_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """The process and, where it is a launcher, the ranks it started."""
+    """Returns the ids of the process and, if it is a launcher, of its ranks."""
     ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     return [process.pid, *map(int, ranks)]
 
 
-def wait_for_the_moment(process: subprocess.Popen[bytes], folder: Path, random: Random) -> bool:
-    """Waits for a random time, or else for a checkpoint to be written; returns whether the process is still there."""
+def wait_before_kill(process: subprocess.Popen[bytes], folder: Path, random: Random) -> bool:
+    """Waits for a random time and, in half of the cases, then for the next write of a checkpoint.
+
+    Returns:
+        Whether the process is still running.
+    """
     end = time.monotonic() + random.uniform(0, LONGEST_LIFE)
-    in_a_write = random.random() < 0.5
-    while time.monotonic() < end or (in_a_write and not is_writing(folder)):
+    during_write = random.random() < 0.5
+    while time.monotonic() < end or (during_write and not is_writing(folder)):
         if process.poll() is not None:
             return False
         time.sleep(0.0005)
-    if in_a_write:
+    if during_write:
         time.sleep(random.uniform(0, 0.02))
     return process.poll() is None
 
 
-def strike(process: subprocess.Popen[bytes], folder: Path, random: Random, report: Report) -> None:
-    victim, number = random.choice(processes_of(process)), random.choice((signal.SIGKILL, signal.SIGTERM))
+def kill(process: subprocess.Popen[bytes], folder: Path, random: Random, report: Report) -> None:
+    """Kills one of the processes with a random signal and counts it in the report."""
+    victim = random.choice(processes_of(process))
+    number = random.choice((signal.SIGKILL, signal.SIGTERM))
     os.kill(victim, number)
-    report.during_write += is_writing(folder)
+    if is_writing(folder):
+        report.during_write += 1
     process.wait()
     report.kills += 1
     report.by_signal[number.name] = report.by_signal.get(number.name, 0) + 1
 
 
-def train_under_fire(data: str, folder: Path, gpus: int, kills: int, random: Random, report: Report) -> None:
-    """One training, killed and started anew until it is done; left in peace after `kills` kills altogether."""
+def train_with_kills(data: str, folder: Path, gpus: int, kills: int, random: Random, report: Report) -> None:
+    """Trains until the run is complete, killing and restarting it until the report counts `kills` kills."""
     while True:
         with (folder.parent / "log.txt").open("ab") as log:
             process = subprocess.Popen(command(data, folder, gpus), stdout=log, stderr=log)
-            if report.kills < kills and wait_for_the_moment(process, folder, random):
-                strike(process, folder, random, report)
+            if report.kills < kills and wait_before_kill(process, folder, random):
+                kill(process, folder, random, report)
                 continue
             if process.wait() == 0:
                 return
@@ -93,7 +103,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def losses(folder: Path, undisturbed: Path) -> list[str]:
-    """What differs from the undisturbed run."""
+    """Returns a description of everything that differs from the undisturbed run."""
     found = []
     newest = f"snapshot-{UPDATES:08d}.pt"
     expected, got = weights(undisturbed / newest), weights(folder / newest)
@@ -101,12 +111,12 @@ def losses(folder: Path, undisturbed: Path) -> list[str]:
     logs = [
         [json.loads(line) for line in (f / "metrics.jsonl").read_text().splitlines()] for f in (undisturbed, folder)
     ]
-    told = [
+    records = [
         [(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in log if r["kind"] != "start"]
         for log in logs
     ]
-    if told[0] != told[1]:
-        found.append(f"{folder / 'metrics.jsonl'} tells of other updates")
+    if records[0] != records[1]:
+        found.append(f"{folder / 'metrics.jsonl'} records other updates than the undisturbed run")
     for path in folder.glob("*.pt"):
         try:
             nmt.load_checkpoint(path)
@@ -125,14 +135,16 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    random, report = Random(options.seed), Report()
-    undisturbed, disturbed = options.folder / "undisturbed", options.folder / "disturbed"
+    random = Random(options.seed)
+    report = Report()
+    undisturbed = options.folder / "undisturbed"
+    disturbed = options.folder / "disturbed"
     for folder in (undisturbed, disturbed):
         shutil.rmtree(folder, ignore_errors=True)
-    train_under_fire(options.data, undisturbed, options.gpus, 0, random, report)
+    train_with_kills(options.data, undisturbed, options.gpus, 0, random, report)
     while report.kills < options.kills and not report.losses:
         shutil.rmtree(disturbed, ignore_errors=True)
-        train_under_fire(options.data, disturbed, options.gpus, options.kills, random, report)
+        train_with_kills(options.data, disturbed, options.gpus, options.kills, random, report)
         report.runs += 1
         report.losses = report.losses or losses(disturbed, undisturbed)
         print(
@@ -142,7 +154,7 @@ def main() -> None:
     print(
         "\n".join(report.losses) or "nothing was lost: all runs ended with the undisturbed run's weights, bit for bit"
     )
-    sys.exit(bool(report.losses))
+    sys.exit(1 if report.losses else 0)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Shows that training survives whatever happens to it: trains a small model once without disturbance, then again and
-# again while it is killed at random moments, writing of checkpoints included, and started anew until it is done. In the
-# end the weights must be the same to the last bit.
+# Checks that training survives being killed. Trains a small model once without disturbance. Then trains it again,
+# kills it at random moments (also while it writes a checkpoint), and starts it again until it is done. The weights
+# must be the same to the last bit.
 #
-#   bash recipes/chaos.sh [KILLS]     # 50 kills unless told otherwise, about 7 seconds each
+#   bash recipes/chaos.sh [KILLS]     # 50 kills by default, about 7 seconds each
 #
-# GPUS=2 trains with two processes, of which a random one is killed. RUN=folder is where everything goes.
+# GPUS=2 trains with two processes and kills a random one. RUN=folder receives all files (default runs/chaos).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

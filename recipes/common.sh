@@ -1,4 +1,4 @@
-# What tests/run.sh and the recipes share; to be sourced. Goes to the repository's root.
+# Functions shared by tests/run.sh and the recipes. Source this file; it changes to the root of the repository.
 # shellcheck shell=bash
 
 fail() {
@@ -10,13 +10,13 @@ say() {
     echo "== $*" >&2
 }
 
-# Says the command, then runs it.
+# Prints the command, then runs it.
 run() {
     say "$*"
     "$@"
 }
 
-# unless_there FILE COMMAND...: runs the command that makes FILE, unless an earlier run did.
+# unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists.
 unless_there() {
     if [ -e "$1" ]; then
         say "$1 is there already"
@@ -25,7 +25,7 @@ unless_there() {
     fi
 }
 
-# fetch URL FILE: goes on where an earlier download ended.
+# fetch URL FILE: downloads a file and resumes an earlier download.
 fetch() {
     if command -v curl > /dev/null; then
         curl --fail --location --silent --show-error --continue-at - --output "$2" "$1"
@@ -36,7 +36,7 @@ fetch() {
     fi
 }
 
-# download URL FILE [MD5]: a file is either whole or called FILE.part, and a part is taken up where it ends.
+# download URL FILE [MD5]: downloads to FILE.part, which is renamed to FILE when it is complete. Resumes FILE.part.
 download() {
     fetch "$1" "$2.part" ||
         fail "$1 could not be downloaded (what came is in $2.part); run this again, or put the file at $2 yourself"
@@ -54,14 +54,15 @@ md5_of() {
     python -c 'import hashlib, sys; print(hashlib.file_digest(open(sys.argv[1], "rb"), "md5").hexdigest())' "$1"
 }
 
-# write_grammar_corpus FOLDER: the small English-German corpus of grammar.py; whole or not there.
+# write_grammar_corpus FOLDER: writes the small English-German corpus of grammar.py, as a whole or not at all.
 write_grammar_corpus() {
     rm -rf "$1.part"
     python recipes/grammar.py --out "$1.part"
     mv "$1.part" "$1"
 }
 
-# path_or PATH DEFAULT: a path as it was meant where the script was called; the default if it is empty.
+# path_or PATH DEFAULT: prints PATH, relative to the folder that the script was called from, or DEFAULT if PATH is
+# empty.
 path_or() {
     case $1 in
         '') echo "$2" ;;
@@ -70,16 +71,16 @@ path_or() {
     esac
 }
 
-# What the environment was made from. Written last, so that an interrupted set-up is not taken for a whole one.
+# Prints what the environment depends on. It is saved after the installation, so that an interrupted one is repeated.
 environment_inputs() {
     echo "$PWD"
     "$python" -c 'import sys; print(sys.version)'
     cat pyproject.toml constraints.txt
 }
 
-# Puts the repository's own environment, .venv, on the PATH, and makes it first where it is missing, unfinished or older
-# than what it is made from. PYTHON names the interpreter to make it with (python3). ENVIRONMENT=active leaves things as
-# they are, for those who have nmt installed where they are.
+# Puts the repository's own environment, .venv, on the PATH. Makes it first if it is missing, unfinished or out of
+# date. PYTHON names the interpreter to make it with (default python3). ENVIRONMENT=active uses the nmt that is on the
+# PATH.
 set_up_environment() {
     if [ "${ENVIRONMENT:-}" = active ]; then
         command -v nmt > /dev/null || fail "ENVIRONMENT=active, but there is no command nmt; install it or leave this out"

@@ -1,6 +1,6 @@
-"""Measures this toolkit and its peers in turn, each in a process of its own, and prints medians and ratios.
+"""Compares the speed and memory of this toolkit and its peers, each in a separate process.
 
-compare_peers.sh makes what this needs.
+It prints medians and ratios. compare_peers.sh prepares the data and models and runs this script.
 """
 
 import argparse
@@ -16,20 +16,21 @@ from pathlib import Path
 
 RECIPES = Path(__file__).parent
 CORES = 2
-# As in peer_plain.py, which is not imported: a child's peak memory counts that of the process it was forked from.
+# The same as in peer_plain.py, which is not imported, because it imports torch: the peak memory of a child process
+# includes the memory of the process that it was forked from.
 BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A command that prints figures as JSON, and how to read them."""
+    """A command that prints its figures as JSON, in the format of nmt benchmark (`ours`) or of the peer scripts."""
 
     name: str
     command: list[str]
     ours: bool = False
 
     def measure(self) -> tuple[float, float]:
-        """Speed, and peak memory in MiB."""
+        """Runs the command and returns its speed and its peak memory in MiB."""
         done = subprocess.run(self.command, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{' '.join(self.command)} failed:\n{done.stderr}")
@@ -80,7 +81,10 @@ def decoding(text: Path, checkpoint: Path, exported: Path) -> list[Contender]:
 
 
 def compare(title: str, unit: str, contenders: list[Contender], repeats: int, against: str) -> None:
-    """Prints a table; ratios are to the fastest contender whose name begins with `against`."""
+    """Measures all contenders in turn and prints a table.
+
+    The ratios are relative to the fastest contender whose name begins with `against`.
+    """
     found: dict[str, list[tuple[float, float]]] = {contender.name: [] for contender in contenders}
     for _ in range(repeats):
         for contender in contenders:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# This toolkit beside what else one would use, on two cores of this machine, in turn in one run, as ratios: training
-# beside a plain torch.nn.Transformer loop, decoding beside CTranslate2 with the same model.
+# Compares the speed and memory of this toolkit with its peers, on two cores of this machine: training with a plain
+# torch.nn.Transformer loop, translation with CTranslate2 and the same model. The contenders take turns in one run.
 #
 #   RUN=runs/multi30k-en-de-published bash recipes/compare_peers.sh [--only train|decode]
 #
-# RUN is a finished run of recipes/multi30k.sh --published. REPEATS=3 says how often each is measured.
+# RUN is a finished run of recipes/multi30k.sh --published. REPEATS=3 sets how often each contender is measured.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -13,7 +13,7 @@ run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de-published)
     fail "$run_dir has no model/average.pt; run recipes/multi30k.sh --published first, or name its folder with RUN="
 set_up_environment
 base=$run_dir/base
-if [ ! -e "$base/average.pt" ]; then # trained for so long that it ends its sentences; what it says does not matter
+if [ ! -e "$base/average.pt" ]; then # trained just until its translations end; their quality does not matter
     run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --no-valid-bleu \
         --warmup-updates 200 --lr-scale 0.3 --max-updates 300
     run nmt average-checkpoints "$base" --last 1 --output "$base/average.pt"

@@ -3,10 +3,10 @@
 #
 #   bash recipes/multi30k.sh [en-de|en-fr] [--published] [--prepare]
 #
-# --prepare stops when the data folder is made.
-# --published takes the lowercased, normalised, tokenised text that published results are measured on.
-# MULTI30K=folder uses files that are there already (train.en.gz, …; for --published tok/train.lc.norm.tok.en.gz, …);
-# without it they are downloaded. RUN=folder is where everything else goes. Run it again and it goes on where it was.
+# --prepare stops after the data folder is made.
+# --published uses the lowercased, normalised, tokenised text on which published results are measured.
+# MULTI30K=folder names existing files (train.en.gz, …; with --published tok/train.lc.norm.tok.en.gz, …). Without it,
+# the files are downloaded. RUN=folder receives all other files. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -29,13 +29,13 @@ run_dir=$(path_or "${RUN:-}" "runs/multi30k-$pair${published:+-published}")
 corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 if [ $published ]; then
     folder=$corpus/tok suffix=.lc.norm.tok tokenizer=none score_tokenizer=none
-    # For 57 minutes on two cores.
+    # Training takes about 57 minutes on two cores.
     BATCH_TOKENS=2500 DROPOUT=0.3 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=17460 SAVE_UPDATES=180
     options=(--attention-dropout 0.1 --activation-dropout 0.1)
-    AVERAGED=20 BEAM=4 ALPHA=1.4 # checkpoints, beam size, length penalty: chosen on the validation set
+    AVERAGED=20 BEAM=4 ALPHA=1.4 # snapshots, beam, length penalty: chosen on the validation set
 else
     folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
-    # For a quarter of an hour on two cores. Small batches, for so small a corpus.
+    # Training takes about 15 minutes on two cores. A small corpus needs small batches.
     BATCH_TOKENS=2500 DROPOUT=0.2 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=5000 SAVE_UPDATES=180
     options=()
     AVERAGED=10 BEAM=4 ALPHA=1.0
@@ -57,7 +57,7 @@ download_corpus() {
     done
 }
 
-# The file of a split and language, compressed or not.
+# file_of SPLIT LANGUAGE: prints the name of the file, which may be compressed.
 file_of() {
     local file=$folder/$1$suffix.$2
     if [ -e "$file" ]; then echo "$file"; else echo "$file.gz"; fi

@@ -1,8 +1,8 @@
-"""The speed of CTranslate2 with a model that `nmt export` wrote, from raw text to raw text.
+"""Measures the speed of CTranslate2 with a model that `nmt export` wrote, from raw text to raw text.
 
     python recipes/peer_ctranslate2.py EXPORTED INPUT --type int8 --workers 2 --threads 1 --batch 32
 
-prints sentences a second and peak memory as JSON. For models with a joint vocabulary.
+prints sentences per second and peak memory in MiB as JSON. The model must have a joint vocabulary.
 """
 
 import argparse
@@ -21,10 +21,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("input")
-    parser.add_argument("--type", default="float32", help="what it computes in")
-    parser.add_argument("--workers", type=int, default=1, help="batches translated at once")
-    parser.add_argument("--threads", type=int, default=1, help="cores for each")
-    parser.add_argument("--batch", type=int, default=32, help="sentences in a batch")
+    parser.add_argument("--type", default="float32", help="data type of the computation")
+    parser.add_argument("--workers", type=int, default=1, help="batches translated in parallel")
+    parser.add_argument("--threads", type=int, default=1, help="threads per batch")
+    parser.add_argument("--batch", type=int, default=32, help="sentences per batch")
     options = parser.parse_args()
     config = TextConfig(**json.loads((Path(options.model) / "config.json").read_text(encoding="utf-8"))["text"])
     model = (Path(options.model) / "subword.model").read_bytes()
@@ -36,10 +36,10 @@ def main() -> None:
     lines = Path(options.input).read_text(encoding="utf-8").split("\n")[:-1]
 
     def translate() -> None:
-        pieces = [codec.source.pieces(ids) for ids in codec.encode_source(lines)]
+        pieces = [codec.source.pieces(sentence) for sentence in codec.encode_source(lines)]
         found = translator.translate_batch(pieces, max_batch_size=options.batch, beam_size=4, length_penalty=0.6)
-        numbers = {piece: i for i, piece in enumerate(codec.target.pieces(list(range(len(codec.target)))))}
-        codec.decode_target([[numbers[piece] for piece in result.hypotheses[0]] for result in found])
+        ids = {piece: i for i, piece in enumerate(codec.target.pieces(list(range(len(codec.target)))))}
+        codec.decode_target([[ids[piece] for piece in result.hypotheses[0]] for result in found])
 
     translate()
     started = time.perf_counter()

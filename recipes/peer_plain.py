@@ -1,8 +1,8 @@
-"""The training loop one would write with torch.nn.Transformer, to be compared with: same data, batches and sizes.
+"""Measures a plain training loop around torch.nn.Transformer, with the same data, batches and sizes as nmt train.
 
     python recipes/peer_plain.py DATA --arch transformer_tiny --updates 30 [--bf16]
 
-prints target tokens a second and peak memory as JSON.
+prints target tokens per second and peak memory in MiB as JSON.
 """
 
 import argparse
@@ -25,7 +25,7 @@ BATCH_TOKENS = 4096
 
 
 class PlainTransformer(nn.Module):
-    """torch.nn.Transformer between one shared embedding and a softmax over its rows."""
+    """torch.nn.Transformer with one embedding matrix, shared by both inputs and the output projection."""
 
     def __init__(self, c: ModelConfig, vocabulary: int) -> None:
         super().__init__()
@@ -61,17 +61,19 @@ def padded(sentences: list[list[int]]) -> Tensor:
 
 
 def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str, float]:
-    """Trains for some updates; target tokens a second of the later half, and peak memory in MiB."""
+    """Trains and returns target tokens per second in the second half of the updates, and peak memory in MiB."""
     data = DataFolder.open(data_folder)
     split = data.split("train")
     lengths = (split.source.lengths, split.target.lengths)
     plan = make_plan(*lengths, batch_tokens=BATCH_TOKENS, groups=1, seed=1, epoch=0)
     model = PlainTransformer(model_config(arch), len(data.codec.target))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9)
-    started, tokens = 0.0, 0
+    started = 0.0
+    tokens = 0
     for update in range(updates):
         if update == updates // 2:
-            started, tokens = time.perf_counter(), 0
+            started = time.perf_counter()
+            tokens = 0
         for block in chain.from_iterable(plan.micro_batches(update, 2 * BATCH_TOKENS)):
             source = padded([[*split.source[i].tolist(), EOS] for i in block])
             target = padded([[BOS, *split.target[i].tolist(), EOS] for i in block])
@@ -94,7 +96,7 @@ def main() -> None:
     parser.add_argument("data", help="data folder that nmt preprocess wrote")
     parser.add_argument("--arch", default="transformer_tiny")
     parser.add_argument("--updates", type=int, default=30)
-    parser.add_argument("--bf16", action="store_true", help="autocast to bfloat16")
+    parser.add_argument("--bf16", action="store_true", help="use autocast to bfloat16")
     options = parser.parse_args()
     print(json.dumps(run_plain(options.data, options.arch, options.updates, options.bf16)))
 

@@ -1,7 +1,7 @@
-"""Times one layer of each kind in the paper's Table 1 over growing length n at fixed width d, and the other way round.
+"""Times one layer of each kind in the paper's Table 1, for several lengths n at fixed width d and vice versa.
 
-A layer maps n vectors of width d to as many, for one sentence, forwards, in fp32. As in the paper, self-attention is
-the attention alone, without its four projections, which cost O(n d²); with them is a row of its own.
+A layer maps n vectors of width d to n vectors, for one sentence, in the forward pass, in fp32. As in the paper,
+self-attention excludes its four projections, which cost O(n d²). A separate row includes them.
 """
 
 import argparse
@@ -17,11 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig
-from nmt.model.attention import DotProduct, MultiHeadAttention, Span
-from nmt.model.masks import restricted
+from nmt.data.layout import Layout
+from nmt.model.attention import DotProduct, attend
+from nmt.model.masks import Mask, self_attention_mask
+from nmt.model.transformer import MultiHeadAttention
 
 HEADS, WINDOW, KERNEL = 8, 64, 3
-WIDTH, LENGTH = 512, 512  # the fixed one, while the other grows
+WIDTH = 512  # while the length varies
+LENGTH = 512  # while the width varies
 LENGTHS = {"cpu": [256, 512, 1024, 2048, 4096], "cuda": [1024, 2048, 4096, 8192, 16384]}
 WIDTHS = {"cpu": [128, 256, 512, 1024, 2048], "cuda": [512, 1024, 2048, 4096, 8192]}
 COLOURS = ["#2f6fdf", "#7aa5f0", "#e07b00", "#1f9d55", "#c2348f"]
@@ -29,37 +32,44 @@ COLOURS = ["#2f6fdf", "#7aa5f0", "#e07b00", "#1f9d55", "#c2348f"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A row: how to make the layer of width d for n positions, and what the paper's table says of it."""
+    """A row of the table: the function that makes a layer from n, d and the device, and the paper's figures for it."""
 
     name: str
     make: Callable[[int, int, str], Callable[[Tensor], Tensor]]
     complexity: str
-    powers: tuple[float, float]  # of n and of d
+    powers: tuple[float, float]  # exponents of n and d
     sequential: str
     path: str
 
 
-def by_head(x_ND: Tensor) -> Tensor:
-    return x_ND.unflatten(-1, (HEADS, -1)).transpose(0, 1)[None]
+def whole_sentence(n: int, device: str) -> Layout:
+    """Returns the layout of one sentence of n positions."""
+    return Layout.of_padded(torch.ones(1, n, dtype=torch.long, device=device))
 
 
-def self_attention(_: int, d: int, __: str) -> Callable[[Tensor], Tensor]:
+def attention_only(d: int, mask: Mask) -> Callable[[Tensor], Tensor]:
     function = DotProduct(d // HEADS, 0.0, scaled=True)
-    return lambda x_ND: function(*(by_head(x_ND),) * 3)
+
+    def layer(x_ND: Tensor) -> Tensor:
+        x_NHK = x_ND.unflatten(-1, (HEADS, -1))
+        return attend(x_NHK, x_NHK, x_NHK, mask, function)
+
+    return layer
+
+
+def self_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
+    return attention_only(d, self_attention_mask(whole_sentence(n, device), None, causal=False))
+
+
+def restricted_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
+    return attention_only(d, self_attention_mask(whole_sentence(n, device), WINDOW, causal=False))
 
 
 def projected_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": d, "d_ff": d, "d_k": d // HEADS, "d_v": d // HEADS}
-    layer = MultiHeadAttention(ModelConfig(heads=HEADS, dropout=0.0, **sizes), over_self=True).to(device)
-    return lambda x_ND: layer(x_ND, None, [Span(1, n, n, None)])
-
-
-def restricted_attention(n: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
-    function = DotProduct(d // HEADS, 0.0, scaled=True)
-    bias, window = restricted(torch.tensor([n], device=device), n, WINDOW, causal=False)
-    if window is None:
-        return lambda x_ND: function(*(by_head(x_ND),) * 3, bias)
-    return lambda x_ND: window.attend(*(by_head(x_ND),) * 3, function)
+    layer = MultiHeadAttention(ModelConfig(heads=HEADS, dropout=0.0, **sizes), cross=False).to(device)
+    mask = self_attention_mask(whole_sentence(n, device), None, causal=False)
+    return lambda x_ND: layer(x_ND, None, mask)
 
 
 def recurrent(_: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
@@ -74,7 +84,7 @@ def convolution(_: int, d: int, device: str) -> Callable[[Tensor], Tensor]:
 
 KINDS = [
     Kind("self-attention", self_attention, "O(n² d)", (2, 1), "O(1)", "O(1)"),
-    Kind("… with its projections", projected_attention, "O(n² d + n d²)", (2, 2), "O(1)", "O(1)"),
+    Kind("attention + projections", projected_attention, "O(n² d + n d²)", (2, 2), "O(1)", "O(1)"),
     Kind("recurrent (LSTM)", recurrent, "O(n d²)", (1, 2), "O(n)", "O(n)"),
     Kind(f"convolution, k {KERNEL}", convolution, "O(k n d²)", (1, 2), "O(1)", "O(log_k n)"),
     Kind(f"self-attention, r {WINDOW}", restricted_attention, "O(r n d)", (1, 1), "O(1)", "O(n / r)"),
@@ -83,8 +93,9 @@ KINDS = [
 
 @torch.no_grad()
 def seconds(kind: Kind, n: int, d: int, device: str, repeats: int) -> float:
-    """Median time of a pass, of which each repeat makes as many as fill a twentieth of a second."""
-    layer, x_ND = kind.make(n, d, device), torch.randn(n, d, device=device)
+    """Returns the median time of one pass. Each repeat times passes for about 0.05 seconds."""
+    layer = kind.make(n, d, device)
+    x_ND = torch.randn(n, d, device=device)
 
     def passes(count: int) -> float:
         started = time.perf_counter()
@@ -100,7 +111,7 @@ def seconds(kind: Kind, n: int, d: int, device: str, repeats: int) -> float:
 
 
 def exponent(sizes: Sequence[int], times: Sequence[float]) -> float:
-    """The slope of log time over log size, by least squares over the three largest sizes."""
+    """Returns the slope of log(time) over log(size), fitted by least squares to the three largest sizes."""
     x, y = ([math.log(value) for value in values[-3:]] for values in (sizes, times))
     mean_x, mean_y = statistics.fmean(x), statistics.fmean(y)
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
@@ -108,6 +119,8 @@ def exponent(sizes: Sequence[int], times: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Measured:
+    """Seconds of one kind of layer for each n and each d, and the exponents fitted to them."""
+
     name: str
     over_n: list[float]
     over_d: list[float]
@@ -118,12 +131,11 @@ class Measured:
 def measure(kind: Kind, device: str, repeats: int) -> Measured:
     over_n = [seconds(kind, n, WIDTH, device, repeats) for n in LENGTHS[device]]
     over_d = [seconds(kind, LENGTH, d, device, repeats) for d in WIDTHS[device]]
-    exponents = exponent(LENGTHS[device], over_n), exponent(WIDTHS[device], over_d)
-    return Measured(kind.name, over_n, over_d, *exponents)
+    return Measured(kind.name, over_n, over_d, exponent(LENGTHS[device], over_n), exponent(WIDTHS[device], over_d))
 
 
 def panel(title: str, sizes: Sequence[int], series: Sequence[Sequence[float]], left: int) -> list[str]:
-    """One log-log chart as SVG elements."""
+    """Returns the SVG elements of one log-log chart."""
     width, height, top = 330, 260, 40
     flat = [math.log10(t) for times in series for t in times]
     low, high = math.floor(min(flat)), math.ceil(max(flat))

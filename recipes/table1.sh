@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The paper's Table 1: times one layer of each kind over growing sentences and growing widths, and prints how the time
-# grows beside the complexity the paper states; table1.json and table1.svg go to RUN=folder (runs/table1).
+# The paper's Table 1: times one layer of each kind for growing sentence lengths and growing widths. Prints the growth
+# of the time beside the complexity in the paper. Writes table1.json and table1.svg to RUN=folder (default
+# runs/table1).
 #
 #   bash recipes/table1.sh [--device cpu|cuda] [--repeats N]
 set -euo pipefail

@@ -1,7 +1,7 @@
 """Trains the rows of the paper's Table 3 on one data folder and prints them beside the paper's figures.
 
-Every row is evaluated as in the paper: perplexity per piece and BLEU of beam search (beam 4, alpha 0.6) on the
-development set, with the last weights as they are, without averaging. table3.sh makes what this needs.
+Every row is evaluated as in the paper: perplexity per piece, and BLEU of beam search (beam 4, alpha 0.6), on the
+development set. The evaluation uses the last weights without averaging. table3.sh prepares the data.
 """
 
 import argparse
@@ -14,16 +14,22 @@ from pathlib import Path
 from nmt.config import ModelConfig
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
+from nmt.model.cost import parameters
 from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 
 @dataclass(frozen=True)
 class Row:
-    """Attributes:
-    name: what it is chosen by and its run folder is called.
-    change: from base, as the paper's table puts it.
-    ppl, bleu, millions: the paper's perplexity, BLEU and parameters.
+    """A row of the table.
+
+    Attributes:
+        name: the name on the command line and of the run folder.
+        arch: the name of the architecture.
+        change: what differs from base, in the notation of the paper's table.
+        ppl, bleu, millions: the paper's perplexity, BLEU and millions of parameters.
+        label_smoothing: the value of --label-smoothing.
+        longer: factor on the number of updates.
     """
 
     name: str
@@ -62,10 +68,12 @@ ROWS = [
 
 @dataclass(frozen=True)
 class Budget:
-    """Attributes:
-    width: what every width is divided by (d_model, d_ff, d_k, d_v).
-    depth: what N is divided by.
-    longer: whether big trains three times as long, as in the paper.
+    """The size of the models and of their training.
+
+    Attributes:
+        width: divisor of d_model, d_ff, d_k and d_v.
+        depth: divisor of the number of layers.
+        longer: whether big trains three times as long, as in the paper.
     """
 
     width: int
@@ -85,17 +93,17 @@ class Budget:
 
 
 PAPER = Budget(width=1, depth=1, updates=100_000, batch_tokens=25_000, warmup=4000, longer=True)
-# About three minutes a row on two cores.
+# A row takes about three minutes on two cores.
 SMALL = Budget(width=4, depth=2, updates=1000, batch_tokens=2500, warmup=400, longer=False)
 
 
-# Options of nmt train that are the rows' own or the budget's.
+# Options of nmt train that the row or the budget sets.
 FIXED = {"--arch", "--save-dir", "--no-valid-bleu", "--max-updates", "--valid-updates", "--keep-checkpoints"}
 FIXED |= {"--batch-tokens", "--warmup-updates", "--label-smoothing"}
 
 
 def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
-    """The record of the validation after `update`, if there was one."""
+    """Returns the metrics of the validation after `update`, or None if there was none."""
     if not metrics.exists():
         return None
     records = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
@@ -103,9 +111,10 @@ def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
 
 
 def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) -> dict[str, float]:
-    """Trains a row to its end, from where it is, and gives its validation."""
-    updates, registered = budget.updates_of(row), ARCHITECTURES[row.arch]
-    shape = budget.scaled(registered).changed_from(registered.to_dict())
+    """Trains or resumes a row until its last update and returns its validation metrics."""
+    updates = budget.updates_of(row)
+    registered = ARCHITECTURES[row.arch]
+    changes = budget.scaled(registered).changed_from(registered.to_dict())
     options = {
         "--max-updates": updates,
         "--valid-updates": updates,
@@ -113,7 +122,7 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
         "--warmup-updates": budget.warmup,
         "--label-smoothing": row.label_smoothing,
         "--keep-checkpoints": 1,
-    } | {flag_name(name): value for name, _, value in shape}
+    } | {flag_name(name): value for name, _, value in changes}
     flags = [f"{name}={value}" for name, value in options.items()]
     command = [
         sys.executable,
@@ -130,7 +139,7 @@ def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) 
     if evaluated(metrics, updates) is None:
         print("==", *command, file=sys.stderr, flush=True)
         done = subprocess.run(command)
-        if done.returncode:  # what it said is above
+        if done.returncode:  # the command has printed its error
             sys.exit(done.returncode)
     found = evaluated(metrics, updates)
     if found is None:
@@ -150,18 +159,20 @@ def as_markdown(table: list[dict[str, object]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path, help="what nmt preprocess made")
-    parser.add_argument("run", type=Path, help="folder of the rows' run folders, table3.md and table3.json")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {' '.join(row.name for row in ROWS)}; else all")
-    parser.add_argument("--paper", action="store_true", help="the paper's sizes and 100,000 updates")
-    parser.add_argument("--updates", type=int, help="so many updates instead")
-    options, extra = parser.parse_known_args()  # the rest is for nmt train
+    parser.add_argument("data", type=Path, help="data folder that nmt preprocess wrote")
+    parser.add_argument("run", type=Path, help="folder for the run folders of the rows, table3.md and table3.json")
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help=f"rows to train, by default all: {' '.join(row.name for row in ROWS)}"
+    )
+    parser.add_argument("--paper", action="store_true", help="use the paper's sizes and 100,000 updates")
+    parser.add_argument("--updates", type=int, help="number of updates")
+    options, extra = parser.parse_known_args()  # nmt train gets the other options
     fixed = [x for x in extra if x.split("=")[0] in FIXED]
     if fixed:
-        parser.error(f"{fixed[0]} is what the rows are compared at; leave it out")
+        parser.error(f"{fixed[0]} is set by the row or the budget; leave it out")
     unknown = set(options.rows) - {row.name for row in ROWS}
     if unknown:
-        parser.error(f"{' '.join(unknown)} is no row; there are {' '.join(row.name for row in ROWS)}")
+        parser.error(f"{' '.join(unknown)} is not a row; the rows are {' '.join(row.name for row in ROWS)}")
     budget = PAPER if options.paper else SMALL
     budget = replace(budget, updates=options.updates or budget.updates)
     try:
@@ -173,21 +184,21 @@ def main() -> None:
         if options.rows and row.name not in options.rows:
             continue
         found = train(row, options.data, options.run / row.name, budget, extra)
-        parameters = budget.scaled(ARCHITECTURES[row.arch]).parameters(vocabulary)
+        trained = parameters(budget.scaled(ARCHITECTURES[row.arch]), vocabulary)
         table.append(
             {
                 "name": row.name,
                 "change": row.change,
                 "ppl": round(found["ppl"], 2),
                 "bleu": round(found["bleu"], 2),
-                "parameters": f"{parameters / 1e6:.2f}M",
+                "parameters": f"{trained / 1e6:.2f}M",
                 "updates": budget.updates_of(row),
                 "paper_ppl": row.ppl,
                 "paper_bleu": row.bleu,
                 "paper_parameters": f"{row.millions}M" if row.millions else "",
             }
         )
-        # After every row, so that an interrupted run leaves what it found.
+        # Written after every row, so that an interrupted run keeps its results.
         (options.run / "table3.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
         (options.run / "table3.md").write_text(as_markdown(table), encoding="utf-8")
     print(as_markdown(table), end="")

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The paper's Table 3: trains its rows, all or those named, at one budget each, and prints perplexity, BLEU and
-# parameters on the development set beside the paper's.
+# The paper's Table 3: trains all rows, or the named ones, with the same number of updates. Prints perplexity and BLEU
+# on the development set and the number of parameters, beside the paper's figures.
 #
 #   bash recipes/table3.sh [--paper] [--updates N] [ROW...] [--OPTION=VALUE of nmt train...]
 #
-# A small budget is the default: every width a quarter, N a half, 1,000 updates of 2,500 tokens on Multi30k, about three
-# minutes a row on two cores. --paper is the paper's: DATA=folder of nmt preprocess (runs/wmt14-en-de/data), 100,000
-# updates of 25,000 tokens; add --gpus=8. RUN=folder is where the rows and table3.md and table3.json go. Run it again
-# and it goes on where it was.
+# By default the models are small: a quarter of each width, half of the layers, 1,000 updates of 2,500 tokens on
+# Multi30k. A row takes about three minutes on two cores. --paper trains the paper's sizes for 100,000 updates of
+# 25,000 tokens on DATA=folder of nmt preprocess (default runs/wmt14-en-de/data); add --gpus=8. RUN=folder receives the
+# runs, table3.md and table3.json. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

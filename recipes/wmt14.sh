@@ -1,9 +1,9 @@
-# What wmt14_en_de.sh and wmt14_en_fr.sh share; to be sourced. They say what is particular to a language pair:
-#   target                          its target language
-#   corpora                         training corpora by their prefix in an archive
-#   dev_sets                        years of newstest that make up the validation set
+# Functions shared by wmt14_en_de.sh and wmt14_en_fr.sh, which source this file and set these variables:
+#   target                          the target language
+#   corpora                         the training corpora, by their prefix in an archive
+#   dev_sets                        the years of newstest that make up the validation set
 #   subwords                        options of nmt preprocess
-#   big                             the architecture called big
+#   big                             the architecture that `big` stands for
 # shellcheck shell=bash disable=SC2034,SC2154
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -16,7 +16,7 @@ usage() {
     exit 1
 }
 
-# Where an archive comes from, and its MD5 where one is published (by sacreBLEU).
+# source_of ARCHIVE: prints where to download it, and its MD5 if sacreBLEU publishes one.
 source_of() {
     case $1 in
         training-parallel-europarl-v7.tgz | training-parallel-commoncrawl.tgz | training-parallel-un.tgz)
@@ -30,7 +30,7 @@ source_of() {
     esac
 }
 
-# The archive of a training corpus.
+# archive_of CORPUS: prints the archive that holds a training corpus.
 archive_of() {
     case $1 in
         training/europarl-v7.*) echo training-parallel-europarl-v7.tgz ;;
@@ -41,7 +41,7 @@ archive_of() {
     esac
 }
 
-# extract ARCHIVE FOLDER MEMBER...: all members, or nothing.
+# extract ARCHIVE FOLDER MEMBER...: extracts all members, or fails.
 extract() {
     local archive=$1 folder=$2
     shift 2
@@ -53,12 +53,12 @@ extract() {
     mv "$folder.part" "$folder"
 }
 
-# The text of an SGM file, one segment a line, as sacreBLEU takes it.
+# unwrap_sgm FILE: prints the text of an SGM file, one segment a line, as sacreBLEU does.
 unwrap_sgm() {
     sed -n 's/^<seg[^>]*>\(.*\)<\/seg>.*$/\1/p' "$1" | sed 's/[[:space:]][[:space:]]*/ /g; s/^ //; s/ $//'
 }
 
-# text_of MEMBER: its text, whether plain or compressed; what is not UTF-8 in it is left out.
+# text_of MEMBER: prints its text, plain or compressed, without bytes that are not UTF-8.
 text_of() {
     if [ -e "$1" ]; then cat "$1"; else gzip -dc "$1.gz"; fi | iconv -f UTF-8 -t UTF-8 -c
 }
@@ -90,7 +90,7 @@ unpack_corpus() {
     rm -r "$text/unpacked-$name"
 }
 
-# unpack_set ARCHIVE NAME SOURCE TARGET: a development or test set out of two SGM files.
+# unpack_set ARCHIVE NAME SOURCE TARGET: writes a development or test set from two SGM files.
 unpack_set() {
     extract "$1" "$text/unpacked-$2" "$3" "$4"
     unwrap_sgm "$text/unpacked-$2/$3" > "$text/$2.en"
@@ -134,8 +134,8 @@ step_preprocess() {
         --workers "${WORKERS:-$(getconf _NPROCESSORS_ONLN)}" --dest "$run_dir/data"
 }
 
-# The paper: snapshots every 10 minutes; on faster GPUs than its P100s, --save-updates 1500 (base) and 600 (big) are as
-# many updates as those took.
+# The paper saves a snapshot every 10 minutes. On its P100 GPUs these were 1,500 updates of base and 600 of big. On
+# faster GPUs, --save-updates 1500 and 600 give the same distance between snapshots.
 step_train() {
     run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" --save-minutes 10 \
         --keep-checkpoints 20 --gpus "${GPUS:-1}" ${train_options[@]+"${train_options[@]}"}

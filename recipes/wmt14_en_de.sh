@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# WMT14 English-German as the paper ran it: Europarl v7, Common Crawl and News Commentary v9 (4.5M pairs), 37,000 joint BPE
-# pieces, newstest2013 to validate, newstest2014 in full (3,003 lines) and filtered (2,737) to test.
+# WMT14 English-German as in the paper. Trains on Europarl v7, Common Crawl and News Commentary v9 (4.5M pairs) with
+# 37,000 joint BPE pieces, validates on newstest2013, and tests on newstest2014 in full (3,003 lines) and filtered
+# (2,737 lines).
 #
 #   GPUS=8 bash recipes/wmt14_en_de.sh [base|big] [STEP...] [-- nmt train option...]
 #
-# base: 100,000 updates, the last 5 snapshots averaged; big: 300,000 and 20. Steps are download, unpack, preprocess,
-# train and evaluate; all of them if none is named, and what is there already is not made again. DATA=folder has the
-# archives, and those that are missing are downloaded there; RUN=folder is where everything else goes.
+# base trains for 100,000 updates and averages the last 5 snapshots; big trains for 300,000 and averages 20. The steps
+# are download, unpack, preprocess, train and evaluate. Without STEP all of them run. Finished work is not repeated.
+# DATA=folder holds the archives; missing ones are downloaded there. RUN=folder receives all other files.
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"
 

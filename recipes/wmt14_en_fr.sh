@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# WMT14 English-French as the paper ran it: Europarl v7, Common Crawl, UN, News Commentary v9 and Giga (36M pairs and
-# more), 32,000 word-pieces, newstest2012 and 2013 to validate, newstest2014 to test.
+# WMT14 English-French as in the paper. Trains on Europarl v7, Common Crawl, UN, News Commentary v9 and Giga (more than
+# 36M pairs) with 32,000 word-pieces, validates on newstest2012 and newstest2013, and tests on newstest2014.
 #
 #   GPUS=8 bash recipes/wmt14_en_fr.sh big [STEP...] [-- nmt train option...]
 #
-# The rest is as in wmt14_en_de.sh.
+# Everything else is as in wmt14_en_de.sh.
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"
 

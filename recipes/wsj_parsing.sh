@@ -2,21 +2,21 @@
 # Constituency parsing (paper §6.3, Table 4): from treebank files to EVALB's F1.
 #
 #   TREEBANK=folder bash recipes/wsj_parsing.sh [nmt train option...]
-#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh [nmt train option...]    # semi-supervised, after the first
+#   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh [nmt train option...]    # also semi-supervised
 #
-# TREEBANK is the WSJ part of the Penn Treebank (LDC99T42), with its sections 00 to 24 as folders: trained on 02-21,
-# tuned on 22, tested on 23. It is licensed and not downloaded. Or it is a sample: NLTK's files wsj_0001.mrg to
-# wsj_0199.mrg (0001-0169, 0170-0184, 0185-0199), or train.mrg.gz and dev.mrg.gz.
+# TREEBANK is the WSJ part of the Penn Treebank (LDC99T42) with the sections 00 to 24 as folders. Sections 02 to 21 are
+# for training, 22 for validation, and 23 for the test. The treebank is licensed and not downloaded. TREEBANK may also
+# be a sample: NLTK's files wsj_0001.mrg to wsj_0199.mrg (0001-0169 for training, 0170-0184 for validation, 0185-0199
+# for the test), or train.mrg.gz and dev.mrg.gz.
 #
-# For a sample everything is scaled to two cores and an hour, and what the paper does is given up where a few thousand
-# trees are not enough to learn it: words are numbered in the sequences (to count XX correctly is learnt last), rare
-# words are known by their spelling alone, layers are normalised before and not after, and of the 21 hypotheses the best
-# that needs no repair is taken. (3,501 trees: F1 78.6 on 217 others, 77.6 without choosing among hypotheses, after 55
-# minutes on one core.)
+# The settings for a sample suit two cores and one hour. They differ from the paper where a few thousand trees are not
+# enough: words are numbered in the sequences, rare words are replaced by marks of their spelling, layers are
+# normalised before and not after, and the best of 21 hypotheses that is a tree is taken. With 3,501 trees, F1 on 217
+# others was 78.6 after 55 minutes on one core, and 77.6 without choosing among hypotheses.
 #
-# UNLABELLED is tokenised text, one sentence a line (.gz too): the model that is trained without it parses it, and then
-# another is trained on both, with the treebank taken COPIES times (10). RUN=folder is where everything goes. Run it again
-# and it goes on where it was.
+# UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it, and a second model is
+# trained on both, with COPIES copies of the treebank (default 10). RUN=folder receives all files. Start the recipe
+# again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -45,7 +45,7 @@ else
 fi
 vocab_size=${VOCAB_SIZE:-$vocab_size}
 
-# learn FOLDER VOCABULARY CORPUS...: data folder, model and average in FOLDER.
+# learn FOLDER VOCABULARY CORPUS...: makes the data folder, the run folder and the average in FOLDER.
 learn() {
     local folder=$1 size=$2 trees=$run_dir/trees
     shift 2
@@ -57,13 +57,13 @@ learn() {
     run nmt average-checkpoints "$folder/model" --last "$averaged" --output "$folder/average.pt"
 }
 
-# The paper's search: beam 21, alpha 0.3, 300 symbols more than words.
+# parse CHECKPOINT INPUT OUTPUT: parses with the paper's search: beam 21, alpha 0.3, 300 pieces more than the input.
 parse() {
     run nmt generate "$1" --input "$2" --output "$3" --beam 21 --alpha 0.3 --max-length-offset 300 \
         --n-best "$nbest" --output-format jsonl
 }
 
-# evaluate FOLDER: parses and scores every split that has gold trees.
+# evaluate FOLDER: parses and scores each split that has gold trees.
 evaluate() {
     local split
     for split in valid ${test:+test}; do

@@ -1,7 +1,9 @@
-"""Made-up parallel text that several tests use."""
+"""Made-up parallel text and other surroundings that several tests use."""
 
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,27 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert part in log
     run("average-checkpoints", folder / "run", "--last", "2", "--output", folder / "run" / "average.pt")
     return folder
+
+
+@pytest.fixture
+def unprivileged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Work in a folder with closed/, which may not be entered, and unlisted/, which may not be listed; not as root."""
+
+    @contextmanager
+    def work() -> Iterator[None]:
+        monkeypatch.chdir(tmp_path)
+        tmp_path.chmod(0o755)
+        for name, mode in (("closed", 0), ("unlisted", 0o311)):
+            Path(name).mkdir()
+            Path(name).chmod(mode)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(65534)  # permissions do not stop root
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+            for name in ("closed", "unlisted"):
+                Path(name).chmod(0o755)
+
+    return work

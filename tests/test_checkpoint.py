@@ -17,13 +17,12 @@ from nmt.checkpoint import (
     build_model,
     load_checkpoint,
     new_model,
-    numbered,
     save_checkpoint,
 )
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
-from nmt.training.run_folder import RunFolder
+from nmt.training.run_folder import RunFolder, numbered
 
 
 @pytest.fixture
@@ -83,7 +82,7 @@ def test_other_files_and_versions_are_named(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="a torch file, but no checkpoint of nmt"):
         load_checkpoint(tmp_path / "other.pt")
     torch.save({"format": "nmt checkpoint", "schema_version": 99}, tmp_path / "new.pt")
-    with pytest.raises(NmtError, match="schema version 99, this nmt reads 2"):
+    with pytest.raises(NmtError, match="schema version 99, this nmt reads"):
         load_checkpoint(tmp_path / "new.pt")
 
 

@@ -56,11 +56,11 @@ def test_plain_data_restores_the_codec(joint: bool) -> None:
 @pytest.mark.parametrize("change, named", [
     ({"lowercase": None}, "lowercase"),
     ({"extra": 1}, "extra"),
-    ({"tokenizer": "spacy"}, "contradictory"),
+    ({"tokenizer": "spacy"}, "tokenizer is 'spacy'"),
     ({"target_model": b"x"}, "contradictory"),
     ({"joint_vocab": False}, "contradictory"),
     ({"source_model": b"x"}, "sentencepiece"),
-    ({"subword": "word"}, "word"),
+    ({"subword": "word"}, "subword is 'word'"),
 ])  # fmt: skip
 def test_bad_data_is_refused(change: dict[str, object], named: str) -> None:
     with pytest.raises(NmtError, match=rf"run/1\.pt .*{named}"):

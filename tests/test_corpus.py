@@ -4,6 +4,8 @@ import gzip
 import io
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -107,12 +109,25 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
         list(read_lines(tmp_path))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission(tmp_path: Path) -> None:
-    path = write(tmp_path / "secret", b"a\n")
-    path.chmod(0)
-    with pytest.raises(NmtError, match="permission denied"):
-        list(read_lines(path))
+def test_no_permission(unprivileged: Callable[[], AbstractContextManager[None]]) -> None:
+    with unprivileged():
+        with pytest.raises(NmtError, match=r"^closed/text may not be read \(permission denied"):
+            list(read_lines("closed/text"))
+        with pytest.raises(NmtError, match=r"^closed/train\.en cannot be read \(Permission denied\); check the prefix"):
+            parallel_paths("closed/train", "en", "de")
+        with pytest.raises(NmtError, match=r"exists; the folder unlisted cannot be listed \(Permission denied\), so"):
+            parallel_paths("unlisted/train", "en", "de")
+
+
+def test_prefixes_that_the_system_refuses(tmp_path: Path) -> None:
+    (tmp_path / "loop.en").symlink_to("loop.en")
+    with pytest.raises(NmtError, match=r"loop\.en cannot be read \(Too many levels of symbolic links\); check"):
+        parallel_paths(str(tmp_path / "loop"), "en", "de")
+    with pytest.raises(NmtError, match=r"xxx\.en cannot be read \(File name too long\); check"):
+        parallel_paths("x" * 5000, "en", "de")
+    (tmp_path / "file").touch()
+    with pytest.raises(NmtError, match="file does not exist either"):
+        parallel_paths(str(tmp_path / "file" / "train"), "en", "de")
 
 
 def test_both_sides_of_a_prefix(tmp_path: Path) -> None:

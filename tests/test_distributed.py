@@ -181,6 +181,23 @@ def test_a_folder_that_vanishes_ends_the_run(data: Path, tmp_path: Path) -> None
     assert "cannot be written (No such file or directory)" in log.splitlines()[-1]
 
 
+def test_data_that_vanishes_for_one_rank_ends_all_with_the_state_safe(data: Path, tmp_path: Path) -> None:
+    for number in (0, 1):
+        shutil.copytree(data, tmp_path / f"data-{number}")
+    train = shlex.join(command(tmp_path / "data-", tmp_path / "run", "--max-updates=100000"))
+    each = train.replace("data-", "data-$RANK")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    process = start(*torchrun, "bash", "-c", f"exec {each}")
+    wait_for((tmp_path / "run" / "state-00000010.pt").exists, process)
+    (tmp_path / "data-1").rename(tmp_path / "gone")
+    log = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert log.count("error: ") == 1, log
+    update = max(int(path.stem.removeprefix("state-")) for path in (tmp_path / "run").glob("state-*.pt"))
+    assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {tmp_path}/data-1/" in log
+    assert f"after update {update}" in run(*command(data, tmp_path / "run", "--gpus=2", f"--max-updates={update + 1}"))
+
+
 def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     log = run(*command(data, tmp_path, "--gpus=2", "--device-tokens=5"), code=1)
     assert log.count("error: --device-tokens 5 is too small for 300 training pairs; the longest needs") == 1

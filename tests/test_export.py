@@ -13,8 +13,7 @@ from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import make_side, with_eos
-from nmt.text.subword import BOS
+from nmt.text.subword import BOS, EOS, with_eos
 
 FP32 = RuntimeConfig(device="cpu", precision="fp32")
 
@@ -35,11 +34,9 @@ def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targ
     ids = [with_eos(ids).tolist() for ids in ours.codec.encode_target(targets)]
     found = theirs.score_batch(pieces(ours, sources), [ours.codec.target.pieces(line[:-1]) for line in ids])
     for source, labels, scored in zip(ours.codec.encode_source(sources), ids, found, strict=True):
-        inputs = torch.tensor([BOS, *labels[:-1]])
         with torch.no_grad():
-            model = ours.models[0]
-            hidden = model(make_side([[with_eos(source)]]), make_side([[inputs.numpy()]]))
-            expected = model.logits(hidden).log_softmax(-1)[range(len(labels)), labels]
+            (logits,) = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *labels[:-1]]]))
+            expected = logits.log_softmax(-1)[range(len(labels)), labels]
         torch.testing.assert_close(torch.tensor(scored.log_probs), expected, rtol=0, atol=1e-4)
 
 

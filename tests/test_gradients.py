@@ -42,7 +42,7 @@ def make(data: Path, world: World) -> Gradients:
 
 
 def sentences(batch: Batch) -> int:
-    return len(batch.source.lengths_B)
+    return len(batch.source.layout.lengths_B)
 
 
 def run_out_of_memory(
@@ -101,7 +101,9 @@ def test_a_micro_batch_that_does_not_fit_is_done_in_parts(
     assert losses == pytest.approx(expected_losses, rel=1e-6)
     for a, b in zip(expected, found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-    assert "memory ran out on a micro-batch of 12 sentence pairs, which is now done in two" in capsys.readouterr().err
+    assert (
+        "memory ran out on a micro-batch of 12 sentence pairs, which is now processed in two" in capsys.readouterr().err
+    )
 
 
 def test_a_sentence_that_does_not_fit_ends_training(data: Path) -> None:

@@ -1,6 +1,7 @@
 """Imports point one way, and help is given without loading PyTorch."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ FILES = {
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.processes", "nmt.resources"],
-    ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.decoding.search"],
+    ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.decoding.search"],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
     ["nmt.benchmark", "nmt.pages"],
@@ -32,7 +33,7 @@ UNITS = [unit for level in LEVELS for unit in level]
 # These know neither a model nor a disk, nor import anything that does.
 PURE = [
     module
-    for module in ("nmt.decoding.search", "nmt.data.batching", "nmt.training.schedule", "nmt.scoring.brackets")
+    for module in ("nmt.decoding.search", "nmt.data.batching", "nmt.training.schedule", "nmt.parsing.brackets")
     if module in FILES
 ]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
@@ -104,6 +105,18 @@ def test_pure_modules_know_neither_model_nor_disk(module: str) -> None:
         assert not DISK & set(imported(reached)), f"{module} reaches {reached}, which touches the disk"
         calls = [node for node in ast.walk(parsed(reached)) if isinstance(node, ast.Call)]
         assert not any(isinstance(call.func, ast.Name) and call.func.id == "open" for call in calls), reached
+
+
+def test_shape_letters_are_those_of_the_legend() -> None:
+    """In names such as x_BTD, every letter after the last underscore is an axis of docs/architecture.md."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = page.split("## Shape letters")[1].split("## ")[0].splitlines()
+    legend = {letter for row in rows if row.startswith("| ") for letter in row.split("|")[1].split(", ")}
+    letters = {letter.strip() for letter in legend}
+    suffix = re.compile(r"\b[a-z][a-z0-9_]*_([A-Z1]+)\b")
+    for module, path in FILES.items():
+        for found in suffix.finditer(path.read_text(encoding="utf-8")):
+            assert set(found[1]) <= letters, f"{module} has {found[0]}; docs/architecture.md lists the letters"
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, *BENCHMARKS])

@@ -22,26 +22,25 @@ def split(pairs: int = 50) -> ParallelSplit:
 def test_a_batch_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
     batch = make_batch(ParallelSplit(*sides), [np.array([1, 0])])  # type: ignore[arg-type]
-    assert batch.source.tokens_N.tolist() == [7, EOS, PAD, 5, 6, EOS] + [PAD] * 122
-    assert batch.target.tokens_N.tolist() == [BOS, 9, 10, 11, BOS, 8, PAD, PAD] + [PAD] * 120
+    assert batch.source.ids_F.tolist() == [7, EOS, PAD, 5, 6, EOS] + [PAD] * 122
+    assert batch.target.ids_F.tolist() == [BOS, 9, 10, 11, BOS, 8, PAD, PAD] + [PAD] * 120
     assert batch.labels_M.tolist() == [9, 10, 11, EOS, 8, EOS, PAD, PAD] + [PAD] * 120
-    assert batch.source.positions_N.tolist()[:6] == [0, 1, 2, 0, 1, 2]
-    assert batch.source.lengths_B.tolist() == [2, 3]
-    assert [(b.sentences, b.width, b.padded) for b in batch.target.blocks] == [(2, 4, True)]
+    assert batch.source.layout.positions_F.tolist()[:6] == [0, 1, 2, 0, 1, 2]
+    assert batch.source.layout.lengths_B.tolist() == [2, 3]
+    assert [(b.sentences, b.width, b.padded) for b in batch.target.layout.blocks] == [(2, 4, True)]
     assert (batch.source_tokens, batch.target_tokens, batch.positions) == (5, 6, 256)
 
 
 def test_blocks_have_their_own_widths() -> None:
     side = make_side([[np.array([5, 6, 3])], [np.array([7, 3]), np.array([8, 3])]])
-    assert side.tokens_N.tolist() == [5, 6, 3, 7, 3, 8, 3]
-    assert [(b.sentences, b.width, b.padded) for b in side.blocks] == [(1, 3, False), (2, 2, False)]
-    assert side.longest == 3
+    assert side.ids_F.tolist() == [5, 6, 3, 7, 3, 8, 3]
+    assert [(b.sentences, b.width, b.padded) for b in side.layout.blocks] == [(1, 3, False), (2, 2, False)]
+    assert side.layout.longest == 3
 
 
 def same(first: Batch, second: Batch) -> bool:
     return all(
-        torch.equal(a, b)
-        for a, b in ((first.source.tokens_N, second.source.tokens_N), (first.labels_M, second.labels_M))
+        torch.equal(a, b) for a, b in ((first.source.ids_F, second.source.ids_F), (first.labels_M, second.labels_M))
     )
 
 

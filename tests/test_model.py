@@ -14,14 +14,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
+from nmt.data.layout import Block, Layout
 from nmt.data.loader import Side, make_side
 from nmt.errors import NmtError
-from nmt.model.attention import Additive, DotProduct, MultiHeadAttention
+from nmt.model.attention import Additive, DotProduct, attend
+from nmt.model.cost import parameters, training_flops
 from nmt.model.dropout import Dropout, random_mask
-from nmt.model.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
-from nmt.model.masks import restricted
+from nmt.model.incremental import start, step
+from nmt.model.masks import self_attention_mask
 from nmt.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    Residual,
+    Transformer,
+)
 from nmt.registry import ARCHITECTURES
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
@@ -32,6 +41,15 @@ TARGETS = [[2, 5, 6], [2, 7, 8, 9, 10], [2, 5]]
 
 def side(*blocks: list[list[int]]) -> Side:
     return make_side([[np.array(sentence) for sentence in block] for block in blocks])
+
+
+def decoded(ours: Transformer, source: Side, target: Side) -> Tensor:
+    """The decoder output at all flat target positions."""
+    return ours.decode(target.ids_F, target.layout, ours.encode(source.ids_F, source.layout), source.layout)
+
+
+def padded(sentences: list[list[int]]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sentences], batch_first=True)
 
 
 def model(config: ModelConfig = SMALL, *, shared: bool = True) -> Transformer:
@@ -75,10 +93,10 @@ def torch_encoder(layer: EncoderLayer) -> nn.TransformerEncoderLayer:
 def torch_decoder(layer: DecoderLayer) -> nn.TransformerDecoderLayer:
     made = nn.TransformerDecoderLayer(SMALL.d_model, SMALL.heads, SMALL.d_ff, batch_first=True).eval()
     copy_attention(layer.self_attention, made.self_attn)
-    copy_attention(layer.memory_attention, made.multihead_attn)
+    copy_attention(layer.cross_attention, made.multihead_attn)
     norms = [
         (made.norm1, layer.self_attention_residual),
-        (made.norm2, layer.memory_attention_residual),
+        (made.norm2, layer.cross_attention_residual),
         (made.norm3, layer.feed_forward_residual),
     ]
     copy_rest(layer, norms, made)
@@ -96,9 +114,32 @@ def formula_positions(length: int, width: int) -> Tensor:
 
 def embedded(ours: Transformer, sentences: list[list[int]]) -> tuple[Tensor, Tensor]:
     """Embeddings times √d_model plus positions, BSD, and which positions are padding, BS."""
-    tokens = nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sentences], batch_first=True)
+    tokens = padded(sentences)
     x = ours.target_embedding.weight[tokens] * math.sqrt(SMALL.d_model)
     return x + formula_positions(tokens.shape[1], SMALL.d_model).float(), tokens == 0
+
+
+def torch_transformer(ours: Transformer) -> nn.Transformer:
+    """torch's whole model with the same weights, without the norms behind the last layers: post-norm has none."""
+    made = nn.Transformer(
+        SMALL.d_model, SMALL.heads, SMALL.encoder_layers, SMALL.decoder_layers, SMALL.d_ff, batch_first=True
+    )
+    made.encoder.layers = nn.ModuleList(map(torch_encoder, ours.encoder))  # type: ignore[arg-type]
+    made.decoder.layers = nn.ModuleList(map(torch_decoder, ours.decoder))  # type: ignore[arg-type]
+    made.encoder.norm = made.decoder.norm = None
+    return made.eval()
+
+
+@torch.no_grad()
+def test_logits_of_padded_ids_equal_those_of_torchs_transformer() -> None:
+    ours = model()
+    (source, padding), (target, _) = embedded(ours, SOURCES), embedded(ours, TARGETS)
+    causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+    masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding, "tgt_mask": causal}
+    expected = torch_transformer(ours)(source, target, **masks) @ ours.target_embedding.weight.T
+    found = ours(padded(SOURCES), padded(TARGETS))
+    real = padded(TARGETS) != 0
+    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -114,7 +155,7 @@ def test_logits_equal_those_of_torchs_layers() -> None:
     expected = x @ ours.target_embedding.weight.T
 
     # Two blocks of different widths, flat one after the other, both with padding or without.
-    found = ours.logits(ours(side(SOURCES[:2], SOURCES[2:]), side(TARGETS[:2], TARGETS[2:])))
+    found = ours.logits(decoded(ours, side(SOURCES[:2], SOURCES[2:]), side(TARGETS[:2], TARGETS[2:])))
     first, second = found[:10].view(2, 5, -1), found[10:].view(1, 2, -1)
     for ours_BTV, row, length in ((first[0], 0, 3), (first[1], 1, 5), (second[0], 2, 2)):
         torch.testing.assert_close(ours_BTV[:length], expected[row, :length], rtol=0, atol=1e-5)
@@ -141,10 +182,10 @@ def test_decoding_step_by_step_equals_the_full_pass(shared: bool, variant: str) 
     source, beam = side(SOURCES), 2
     targets = [[2, *((7 * row + 3 * i) % 40 + 4 for i in range(6))] for row in range(len(SOURCES) * beam)]
     repeated = side([sentence for sentence in SOURCES for _ in range(beam)])
-    expected = ours.logits(ours(repeated, side(targets))).view(len(targets), 7, -1)
-    cache = ours.start(source, beam)
+    expected = ours.logits(decoded(ours, repeated, side(targets))).view(len(targets), 7, -1)
+    cache = start(ours, source.ids_F, source.layout, beam)
     for i in range(7):
-        found, cache = ours.step(torch.tensor([t[i] for t in targets]), cache)
+        found, cache = step(ours, torch.tensor([t[i] for t in targets]), cache)
         torch.testing.assert_close(found, expected[:, i], rtol=0, atol=1e-5)
 
 
@@ -155,30 +196,31 @@ def test_decoding_step_by_step_equals_the_full_pass(shared: bool, variant: str) 
 def test_a_cache_follows_its_hypotheses(beam: int, steps: int, window: int | None) -> None:
     """Through changes of places, sentences that leave, and more positions than there was room for at first."""
     ours, draw = model(replace(SMALL, attention_window=window)), random.Random(steps)
-    cache, sentences = ours.start(side(SOURCES), beam), [0, 1, 2]
+    source = side(SOURCES)
+    cache, sentences = start(ours, source.ids_F, source.layout, beam), [0, 1, 2]
     said = [[[] for _ in range(beam)] for _ in sentences]
-    for step in range(steps):
+    for number in range(steps):
         said = [[[*said, draw.randrange(4, 50)] for said in hypotheses] for hypotheses in said]
-        found, cache = ours.step(torch.tensor([said[-1] for hypotheses in said for said in hypotheses]), cache)
+        found, cache = step(ours, torch.tensor([said[-1] for hypotheses in said for said in hypotheses]), cache)
         sources = side([SOURCES[s] for s in sentences for _ in range(beam)])
         targets = [tokens for hypotheses in said for tokens in hypotheses]
-        full = ours.logits(ours(sources, side(targets))).view(len(targets), step + 1, -1)
+        full = ours.logits(decoded(ours, sources, side(targets))).view(len(targets), number + 1, -1)
         torch.testing.assert_close(found, full[:, -1], rtol=0, atol=1e-5)
-        chosen = [2, 0] if step == 1 else list(range(len(sentences)))
+        chosen = [2, 0] if number == 1 else list(range(len(sentences)))
         parents = [[draw.randrange(beam) for _ in range(beam)] for _ in chosen]
         sentences = [sentences[b] for b in chosen]
         said = [[said[b][w] for w in of_one] for b, of_one in zip(chosen, parents, strict=True)]
-        cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if step == 1 else None)
+        cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if number == 1 else None)
     if window:  # nothing is kept that will not be seen again
-        assert all(layer.keys_BHPK.shape[2] <= window * beam for layer in cache.layers)
+        assert all(layer.keys_BHPK.shape[2] <= max(window, 16) * beam for layer in cache.layers)
 
 
 @torch.no_grad()
 def test_a_position_sees_neither_the_future_nor_padding() -> None:
     ours = model()
-    alone = ours(side([SOURCES[1]]), side([TARGETS[0]]))
-    padded = ours(side([SOURCES[1], SOURCES[2]]), side([[*TARGETS[0], 40, 41], TARGETS[1]]))
-    torch.testing.assert_close(padded[:3], alone, rtol=0, atol=1e-5)
+    alone = ours(padded([SOURCES[1]]), padded([TARGETS[0]]))
+    found = ours(padded([SOURCES[1], SOURCES[2]]), padded([[*TARGETS[0], 40, 41], TARGETS[1]]))
+    torch.testing.assert_close(found[0, :3], alone[0], rtol=0, atol=1e-5)
 
 
 def assert_equal_with_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
@@ -240,22 +282,26 @@ def test_restricted_attention_sees_the_nearest_positions(data: st.DataObject) ->
     width = max(lengths) + data.draw(st.integers(0, 3))
     torch.manual_seed(0)
     inputs = [torch.randn(len(lengths), 2, width, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
-    bias, window = restricted(torch.tensor(lengths), width, size, causal=causal)
-    attention = DotProduct(4, 0.0, scaled=True)
-    found = attention(*inputs, bias) if window is None else window.attend(*inputs, attention)
-    mask = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
+    positions = torch.arange(width).repeat(len(lengths))
+    layout = Layout(positions, torch.tensor(lengths), width, (Block(len(lengths), width, True),))
+    mask = self_attention_mask(layout, size, causal=causal)
+    flat = [x.transpose(1, 2).flatten(0, 1) for x in inputs]
+    attended = attend(*flat, mask, DotProduct(4, 0.0, scaled=True))
+    found = attended.unflatten(0, (len(lengths), width)).transpose(1, 2)
+    seen = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
     for b, length in enumerate(lengths):
         for i in range(length):
-            mask[b, 0, i, list(neighbourhood(i, length, size, causal))] = True
-    rows = mask.any(-1).squeeze(1)  # those that are no padding
-    expected = F.scaled_dot_product_attention(*inputs, attn_mask=mask | ~mask.any(-1, keepdim=True))
+            seen[b, 0, i, list(neighbourhood(i, length, size, causal))] = True
+    rows = seen.any(-1).squeeze(1)  # those that are no padding
+    expected = F.scaled_dot_product_attention(*inputs, attn_mask=seen | ~seen.any(-1, keepdim=True))
     assert_equal_with_gradients(found.transpose(1, 2)[rows], expected.transpose(1, 2)[rows], inputs)
 
 
 @torch.no_grad()
 def test_a_window_as_wide_as_the_sentences_is_none() -> None:
-    sides = side(SOURCES), side(TARGETS)
-    torch.testing.assert_close(model(replace(SMALL, attention_window=9))(*sides), model()(*sides), rtol=0, atol=1e-6)
+    ids, real = (padded(SOURCES), padded(TARGETS)), padded(TARGETS) != 0
+    found, expected = model(replace(SMALL, attention_window=9))(*ids), model()(*ids)
+    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
 
 
 def test_pre_norm_layers_equal_torchs() -> None:
@@ -266,13 +312,14 @@ def test_pre_norm_layers_equal_torchs() -> None:
         made = torch_encoder(layer)  # type: ignore[arg-type]
         made.norm_first = True
         memory = made(memory, src_key_padding_mask=padding)
-    found = ours.encode(side(SOURCES)).unflatten(0, (len(SOURCES), -1))
+    found = ours.encode(side(SOURCES).ids_F, side(SOURCES).layout).unflatten(0, (len(SOURCES), -1))
     torch.testing.assert_close(found[~padding], ours.encoder_norm(memory)[~padding], rtol=0, atol=1e-5)
 
 
 def test_dropout_of_the_inner_activation() -> None:
     torch.manual_seed(0)
-    layer, x = FeedForward(8, 16, 0.5).train(), torch.randn(5, 8)
+    config = replace(SMALL, d_model=8, d_ff=16, activation_dropout=0.5)
+    layer, x = FeedForward(config).train(), torch.randn(5, 8)
     torch.manual_seed(1)
     found = layer(x)
     torch.manual_seed(1)
@@ -282,7 +329,7 @@ def test_dropout_of_the_inner_activation() -> None:
 
 def test_learned_positions_end_where_they_end() -> None:
     positions = LearnedPositions(8, 3)
-    assert torch.equal(positions(torch.tensor([2, 0]), 3), positions.table_LD[[2, 0]])
+    assert torch.equal(positions(torch.tensor([2, 0]), 3), positions.table[[2, 0]])
     with pytest.raises(NmtError, match="has 4 positions, but the model has learned 3"):
         positions(torch.tensor([3]), 4)
 
@@ -330,20 +377,20 @@ def test_positions_follow_the_formula_and_grow() -> None:
 def test_parameters_are_counted_right(name: str) -> None:
     with torch.device("meta"):
         made = Transformer(ARCHITECTURES[name], 37_000, 37_000, shared=True)
-    assert sum(p.numel() for p in made.parameters()) == ARCHITECTURES[name].parameters(37_000)
+    assert sum(p.numel() for p in made.parameters()) == parameters(ARCHITECTURES[name], 37_000)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_of_variants_are_counted_right(variant: str) -> None:
     config = replace(SMALL, **VARIANTS[variant])
-    assert sum(p.numel() for p in model(config).parameters()) == config.parameters(VOCABULARY)
+    assert sum(p.numel() for p in model(config).parameters()) == parameters(config, VOCABULARY)
 
 
 def test_training_flops_of_a_layer_by_hand() -> None:
     """Six operations a weight and token: one product forwards and two backwards, a multiplication and addition each."""
     one = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
     encoder, decoder = 6 * 16 + 2 * 24, 6 * 16 + 2 * 24 + 10 * 4  # with the decoder's keys and values of the source
-    assert one.training_flops(10, 5, 7) == 6 * (5 * encoder + 7 * decoder)
+    assert training_flops(one, 10, 5, 7) == 6 * (5 * encoder + 7 * decoder)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -362,7 +409,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("nmt.model.dropout.random_mask", drawn)
     source, target = [5, 6, 7, 3], [2, 5, 6]
-    found = ours(side([source]), side([target]))
+    found = decoded(ours, side([source]), side([target]))
     weights = {name: tensor.double() for name, tensor in ours.state_dict().items()}
     order = iter(masks)
 
@@ -406,7 +453,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: str, monkeypatch: pytest.Monke
     memory = sublayer(x, "encoder.0.feed_forward", feed_forward("encoder.0.feed_forward"))
     memory = normed(memory, "encoder_norm") if norm == "pre" else memory
     y = sublayer(embedded_tokens(target), "decoder.0.self_attention", own("decoder.0.self_attention", True))
-    name = "decoder.0.memory_attention"
+    name = "decoder.0.cross_attention"
     joint = torch.cat((weights[f"{name}.query.weight"], weights[f"{name}.key_value.weight"]))
     y = sublayer(y, name, lambda q: attention(q, memory, joint, weights[f"{name}.output.weight"], False))
     y = sublayer(y, "decoder.0.feed_forward", feed_forward("decoder.0.feed_forward"))

@@ -14,9 +14,8 @@ from commands import failed, records, run, train
 
 import nmt
 from nmt.config import RuntimeConfig
-from nmt.data.loader import make_side, with_eos
 from nmt.pages.attention import attention_of
-from nmt.text.subword import BOS
+from nmt.text.subword import BOS, EOS
 
 PAGE_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
@@ -59,10 +58,8 @@ def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
     metrics.write_text(whole + '{"kind": "tra')  # a record that is being written
     run("report", metrics, "--output", page)
     assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
-    metrics.write_text("no record\n" + whole)
-    assert "metrics.jsonl, line 1, is no record of a training" in failed("report", tmp_path / "run")
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
-    assert "a record lacks something" in failed("report", tmp_path / "run")
+    assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
     metrics.write_text("")
     assert "does not say what was trained" in failed("report", tmp_path / "run")
     assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
@@ -80,21 +77,21 @@ def test_the_weights_shown_are_those_the_model_used(trained: Path) -> None:
     for name, module in model.named_modules():
         if name.endswith("_attention"):
             module.register_forward_hook(lambda _, x, out, name=name: taken.update({name: (*x[:2], out)}))
-    model(make_side([[with_eos(np.array(source_ids))]]), make_side([[np.array([BOS, *target_ids])]]))
+    model(torch.tensor([[*source_ids, EOS]]), torch.tensor([[BOS, *target_ids]]))
     places = {"encoder": "encoder.{}.self_attention", "decoder": "decoder.{}.self_attention"}
-    for kind, place in {**places, "cross": "decoder.{}.memory_attention"}.items():
+    for kind, place in {**places, "cross": "decoder.{}.cross_attention"}.items():
         attention = found[kind]  # type: ignore[index]
-        torch.testing.assert_close(attention.weights_LHNK.sum(-1), torch.ones(attention.weights_LHNK.shape[:-1]))
-        for layer, weights_HNK in enumerate(attention.weights_LHNK):
+        torch.testing.assert_close(attention.weights_LHQS.sum(-1), torch.ones(attention.weights_LHQS.shape[:-1]))
+        for layer, weights_HQS in enumerate(attention.weights_LHQS):
             module = model.get_submodule(place.format(layer))
-            x_ND, memory_MD, out_ND = taken[place.format(layer)]
-            q, k, v = (part.double().transpose(0, 1) for part in module.project(x_ND, memory_MD))
+            x_FD, encoded_ND, out_FD = taken[place.format(layer)]
+            q, k, v = (part.double().transpose(0, 1) for part in module.projections(x_FD, encoded_ND))
             scores = q @ k.mT / q.shape[-1] ** 0.5
             if kind == "decoder":
                 scores = scores.masked_fill(torch.ones(scores.shape).triu(1).bool(), -torch.inf)
-            torch.testing.assert_close(weights_HNK.double(), scores.softmax(-1), rtol=0, atol=1e-5)
-            attended = (weights_HNK.double() @ v).transpose(0, 1).flatten(1) @ module.output.weight.double().T
-            torch.testing.assert_close(out_ND.double(), attended, rtol=0, atol=1e-5)
+            torch.testing.assert_close(weights_HQS.double(), scores.softmax(-1), rtol=0, atol=1e-5)
+            attended = (weights_HQS.double() @ v).transpose(0, 1).flatten(1) @ module.output.weight.double().T
+            torch.testing.assert_close(out_FD.double(), attended, rtol=0, atol=1e-5)
     assert found["cross"].queries == [*codec.target.pieces(target_ids), "</s>"]
     assert found["decoder"].queries == ["<s>", *codec.target.pieces(target_ids)]
     assert found["cross"].keys == found["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
@@ -104,7 +101,7 @@ def test_windows_are_shown_as_the_model_uses_them(trained: Path, tmp_path: Path)
     train(trained / "data", tmp_path / "run", "--max-updates=2", "--no-valid-bleu", "--attention-window=3")
     found = attention_of(str(tmp_path / "run" / "best.pt"), "Ba de ki lo mu na.", "am ol ik ed ab !")
     for kind, most in (("encoder", 3), ("decoder", 3)):
-        weights = found[kind].weights_LHNK  # type: ignore[index]
+        weights = found[kind].weights_LHQS  # type: ignore[index]
         assert weights.shape[-1] > 9  # wide enough to be cut into blocks
         assert (weights > 0).sum(-1).max() == most
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))

@@ -137,3 +137,15 @@ def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_pat
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
     silver = (tmp_path / "run" / "silver" / "trees.mrg").read_text()
     assert "(. .)" in silver and ":-RRB-" in silver
+
+
+def test_table_1_measures_every_kind_of_layer() -> None:
+    program = (
+        "import table1\n"
+        "for kind in table1.KINDS:\n"
+        "    assert table1.seconds(kind, 40, 64, 'cpu', 1) > 0, kind\n"
+        "print(len(table1.KINDS))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT / "recipes", capture_output=True, text=True, timeout=100)
+    assert done.stdout == "5\n", done.stderr

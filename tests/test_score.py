@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF, TER
 
+from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.scoring.bleu import ScoreConfig, corpus_scores
+from nmt.scoring.bleu import corpus_scores
 
 HYPOTHESES = [
     "The cat sat on the mat.",

@@ -231,7 +231,7 @@ FULL_DISK = """
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, chunks: int) -> None:
     command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path / "data"), str(chunks)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{tmp_path}/data.partial-")
+    assert done.stdout.startswith(f"{tmp_path}/.data.partial-")
     assert "train.en.tokens cannot be written (File too large); make room or choose another --dest" in done.stdout
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []

@@ -14,8 +14,8 @@ from PYEVALB.parser import create_from_bracket_string
 from PYEVALB.scorer import Scorer
 
 from nmt.errors import NmtError
-from nmt.scoring.brackets import Counts, evalb, sentence_counts
-from nmt.text.trees import (
+from nmt.parsing.brackets import Counts, evalb, sentence_counts
+from nmt.parsing.trees import (
     TOP,
     Node,
     Word,
@@ -363,7 +363,7 @@ def test_treebank_to_corpus_and_back(tmp_path: Path) -> None:
     assert "repaired 0 of 1 sequences" in done.stderr
     run("trees", "linearize", *options, "--dest", tmp_path / "numbered", "--numbered", "--like", dest)
     assert (tmp_path / "numbered" / "source.json").read_text() == (dest / "source.json").read_text()
-    assert "--like says how" in failed("trees", "linearize", *options, "--dest=x", "--numbers", "--like", dest)
+    assert "--like already decides" in failed("trees", "linearize", *options, "--dest=x", "--numbers", "--like", dest)
     sequence = (tmp_path / "numbered" / "valid.trees").read_text()
     assert sequence == "(S (NP #1 )NP (VP #2 (NP #3 #4 )NP )VP #5 )S\n"
     assert run("trees", "restore", "--trees", dest / "valid.mrg", stdin=sequence.encode()).stdout.decode() == gold
@@ -413,12 +413,12 @@ def test_bad_treebanks(tmp_path: Path) -> None:
     restore = ["trees", "restore", "--trees", good]
     assert "good.mrg ends after 1 sentences, but the other file goes on" in failed(*restore, stdin=b"XX\nXX\n")
     assert "- ends after 0 sentences" in failed(*restore, stdin=b"")
-    assert "give one of --words and --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
+    assert "give either --words or --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
     score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
     assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
-    assert "--metric evalb has no --lowercase, --bootstrap; leave" in failed(
+    assert "--metric evalb does not use --lowercase, --bootstrap; leave" in failed(
         *score, "--lowercase", "--bootstrap=9", stdin=b"XX\n"
     )
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")

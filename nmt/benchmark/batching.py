@@ -1,4 +1,4 @@
-"""The way from a data folder to batches: opening it, planning an epoch, and making batches of it."""
+"""Measures the way from a data folder to batches: opening it, planning an epoch, and making batches."""
 
 import statistics
 import time
@@ -16,12 +16,14 @@ from nmt.data.store import DataFolder, ParallelSplit
 from nmt.processes import worker_pool
 
 _SEED = 1
-# Updates of which the padding is computed, and which are made into batches.
+# The benchmark computes the padding of this many updates and makes batches from them.
 _SAMPLED_UPDATES = 200
 
 
 def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
-    """Opens the folder and plans and loads an epoch `repeats` times, in a new process, whose memory is only for that.
+    """Opens the folder, plans an epoch and loads it, `repeats` times.
+
+    This happens in a new process, so that the measured memory includes nothing else.
 
     Raises:
         NmtError: the folder cannot be opened.
@@ -52,17 +54,23 @@ def _measure_planning(
     opening, planning = [], []
     tracemalloc.start()
     for epoch in range(repeats):
-        plan = None  # lest the one before count as memory of the next
+        plan = None  # otherwise the previous plan would count as memory of the next one
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         started = time.perf_counter()
         split = DataFolder.open(data_folder).split("train")
         opened = time.perf_counter()
-        lengths, size = (split.source.lengths, split.target.lengths), config.batch_tokens
-        plan = make_plan(*lengths, batch_tokens=size, groups=config.batch_groups, seed=_SEED, epoch=epoch)
+        plan = make_plan(
+            split.source.lengths,
+            split.target.lengths,
+            batch_tokens=config.batch_tokens,
+            groups=config.batch_groups,
+            seed=_SEED,
+            epoch=epoch,
+        )
         opening.append(opened - started)
         planning.append(time.perf_counter() - opened)
-        kept, peak = ((taken - before) / 2**20 for taken in tracemalloc.get_traced_memory())
+        kept, peak = ((size - before) / 2**20 for size in tracemalloc.get_traced_memory())
     tracemalloc.stop()
     assert plan
     report.add("opening", "s", *opening)
@@ -73,7 +81,7 @@ def _measure_planning(
 
 
 def _loading_speed(split: ParallelSplit, plan: UpdatePlan, device_tokens: int) -> float:
-    """Target tokens a second."""
+    """Returns target tokens per second."""
     started = time.perf_counter()
     with closing(updates(split, plan, device_tokens)) as prepared:
         tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))

@@ -1,4 +1,4 @@
-"""Runs `nmt` itself, for what only a process of its own shows."""
+"""Runs `nmt` as a separate process, for measurements that need one."""
 
 import os
 import subprocess
@@ -12,18 +12,22 @@ from nmt.processes import started_by_this
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
-    """Runs a command with `options`, by the names of their fields, unless None, and `text` as its standard input.
+    """Runs a command and waits until it ends.
+
+    Args:
+        options: values by field name; None leaves an option out.
+        text: the standard input.
 
     Raises:
-        NmtError: it failed; says how.
+        NmtError: the command failed; quotes its error.
     """
     flags = [_flag(name, value) for name, value in options.items() if value is not None]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
     environment = os.environ | started_by_this()
     done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", env=environment)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {said[-1].removeprefix('error: ')}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")
 
 
 def _flag(name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices: the limit that achieved FLOP/s are compared with."""
+"""Measures how fast this machine multiplies matrices, which is the limit for the FLOP/s of training."""
 
 import time
 
@@ -6,11 +6,12 @@ import torch
 
 from nmt.model.runtime import Runtime
 
-_WARM_UPS, _TRIALS = 2, 5
+_WARM_UPS = 2
+_TRIALS = 5
 
 
 def product_flops(runtime: Runtime) -> float:
-    """Floating-point operations a second in large square products in the runtime's precision: the best of a few."""
+    """Returns the FLOP/s of large square matrix products in the runtime's precision, the best of a few trials."""
     size = 8192 if runtime.device.type == "cuda" else 2048
     dtype = torch.bfloat16 if runtime.bf16 else torch.float32
     a, b = (torch.randn(size, size, device=runtime.device).to(dtype) for _ in range(2))

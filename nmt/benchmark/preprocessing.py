@@ -1,4 +1,4 @@
-"""The speed of `nmt preprocess`."""
+"""Measures the speed of `nmt preprocess`."""
 
 import resource
 import tempfile
@@ -15,27 +15,28 @@ from nmt.resources import process_peak_mib
 
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
-    """Preprocesses `repeats` times into folders beside --dest, which are removed again.
+    """Preprocesses `repeats` times into temporary folders beside --dest.
 
     Raises:
-        NmtError: as `nmt preprocess` does.
+        NmtError: in the same cases as `nmt preprocess`.
     """
-    seconds, lines = [], 0
+    seconds = []
+    lines = 0
     dest = Path(config.dest).absolute()
     for _ in range(repeats):
         with writing(f"--dest {dest}", "choose another --dest"):
             folder = tempfile.TemporaryDirectory(dir=dest.parent, prefix=f"{dest.name}.benchmark-")
         with folder as name:
-            here = replace(config, dest=f"{name}/data")
+            temporary = replace(config, dest=f"{name}/data")
             started = time.perf_counter()
-            preprocess(here)
+            preprocess(temporary)
             seconds.append(time.perf_counter() - started)
-            splits = DataFolder.open(here.dest).meta["splits"].values()
+            splits = DataFolder.open(temporary.dest).meta["splits"].values()
             lines = sum(2 * (split["pairs"] + sum(split.get("dropped", {}).values())) for split in splits)
     subwords = config.subword_model or f"{config.subword}, trained"
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))
     report.add("peak memory", "MiB", process_peak_mib())
     if config.workers > 1:
-        report.add("of a worker", "MiB", process_peak_mib(resource.RUSAGE_CHILDREN))
+        report.add("peak memory of a worker", "MiB", process_peak_mib(resource.RUSAGE_CHILDREN))
     return report

@@ -1,4 +1,4 @@
-"""What a benchmark found: figures, each measured several times, as a table or as JSON."""
+"""The figures that a benchmark measured, as a table or as JSON."""
 
 import json
 import statistics
@@ -8,9 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figure:
-    """Attributes:
-    values: one for each repeat.
-    unit: tok/s, MiB, ….
+    """One measured quantity.
+
+    Attributes:
+        values: one for each repeat.
+        unit: such as tok/s or MiB.
     """
 
     values: tuple[float, ...]
@@ -18,6 +20,7 @@ class Figure:
 
     @property
     def median(self) -> float:
+        """The median of the repeats."""
         return statistics.median(self.values)
 
     def __str__(self) -> str:
@@ -33,18 +36,22 @@ class Figure:
 
 @dataclass
 class Report:
-    """Attributes:
-    subject: what was measured, and on what, by name.
-    figures: what was found, by name.
+    """The result of a benchmark.
+
+    Attributes:
+        subject: names and values that describe what was measured and where.
+        figures: the measured figures by name.
     """
 
     subject: dict[str, str]
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def add(self, name: str, unit: str, *values: float) -> None:
+        """Adds a figure with one value for each repeat."""
         self.figures[name] = Figure(values, unit)
 
     def to_json(self) -> str:
+        """Returns one JSON object with the subject, and the values, median and range of every figure."""
         figures: dict[str, Any] = {
             name: {"unit": f.unit, "median": f.median, "min": min(f.values), "max": max(f.values), "values": f.values}
             for name, f in self.figures.items()

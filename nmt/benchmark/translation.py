@@ -1,4 +1,4 @@
-"""The speed of `nmt generate`."""
+"""Measures the speed of `nmt generate`."""
 
 import resource
 import time
@@ -21,27 +21,29 @@ from nmt.training.metrics import peak_memory_mib
 def benchmark_translation(
     checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
 ) -> Report:
-    """Translates the lines `repeats` times, after once to warm up.
+    """Translates the lines once to warm up, and then `repeats` times.
 
     Raises:
-        NmtError: as `nmt generate` does.
+        NmtError: in the same cases as `nmt generate`.
     """
     start_up = [_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
-    job, seconds, pieces = TranslationJob((checkpoint,), search, runtime), [], []
-    endless = chain.from_iterable(repeat(lines, 1 + repeats))
-    # Several processes work ahead, so only all of the repeats together tell how fast they are.
-    trials, each = (repeats, 1) if workers == 1 else (1, repeats)
-    with closing(job.stream(endless, workers, lines_at_once=len(lines))) as stream:
+    job = TranslationJob((checkpoint,), search, runtime)
+    seconds = []
+    pieces = []
+    repeated = chain.from_iterable(repeat(lines, 1 + repeats))
+    # Several processes work ahead across repeats, so a single trial measures all repeats together.
+    trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
+    with closing(job.stream(repeated, workers, lines_at_once=len(lines))) as stream:
         list(islice(stream, len(lines)))
         for _ in range(trials):
             started = time.perf_counter()
-            done = list(islice(stream, each * len(lines)))
+            done = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
             pieces.append(sum(len(translated.hypotheses[0].pieces) + 1 for translated in done))
     resolved = resolve(runtime)
     processes = f", {workers} processes" if workers > 1 else ""
     report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})
-    report.add("speed", "sentences/s", *(each * len(lines) / s for s in seconds))
+    report.add("speed", "sentences/s", *(passes * len(lines) / s for s in seconds))
     report.add("output", "target tok/s", *(n / s for n, s in zip(pieces, seconds, strict=True)))
     if workers == 1:
         report.add("peak memory", "MiB", peak_memory_mib(resolved.device))
@@ -52,13 +54,16 @@ def benchmark_translation(
 
 
 def _start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:
-    """How long `nmt generate` takes for one sentence."""
+    """Returns how long the command `nmt generate` takes for one sentence."""
     started = time.perf_counter()
     run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=line)
     return time.perf_counter() - started
 
 
 def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
-    """A checkpoint of a model that knows nothing, and so is as fast as one that knows, but seldom ends by itself."""
+    """Writes a checkpoint of an untrained model.
+
+    It computes as much per position as a trained model, but its translations run to the maximum length.
+    """
     weights = {name: tensor.detach() for name, tensor in new_model(model, codec).state_dict().items()}
     save_checkpoint(Checkpoint(model, codec, weights, provenance={}), path)

@@ -1,11 +1,13 @@
-"""The command `nmt`: its subcommands, and how errors end."""
+"""The command `nmt`: its subcommands, exit codes and error lines."""
 
+import errno
 import sys
 from typing import Annotated
 
 import typer
 
 from nmt import __version__, console
+from nmt.cli import usage
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
@@ -33,8 +35,8 @@ app.add_typer(benchmark)
 app.add_typer(trees)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"nmt {__version__}")
         raise typer.Exit
 
@@ -42,20 +44,75 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 def main() -> None:
-    """Runs `nmt`. A user's mistake ends in one line and exit code 1; on a closed pipe, typer ends it quietly."""
+    """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong.
+
+    An error that is not a bug prints one line on standard error. Training that was asked to stop exits with
+    INTERRUPTED_EXIT_CODE.
+    """
+    console.prepare_streams()
+    code = _run()
+    console.finish_output()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        app()
-    except NmtError as error:
-        console.error(str(error))
-        sys.exit(1)
+        code = app(prog_name="nmt", standalone_mode=False)
+        sys.stdout.flush()
     except Interrupted as interrupted:
         if str(interrupted):
             console.info(str(interrupted))
-        sys.exit(INTERRUPTED_EXIT_CODE)
+        return INTERRUPTED_EXIT_CODE
+    except BrokenPipeError:  # the reader of standard output has gone
+        return 1
+    except usage.UsageError as error:
+        if message := usage.sentence(error):
+            console.error(message)
+        return usage.EXIT_CODE
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        console.error(sentence)
+        return 1
+    return code or 0
+
+
+def _sentence(error: Exception) -> str | None:
+    """Returns the error line of a failed command, or None for a bug, whose traceback is shown."""
+    if isinstance(error, NmtError):
+        return str(error)
+    if _is_out_of_memory(error):
+        details = f" ({error})" if str(error) else ""
+        return f"memory ran out{details}; process less at once, or use a machine with more memory"
+    if isinstance(error, OSError) and error.strerror:
+        return _system_sentence(error)
+    return None
+
+
+def _system_sentence(error: OSError) -> str:
+    """Returns the error line for a system error that no command has turned into a better sentence."""
+    names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    if names:
+        return f"{names} cannot be used ({error.strerror}); check the path and its permissions"
+    return (
+        f"the system refused an operation ({error.strerror}); "
+        f"check the standard streams, the free disk space and the limits (ulimit -a)"
+    )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if "torch" not in sys.modules:
+        return False
+    from nmt.model.runtime import is_out_of_memory
+
+    return is_out_of_memory(error)

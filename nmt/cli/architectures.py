@@ -1,4 +1,4 @@
-"""`nmt architectures`: the registry as a table."""
+"""`nmt architectures` prints the registry as a table."""
 
 from typing import Annotated
 
@@ -6,6 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from nmt.config import ModelConfig
+from nmt.model.cost import parameters
 from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
@@ -14,7 +16,8 @@ _WIDTH = 100
 
 def architectures(
     vocab_size: Annotated[
-        int, typer.Option(help="Pieces in the shared vocabulary the parameters are counted with.")
+        int,
+        typer.Option(min=8, max=1_000_000, help="Size of the shared vocabulary with which the parameters are counted."),
     ] = 37000,
 ) -> None:
     """List the registered architectures."""
@@ -22,12 +25,16 @@ def architectures(
     for column in ("name", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "parameters"):
         table.add_column(column, no_wrap=True)
     table.add_column("variant", overflow="fold")
-    for name, c in ARCHITECTURES.items():
-        layers = (
-            str(c.encoder_layers) if c.encoder_layers == c.decoder_layers else f"{c.encoder_layers}+{c.decoder_layers}"
-        )
-        sizes = (layers, c.d_model, c.d_ff, c.heads, c.d_k, c.d_v, c.dropout)
-        variant = ", ".join(f"{flag_name(field)} {value}" for field, value in c.variants().items())
-        table.add_row(name, *map(str, sizes), f"{c.parameters(vocab_size) / 1e6:.1f}M", variant)
-    # Whole names and numbers, even where a narrow terminal has to wrap the lines.
+    for name, config in ARCHITECTURES.items():
+        sizes = (config.d_model, config.d_ff, config.heads, config.d_k, config.d_v, config.dropout)
+        count = f"{parameters(config, vocab_size) / 1e6:.1f}M"
+        variant = ", ".join(f"{flag_name(field)} {value}" for field, value in config.variants().items())
+        table.add_row(name, _layers(config), *map(str, sizes), count, variant)
+    # rich would shorten names and numbers to fit a narrow terminal; the terminal wraps long lines instead.
     Console(width=max(Console().width, _WIDTH)).print(table)
+
+
+def _layers(config: ModelConfig) -> str:
+    if config.encoder_layers == config.decoder_layers:
+        return str(config.encoder_layers)
+    return f"{config.encoder_layers}+{config.decoder_layers}"

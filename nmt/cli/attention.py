@@ -1,4 +1,4 @@
-"""`nmt attention`: what a model attends to, drawn."""
+"""`nmt attention` draws what a model attends to."""
 
 from typing import Annotated, Literal
 
@@ -10,30 +10,33 @@ from nmt.files import output_file
 
 
 def attention(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Snapshot or average.")],
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file.")],
     source: Annotated[str, typer.Option(help="Raw text of the source sentence.")],
-    output: Annotated[str, typer.Option(help="HTML page to write, or .svg for a picture of a single head.")],
-    target: Annotated[str | None, typer.Option(help="Raw text of its translation; else the model's own.")] = None,
+    output: Annotated[str, typer.Option(help="HTML page to write, or an .svg picture of a single head.")],
+    target: Annotated[
+        str | None, typer.Option(help="Raw text of the translation; by default the model translates.")
+    ] = None,
     kind: Annotated[
         Literal["encoder", "decoder", "cross"],
-        typer.Option(help="Self-attention of encoder or decoder, or attention over the source.", rich_help_panel="SVG"),
+        typer.Option(help="Self-attention of the encoder or decoder, or cross-attention.", rich_help_panel="SVG"),
     ] = "cross",
-    layer: Annotated[int, typer.Option(help="Layer, from 1.", rich_help_panel="SVG")] = 1,
-    head: Annotated[int, typer.Option(help="Head, from 1.", rich_help_panel="SVG")] = 1,
+    layer: Annotated[int, typer.Option(help="Number of the layer, from 1.", rich_help_panel="SVG")] = 1,
+    head: Annotated[int, typer.Option(help="Number of the head, from 1.", rich_help_panel="SVG")] = 1,
 ) -> None:
     """Draw the attention weights of a sentence pair, for all layers and heads, on an interactive page.
 
-    As in the paper's appendix. The page holds everything it needs.
+    The drawings follow the paper's appendix. The page is self-contained.
     """
     if not output.endswith((".html", ".svg")):
-        raise NmtError(f"--output {output} must end in .html, for a page, or in .svg, for one head")
+        raise NmtError(f"--output {output} must end in .html for a page or in .svg for one head")
     from nmt.pages.attention import attention_of, head_as_svg, page_data
     from nmt.pages.page import page
 
+    attentions = attention_of(checkpoint, source, target)
+    if output.endswith(".svg"):
+        content = head_as_svg(attentions[kind], layer, head)
+    else:
+        content = page("attention", f"Attention of {checkpoint}", page_data(attentions))
     with output_file(output, [checkpoint]) as file:
-        found = attention_of(checkpoint, source, target)
-        if output.endswith(".svg"):
-            file.write(head_as_svg(found[kind], layer, head))
-        else:
-            file.write(page("attention", f"Attention of {checkpoint}", page_data(found)))
+        file.write(content)
     console.info(f"wrote {output}")

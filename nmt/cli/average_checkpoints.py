@@ -1,4 +1,4 @@
-"""`nmt average-checkpoints`: the mean of several checkpoints."""
+"""`nmt average-checkpoints` averages the weights of several checkpoints."""
 
 from typing import Annotated
 
@@ -10,13 +10,16 @@ def average_checkpoints(
         list[str], typer.Argument(metavar="RUN|CHECKPOINT...", help="Run folders or checkpoint files.")
     ],
     output: Annotated[str, typer.Option(help="File to write.")],
-    last: Annotated[int, typer.Option(min=1, help="How many of a run folder's newest snapshots.")] = 5,
+    last: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Number of newest snapshots to take from each run folder.")
+    ] = 5,
 ) -> None:
     """Average the weights of the last snapshots of a run, or of the named checkpoints."""
     from nmt import checkpoint, console
     from nmt.files import output_file
+    from nmt.training.run_folder import newest_snapshots
 
-    paths = checkpoint.newest_snapshots(checkpoints, last)
+    paths = newest_snapshots(checkpoints, last)
     with output_file(output, paths) as file:
         checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -1,4 +1,4 @@
-"""`nmt benchmark`: how fast the other commands are on this machine."""
+"""`nmt benchmark` measures how fast the other commands are on this machine."""
 
 import tempfile
 from collections.abc import Iterator
@@ -24,12 +24,14 @@ benchmark = typer.Typer(
     no_args_is_help=True,
 )
 
-Repeats = Annotated[int, typer.Option(min=1, help="Measurements; their median and range are shown.")]
+Repeats = Annotated[
+    int, typer.Option(min=1, max=10_000, help="Number of measurements; the report shows median and range.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-MeanLength = Annotated[float, typer.Option(min=1, help="Without data: pieces of a sentence, on the average.")]
-VocabSize = Annotated[int, typer.Option(min=8, help="Without data: pieces in the vocabulary.")]
+MeanLength = Annotated[float, typer.Option(min=1, max=256, help="Mean sentence length of generated data, in pieces.")]
+VocabSize = Annotated[int, typer.Option(min=8, max=1_000_000, help="Vocabulary size of generated data.")]
 
-# Pairs to train on: enough for full batches of every length.
+# Enough generated pairs to fill batches of every length.
 _GENERATED_PAIRS = 100_000
 
 
@@ -39,17 +41,17 @@ def train(
     arch: Annotated[str, typer.Option(help="Architecture; `nmt architectures` lists them.")],
     batches: BatchConfig,
     model_overrides: dict[str, Any],
-    data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data folder; by default, sentences are generated.")] = None,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    updates: Annotated[int, typer.Option(min=1, help="Updates in a measurement.")] = 10,
+    updates: Annotated[int, typer.Option(min=1, max=1_000_000, help="Updates per measurement.")] = 10,
     repeats: Repeats = 5,
     profile: Annotated[str | None, typer.Option(help="Also write a trace of some updates to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure training: target tokens a second, padding, memory, and the share of the machine's FLOP/s.
+    """Measure training: target tokens per second, padding, memory, and the share of the machine's FLOP/s.
 
-    Tokens are real ones: EOS counts, padding does not. Generated sentences have log-normal lengths.
+    Token counts include EOS and exclude padding. Generated sentences have log-normal lengths.
     """
     model = model_config(arch, **model_overrides)
     from nmt.benchmark.generated import Generated
@@ -65,19 +67,22 @@ def train(
 def generate(
     search: SearchConfig,
     runtime: RuntimeConfig,
-    checkpoint: Annotated[str | None, typer.Option(help="What to translate with.")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Checkpoint to translate with.")] = None,
     arch: Annotated[
-        str | None, typer.Option(help="Or an untrained model of this architecture; give --max-length-offset 0, too.")
+        str | None,
+        typer.Option(help="Architecture of an untrained model to use instead; also give --max-length-offset 0."),
     ] = None,
-    input: Annotated[str | None, typer.Option(help="Raw text to translate; without it, text is generated.")] = None,
-    lines: Annotated[int, typer.Option(min=1, help="Lines to translate, the first of the input.")] = 1000,
+    input: Annotated[str | None, typer.Option(help="Raw text to translate; by default, text is generated.")] = None,
+    lines: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Number of lines to translate, from the start of the input.")
+    ] = 1000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that translate.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Number of processes that translate.")] = 1,
     repeats: Repeats = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Measure translation: sentences and target tokens a second, memory, and the time for a single sentence."""
+    """Measure translation: sentences and target tokens per second, memory, and the time for a single sentence."""
     if (checkpoint is None) == (arch is None):
         raise NmtError("give either --checkpoint, or --arch for an untrained model")
     if checkpoint and not input:
@@ -106,9 +111,9 @@ def generate(
 @benchmark.command("preprocess", no_args_is_help=True)
 @flags(config=DataConfig)
 def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
-    """Measure preprocessing: lines a second, all steps and splits included, and memory.
+    """Measure preprocessing: lines per second over all steps and splits, and memory.
 
-    Takes the options of nmt preprocess. What is written, beside --dest, is removed again.
+    The options are those of nmt preprocess. The benchmark writes beside --dest and removes what it wrote.
     """
     from nmt.benchmark.preprocessing import benchmark_preprocessing
 
@@ -119,16 +124,16 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 @flags(plan=PlanConfig)
 def batching(
     plan: PlanConfig,
-    data: Annotated[str | None, typer.Option(help="Data folder; without one, sentences are generated.")] = None,
-    pairs: Annotated[int, typer.Option(min=1, help="Without data: sentence pairs.")] = 1_000_000,
+    data: Annotated[str | None, typer.Option(help="Data folder; by default, sentences are generated.")] = None,
+    pairs: Annotated[int, typer.Option(min=1, max=1_000_000_000, help="Generated sentence pairs.")] = 1_000_000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
     repeats: Repeats = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the way to batches: opening a data folder, planning an epoch, making batches, and memory.
+    """Measure batching: opening a data folder, planning an epoch, making batches, and memory.
 
-    36 million pairs, as in WMT14 English-French, take 5 GB of disk for a while.
+    36 million generated pairs, as many as WMT14 English-French has, need 5 GB of temporary disk space.
     """
     from nmt.benchmark.batching import benchmark_batching
     from nmt.benchmark.generated import Generated
@@ -140,18 +145,18 @@ def batching(
 
 @contextmanager
 def _data(folder: str | None, generated: "Generated") -> Iterator[str]:
-    """The data folder, or one with generated sentences."""
+    """Yields the data folder, or a temporary one with generated sentences."""
     if folder is not None:
         yield folder
         return
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as temporary:
         try:
-            generated.write(Path(place) / "data")
+            generated.write(Path(temporary) / "data")
         except NmtError as error:
             raise NmtError(
-                f"no sentences could be generated ({error}); have TMPDIR name a folder with more room"
+                f"the generated data could not be written ({error}); set TMPDIR to a folder with more free space"
             ) from error
-        yield f"{place}/data"
+        yield f"{temporary}/data"
 
 
 def _print(report: "Report", subject: dict[str, str], as_json: bool) -> None:

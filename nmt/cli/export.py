@@ -1,4 +1,4 @@
-"""`nmt export`: a checkpoint for another engine."""
+"""`nmt export` writes a checkpoint for another inference engine."""
 
 from typing import Annotated, Literal
 
@@ -8,18 +8,19 @@ from nmt import console
 
 
 def export(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Snapshot or average to export.")],
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
-    format: Annotated[Literal["ctranslate2"], typer.Option(help="What to make.")] = "ctranslate2",  # noqa: ARG001
+    format: Annotated[Literal["ctranslate2"], typer.Option(help="Format to write.")] = "ctranslate2",  # noqa: ARG001
     quantization: Annotated[
-        Literal["float32", "float16", "bfloat16", "int16", "int8"], typer.Option(help="Type to store weights in.")
+        Literal["float32", "float16", "bfloat16", "int16", "int8"],
+        typer.Option(help="Data type of the stored weights."),
     ] = "float32",
 ) -> None:
-    """Write a checkpoint in the format of another engine, for serving without PyTorch.
+    """Write a checkpoint in the format of another inference engine, for serving without PyTorch.
 
-    Sentences may have up to 2,048 pieces.
+    The exported model takes sentences of up to 2,048 pieces.
 
-    Needs the package ctranslate2: pip install ctranslate2.
+    This command needs the package ctranslate2: pip install ctranslate2.
     """
     from nmt.checkpoint import load_checkpoint
     from nmt.export import export_ctranslate2

@@ -1,4 +1,4 @@
-"""Makes a command's flags out of the fields of a configuration dataclass, so that no flag is declared twice."""
+"""Makes the flags of a command from the fields of configuration dataclasses, so that no flag is declared twice."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import typer
 
 from nmt.options import Config, flag_name
 
-# Fields whose flag is not simply the field's name.
+# Flags that are not spelled like their field.
 _SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
 
 
@@ -34,9 +34,10 @@ def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
 
 
 def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replaces each named parameter of a command by the flags of its dataclass, and fills it in.
+    """Returns a decorator that turns the named dataclass parameters of a command into flags.
 
-    A parameter whose name ends in `_overrides` gets a dict of those flags only that the user gave.
+    The command receives an instance made from the flags. A parameter whose name ends in `_overrides` receives a dict
+    with only those flags that the user gave.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -51,12 +52,12 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
         @wraps(command)
         def run(**values: Any) -> None:
             for name, config in configs.items():
-                taken = {f.name: values.pop(f.name) for f in fields(config)}  # type: ignore[arg-type]
-                taken = {k: tuple(v) if isinstance(v, list) else v for k, v in taken.items()}
+                given = {f.name: values.pop(f.name) for f in fields(config)}  # type: ignore[arg-type]
+                given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
                 if name.endswith("_overrides"):
-                    values[name] = {k: v for k, v in taken.items() if v is not None}
+                    values[name] = {k: v for k, v in given.items() if v is not None}
                 else:
-                    values[name] = config(**taken)
+                    values[name] = config(**given)
             command(**values)
 
         run.__signature__ = inspect.Signature(own + made)  # type: ignore[attr-defined]

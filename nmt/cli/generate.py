@@ -1,4 +1,4 @@
-"""`nmt generate`: raw text in, raw text out, line by line."""
+"""`nmt generate` translates raw text line by line."""
 
 import json
 import sys
@@ -17,16 +17,23 @@ if TYPE_CHECKING:
 
 @flags(search=SearchConfig, runtime=RuntimeConfig)
 def generate(
-    checkpoints: Annotated[list[str], typer.Argument(metavar="CHECKPOINT...", help="Several make an ensemble.")],
+    checkpoints: Annotated[
+        list[str], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint files; several form an ensemble.")
+    ],
     search: SearchConfig,
     runtime: RuntimeConfig,
     input: Annotated[str, typer.Option(help="Raw text to translate; - is standard input.")] = "-",
     output: Annotated[str, typer.Option(help="File to write; - is standard output.")] = "-",
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option(help="text, or jsonl with source, scores and pieces.")
+        Literal["text", "jsonl"], typer.Option(help="text, or jsonl, which adds source, scores and pieces.")
     ] = "text",
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes that translate, each on a GPU of its own or a share of the cores.")
+        int,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="Number of processes that translate; each has its own GPU or a share of the cores.",
+        ),
     ] = 1,
 ) -> None:
     """Translate raw text with beam search: one output line for every input line, in order."""
@@ -35,8 +42,8 @@ def generate(
 
     job = TranslationJob(tuple(checkpoints), search, runtime)
     if input == STDIN and sys.stdin.isatty():
-        console.info("type or paste sentences, one a line; Ctrl-D ends and translates")
-    bar = not (output == "-" and sys.stdout.isatty())  # which would be drawn among the translations
+        console.info("type or paste one sentence per line; Ctrl-D ends the input and starts the translation")
+    bar = not (output == "-" and sys.stdout.isatty())  # a bar would mix with the translations
     with (
         output_file(output, [*checkpoints, input]) as out,
         console.Progress("translate", None, "sentences", bar=bar) as progress,
@@ -47,7 +54,7 @@ def generate(
 
 
 def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_format: str) -> str:
-    """One line; with --n-best in text format, as many lines as hypotheses were asked for."""
+    """Returns one line; in text format with --n-best, `n_best` lines, of which missing hypotheses leave some blank."""
     if output_format == "jsonl":
         found = [{"text": h.text, "score": h.score, "log_prob": h.log_prob, "pieces": h.pieces} for h in hypotheses]
         return json.dumps({"source": source, "hypotheses": found}, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""`nmt preprocess`."""
+"""`nmt preprocess` makes a data folder."""
 
 from nmt.cli.flags import flags
 from nmt.config import DataConfig
@@ -10,7 +10,8 @@ def preprocess(config: DataConfig) -> None:
 
     Tokenises the text, trains a subword model on it and encodes every line.
 
-    Drops and counts training pairs with an empty side, too long or too uneven; never validation or test pairs.
+    A training pair is dropped and counted if a side is empty or too long, or if the lengths differ too much.
+    Validation and test pairs are never dropped.
     """
     from nmt.data.preprocess import preprocess as run
 

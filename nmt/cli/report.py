@@ -1,4 +1,4 @@
-"""`nmt report`: runs as a page to look at."""
+"""`nmt report` writes an HTML page about runs."""
 
 from typing import Annotated
 
@@ -14,14 +14,16 @@ def report(
     sustained_tflops: Annotated[
         float | None,
         typer.Option(
-            help="TFLOP/s that one of the devices sustains, to state the cost of training as the paper does.", min=0
+            min=0.001,
+            max=1_000_000_000,
+            help="TFLOP/s that one device sustains; the report then states training cost as the paper does.",
         ),
     ] = None,
 ) -> None:
-    """Write one HTML page about one or several runs, laid over each other.
+    """Write one HTML page that shows one run or compares several.
 
-    Curves of loss, perplexity, BLEU, learning rate, gradient norm and speed; results and cost beside the paper's
-    Table 2; sample translations; configuration and provenance. The page holds everything it needs.
+    The page shows curves of loss, perplexity, BLEU, learning rate, gradient norm and speed; results and cost beside
+    the paper's Table 2; sample translations; configuration and provenance. It is self-contained.
     """
     from nmt.pages.page import page
     from nmt.pages.report import read_run, report_data

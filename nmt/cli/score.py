@@ -1,4 +1,4 @@
-"""`nmt score`: how good translations are, measured against references."""
+"""`nmt score` scores translations against references."""
 
 import json
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ import typer
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.cli.trees import repairs_told
+from nmt.cli.trees import repair_summary
+from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.options import flag_name
-from nmt.scoring.bleu import METRICS, MetricScore, ScoreConfig, corpus_scores
-from nmt.scoring.brackets import SHORT
+from nmt.parsing.brackets import SHORT
+from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
 from nmt.text.corpus import STDIN, read_lines
 
 
@@ -21,24 +22,26 @@ from nmt.text.corpus import STDIN, read_lines
 def score(
     config: ScoreConfig,
     reference: Annotated[
-        list[str], typer.Option(help="Reference translations, plain or .gz. May repeat, for several of each line.")
+        list[str],
+        typer.Option(help="Reference translations, plain or .gz. Repeat the option for several references per line."),
     ],
-    hypothesis: Annotated[str, typer.Option(help="Translations to score, one a line; - is stdin.")] = "-",
+    hypothesis: Annotated[str, typer.Option(help="Translations to score, one per line; - is stdin.")] = "-",
     metric: Annotated[
-        list[str], typer.Option(help=f"One of {', '.join(METRICS)}, which may repeat, or evalb, for trees.")
+        list[str],
+        typer.Option(help=f"One of {', '.join(METRICS)}; repeat the option for several. Or evalb, for trees."),
     ] = ["bleu"],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
-    """Score translations against references, as raw text, with sacreBLEU's metrics and signatures.
+    """Score raw text translations against references with sacreBLEU's metrics and signatures.
 
-    --metric evalb scores trees, or sequences of brackets, against a treebank file, as EVALB does with COLLINS.prm.
+    --metric evalb scores trees or sequences of brackets against a treebank file, like EVALB with COLLINS.prm.
     """
     if [hypothesis, *reference].count(STDIN) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in metric:
         given = [flag_name(name) for name, _, _ in config.changed_from(ScoreConfig().to_dict())]
         if given:
-            raise NmtError(f"--metric evalb has no {', '.join(given)}; leave that out")
+            raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave it out")
         _score_trees(reference, hypothesis, metric, as_json)
         return
     hypotheses = _read(hypothesis)
@@ -52,8 +55,8 @@ def score(
     scores = corpus_scores(hypotheses, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
-            "paper-bleu is for comparing with figures of 2017 and before, which its tokenisation and compounds make "
-            "higher; cite sacreBLEU's BLEU and its signature for anything else"
+            "compare paper-bleu only with figures from 2017 and before: its tokenisation and compound splitting raise "
+            "the score; for anything else, cite sacreBLEU's BLEU with its signature"
         )
     if as_json:
         print(json.dumps({name: asdict(found) for name, found in zip(metrics, scores, strict=True)}))
@@ -62,14 +65,14 @@ def score(
 
 
 def _score_trees(reference: list[str], hypothesis: str, metric: list[str], as_json: bool) -> None:
-    from nmt.scoring.brackets import evalb
-    from nmt.text.treebank import read_parses
+    from nmt.parsing.brackets import evalb
+    from nmt.parsing.treebank import read_parses
 
     if len(reference) > 1 or len(metric) > 1:
-        raise NmtError("--metric evalb goes with one --reference and no other --metric")
+        raise NmtError("--metric evalb takes exactly one --reference and no other --metric")
     parses = read_parses(reference[0], hypothesis)
     if parses.repairs is not None:
-        console.info(repairs_told(parses.repairs, len(parses.pairs)))
+        console.info(repair_summary(parses.repairs, len(parses.pairs)))
     found = evalb(parses.pairs)
     if as_json:
         print(json.dumps({"evalb": {"all": found.all.summary(), f"up_to_{SHORT}_words": found.short.summary()}}))
@@ -82,7 +85,7 @@ def _score_trees(reference: list[str], hypothesis: str, metric: list[str], as_js
 def _read(path: str) -> list[str]:
     lines = list(read_lines(path))
     if not lines:
-        raise NmtError(f"{_name(path)} is empty; scoring needs one line for every sentence")
+        raise NmtError(f"{_name(path)} is empty; scoring needs one line per sentence")
     return lines
 
 
@@ -99,7 +102,7 @@ def _check_line_counts(hypothesis: str, hypotheses: Sequence[str], reference: st
 
 
 def _warn_if_tokenized(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> None:
-    """Scores of tokenised text are not comparable with anybody's, and people seldom mean to take them."""
+    """Warns if a text looks tokenised, because its scores are not comparable with published ones."""
     if config.tokenize == "none":
         return
     for name, lines in [("translations", hypotheses), *(("references", lines) for lines in references)]:
@@ -107,12 +110,12 @@ def _warn_if_tokenized(hypotheses: Sequence[str], references: Sequence[Sequence[
         if tokenized > len(lines) / 2:
             console.warn(
                 f"{tokenized:,} of {len(lines):,} {name} end in ' .', as tokenised text does; "
-                f"detokenise first, or say --tokenize none if that is the setting you mean"
+                f"detokenise the text first, or give --tokenize none to score tokenised text"
             )
 
 
 def _line(found: MetricScore) -> str:
-    """`BLEU 41.02 [95% confidence 40.1 to 41.9] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`, all ASCII."""
+    """Returns an ASCII line such as `BLEU 41.02 [mean 41.0, …] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`."""
     parts = [f"{found.name} {found.score:.2f}"]
     if found.confidence:
         c = found.confidence

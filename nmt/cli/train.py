@@ -1,4 +1,4 @@
-"""`nmt train`."""
+"""`nmt train` trains a model."""
 
 import sys
 from typing import Annotated, Any
@@ -17,10 +17,10 @@ def train(
     config: TrainConfig,
     model_overrides: dict[str, Any],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell the plan, and what time, memory and disk it will take.")
+        bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space it needs.")
     ] = False,
 ) -> None:
-    """Train a Transformer. Options of the panel Model replace fields of the architecture."""
+    """Train a Transformer. Options in the panel Model override fields of the architecture."""
     model = model_config(arch, **model_overrides)
     from nmt.training.distributed import is_rank
 
@@ -32,5 +32,5 @@ def train(
     if dry_run:
         from nmt.training.dry_run import dry_run as run_training
     else:
-        from nmt.training.trainer import train as run_training
+        from nmt.training.train import train as run_training
     run_training(data, model, config)

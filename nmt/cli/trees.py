@@ -1,4 +1,4 @@
-"""`nmt trees`: treebanks to parallel text for the parsing model, and what the model writes to trees."""
+"""`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.files import output_file
 
 if TYPE_CHECKING:
-    from nmt.text.trees import Word
+    from nmt.parsing.trees import Word
 
 trees = typer.Typer(
     name="trees",
@@ -21,41 +21,52 @@ trees = typer.Typer(
     no_args_is_help=True,
 )
 
-_PATTERN = "Treebank file, or a pattern of files in quotes: 'wsj/0[2-9]/*.mrg'; plain or .gz. May repeat."
+_PATTERN = "trees: a treebank file, plain or .gz, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. May repeat."
 
 
 @trees.command(no_args_is_help=True)
 def linearize(
-    train: Annotated[list[str], typer.Option(metavar="PATTERN", help=_PATTERN)],
+    train: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Training {_PATTERN}")],
     dest: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
-    valid: Annotated[list[str], typer.Option(metavar="PATTERN", help="Likewise.")] = [],  # noqa: B006
-    test: Annotated[list[str], typer.Option(metavar="PATTERN", help="Likewise.")] = [],  # noqa: B006
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Write words in small letters.")] = False,
-    numbers: Annotated[bool, typer.Option("--numbers", help="Write every digit as 0.")] = False,
+    valid: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Validation {_PATTERN}")] = [],  # noqa: B006
+    test: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Test {_PATTERN}")] = [],  # noqa: B006
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase all words.")] = False,
+    numbers: Annotated[bool, typer.Option("--numbers", help="Replace every digit by 0.")] = False,
     rare_below: Annotated[
         int,
         typer.Option(
-            min=1, help="Write words seen fewer times than this in training as UNK and a few marks; others are symbols."
+            min=1,
+            max=1_000_000_000,
+            help="Replace words seen fewer times than this in training by UNK and a few marks; others are symbols.",
         ),
     ] = 1,
     like: Annotated[
-        str | None, typer.Option(help="Folder made by this command: write words as there, instead of by the above.")
+        str | None,
+        typer.Option(
+            help="Folder that this command made; write words in the same way. Replaces the three options above."
+        ),
     ] = None,
     numbered: Annotated[
         bool,
-        typer.Option("--numbered", help="Write words as #1, #2, … instead of XX: far easier to learn from few trees."),
+        typer.Option(
+            "--numbered", help="Write words as #1, #2, … instead of XX, which is much easier to learn from few trees."
+        ),
     ] = False,
 ) -> None:
-    """Write trees as parallel text: DEST/train.words and DEST/train.trees, and so on.
+    """Write trees as parallel text: DEST/train.words and DEST/train.trees, and the same for the other splits.
 
-    A tree becomes the sequence of its brackets, the closing ones labelled, with XX for every word. Function tags and
-    indices (NP-SBJ-1), empty elements and nodes they leave empty are removed. The normalised trees lie beside
-    (DEST/valid.mrg), to score against, and symbols.txt is for nmt preprocess --symbols.
+    A tree becomes the sequence of its brackets. Closing brackets carry labels too, and XX stands for every word.
+    Function tags and indices (NP-SBJ-1), empty elements, and nodes that contain nothing else are removed.
+
+    DEST/valid.mrg and the like hold the normalised trees, to score against. DEST/symbols.txt is for
+    nmt preprocess --symbols.
     """
-    from nmt.text.treebank import SourceText, read_treebank, write_treebank
+    from nmt.parsing.treebank import SourceText, read_treebank, write_treebank
 
     if like and (lowercase or numbers or rare_below > 1):
-        raise NmtError("--like says how words are written; leave out --lowercase, --numbers and --rare-below")
+        raise NmtError(
+            "--like already decides how words are written; leave out --lowercase, --numbers and --rare-below"
+        )
     source = SourceText.load(like) if like else SourceText(lowercase, numbers)
     splits = {"train": train, "valid": valid, "test": test}
     read = {name: read_treebank(patterns) for name, patterns in splits.items() if patterns}
@@ -66,12 +77,12 @@ def linearize(
 @trees.command(no_args_is_help=True)
 def words(
     like: Annotated[str, typer.Option(help="Folder that nmt trees linearize made.")],
-    input: Annotated[str, typer.Option(help="Tokenised sentences, one a line; - is stdin.")] = "-",
+    input: Annotated[str, typer.Option(help="Tokenised sentences, one per line; - is stdin.")] = "-",
     output: Annotated[str, typer.Option(help="File to write; - is stdout.")] = "-",
 ) -> None:
-    """Write the words of new sentences as those of training were."""
+    """Write the words of new sentences in the same form as the training words."""
+    from nmt.parsing.treebank import SOURCE, SourceText
     from nmt.text.corpus import read_lines
-    from nmt.text.treebank import SOURCE, SourceText
 
     source = SourceText.load(like)
     with output_file(output, [Path(like) / SOURCE, input]) as out:
@@ -81,44 +92,50 @@ def words(
 
 @trees.command(no_args_is_help=True)
 def restore(
-    sequences: Annotated[str, typer.Option(help="What the model wrote, one sequence a line; - is stdin.")] = "-",
-    words: Annotated[str | None, typer.Option(help="The sentences' words, tokenised, one sentence a line.")] = None,
-    trees: Annotated[str | None, typer.Option(help="Trees to take words and tags from, instead of --words.")] = None,
-    output: Annotated[str, typer.Option(help="File to write, one tree a line; - is stdout.")] = "-",
+    sequences: Annotated[str, typer.Option(help="Output of the model, one sequence per line; - is stdin.")] = "-",
+    words: Annotated[str | None, typer.Option(help="Tokenised words, one sentence per line.")] = None,
+    trees: Annotated[
+        str | None, typer.Option(help="Treebank file that supplies words and tags, instead of --words.")
+    ] = None,
+    output: Annotated[str, typer.Option(help="File to write, one tree per line; - is stdout.")] = "-",
 ) -> None:
-    """Write trees over exactly the given words, whatever the model wrote; says what had to be repaired.
+    """Turn the model's output into trees over exactly the given words, and report the repairs.
 
-    Of several hypotheses (nmt generate --n-best 21 --output-format jsonl) the best that needs no repairs is taken.
-    Symbols that are no brackets, and words' symbols beyond the last word, are left out; words that are left over join
-    the last bracket; brackets that are not closed are closed where one around them is, or at the end; a closing
-    bracket that was never opened closes the innermost, or is left out; brackets without words are removed. A sentence
-    without words becomes an empty line.
+    If a line holds several hypotheses (nmt generate --n-best 21 --output-format jsonl), the best one that needs no
+    repair is used.
+
+    Unknown symbols are dropped, and so are symbols for words beyond the last one. Remaining words join the last
+    bracket. An unclosed bracket is closed where a bracket around it closes, or at the end. A closing bracket that
+    matches none closes the innermost bracket, or is dropped. Brackets without words are removed. A sentence without
+    words becomes an empty line.
     """
+    from nmt.parsing.treebank import counted, parsed, read_treebank
+    from nmt.parsing.trees import first_restored, untagged, words_of, write_tree
     from nmt.text.corpus import read_lines
-    from nmt.text.treebank import counted, parsed, read_treebank
-    from nmt.text.trees import first_restored, untagged, words_of, write_tree
 
     if (words is None) == (trees is None):
-        raise NmtError("give one of --words and --trees, not both or neither: the words come from it")
+        raise NmtError("give either --words or --trees, which supplies the words of the sentences")
     if words is not None:
         sentences: Iterable[list[Word]] = (untagged(line.split()) for line in read_lines(words))
     else:
         sentences = map(words_of, read_treebank([str(trees)]))
-    repairs, done = Counter[str](), 0
+    repairs = Counter[str]()
+    done = 0
     with output_file(output, [sequences, str(words or trees)]) as out:
         for alternatives, sentence in zip_longest(parsed(read_lines(sequences), sequences), sentences):
             if alternatives is None or sentence is None:
                 shorter = sequences if alternatives is None else words or trees
                 raise NmtError(
-                    f"{shorter} ends after {done:,} sentences, but the other file goes on; give those of one run"
+                    f"{shorter} ends after {done:,} sentences, but the other file goes on; use files of one run"
                 )
             tree, found = first_restored(alternatives, sentence)
             repairs += counted(found)
             done += 1
             out.write(f"{write_tree(tree)}\n")
-    console.info(repairs_told(repairs, done))
+    console.info(repair_summary(repairs, done))
 
 
-def repairs_told(repairs: Counter[str], sequences: int) -> str:
-    told = "".join(f", {count:,} {name}" for name, count in sorted(repairs.items()) if name != "sequences")
-    return f"repaired {repairs['sequences']:,} of {sequences:,} sequences{told}"
+def repair_summary(repairs: Counter[str], sequences: int) -> str:
+    """Returns one line: how many of the sequences were repaired, and how often each repair was made."""
+    details = "".join(f", {count:,} {name}" for name, count in sorted(repairs.items()) if name != "sequences")
+    return f"repaired {repairs['sequences']:,} of {sequences:,} sequences{details}"

@@ -1,10 +1,10 @@
-"""Which sentences go into which update (paper §5.1): lengths in, an update plan out. No torch, no files.
+"""The update plan: which sentences go into which update (paper §5.1). No torch, no files.
 
-An epoch's sentences are sorted by length and cut into *groups* of neighbours, all of one size; an update takes
-several groups drawn at random. So an update holds as many tokens as asked for and little padding, yet short and long
-sentences together.
-Groups depend on the data, the options, the seed and the epoch alone, never on the hardware; only their cut into
-micro-batches, which changes no gradient, depends on what a device can hold.
+An epoch's sentences are sorted by length and cut into *groups* of neighbours with equally many tokens. An update takes
+several groups, drawn at random. So updates are equally large, hold little padding, and mix short and long sentences.
+
+Groups depend only on the data, the options, the seed and the epoch. The hardware decides only how an update is cut into
+micro-batches, which does not change its gradient.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from typing import Protocol
 import numpy as np
 
 Array = np.ndarray
-# Another one where plans are made differently, so that a place in an epoch means something else.
+# Changes whenever plans are made differently: a position in an epoch then means something else.
 PLAN_VERSION = 2
-# Sentences longer than this are sorted as if they were as long.
+# Longer sentences are sorted as if they had this length.
 _LONGEST_SORTED = (1 << 16) - 1
 
 
 class Lengths(Protocol):
-    """Tokens of each sentence, EOS included: an array, or something that makes one of what is asked for."""
+    """Tokens of each sentence, EOS included: an array, or an object that computes parts of it on demand."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, sentences: Array, /) -> Array: ...
@@ -29,14 +29,14 @@ class Lengths(Protocol):
 
 @dataclass(frozen=True)
 class Epoch:
-    """What is drawn for an epoch.
+    """The random part of an epoch's plan.
 
     Attributes:
-        order: (sentences,) sentence numbers, neighbours of similar length.
+        order: (sentences,) sentence numbers; neighbours have similar lengths.
         group_starts: (groups + 1,) where in `order` each group starts and the last one ends.
-        groups: (groups,) the groups in the order they are trained on.
-        widest: source and target tokens of two pairs: the one with the longest side, and the one whose shorter side is
-            longest.
+        groups: (groups,) the groups in the order of training.
+        widest: source and target tokens of the pair with the longest side, and of the pair with the longest shorter
+            side.
     """
 
     order: Array
@@ -47,12 +47,12 @@ class Epoch:
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """One epoch's updates.
+    """The updates of one epoch.
 
     Attributes:
-        source_lengths, target_lengths: of all sentences.
+        source_lengths, target_lengths: tokens of all sentences.
         epoch: how the sentences fall into groups.
-        groups_per_update: how many of them make an update; the last update may have fewer.
+        groups_per_update: groups in an update; the last update may have fewer.
     """
 
     source_lengths: Lengths
@@ -61,26 +61,26 @@ class UpdatePlan:
     groups_per_update: int
 
     def __len__(self) -> int:
-        """Updates in the epoch."""
+        """Returns the number of updates in the epoch."""
         return -(-len(self.epoch.groups) // self.groups_per_update)
 
     def update(self, index: int) -> list[Array]:
-        """The sentence numbers of update `index`, group by group."""
+        """Returns the sentence numbers of update `index`, group by group."""
         first, starts = index * self.groups_per_update, self.epoch.group_starts
         chosen = self.epoch.groups[first : first + self.groups_per_update]
         return [self.epoch.order[starts[g] : starts[g + 1]] for g in chosen]
 
     def tokens(self, index: int) -> tuple[int, int]:
-        """Source and target tokens of update `index`."""
+        """Returns the source and target tokens of update `index`."""
         sentences = np.concatenate(self.update(index))
         return int(self.source_lengths[sentences].sum()), int(self.target_lengths[sentences].sum())
 
     def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
-        """Update `index` cut into micro-batches of like size, each a list of blocks of similar length.
+        """Cuts update `index` into micro-batches of similar size, each a list of blocks of sentences of similar length.
 
-        A micro-batch's blocks hold, padding included, at most `device_tokens` tokens on either side, unless a single
-        sentence is longer. There are as few as that allows, but a multiple of `ranks`; rank r takes every `ranks`-th
-        from r on. A micro-batch without blocks is one for which no sentence is left.
+        A micro-batch holds at most `device_tokens` tokens on either side, padding included, unless a single sentence is
+        longer. There are as few micro-batches as possible, but a multiple of `ranks`: rank r takes number r and every
+        `ranks`-th one after it. The last ones have no blocks if too few sentences are left.
         """
         groups = self.update(index)
         count = ranks * -(-sum(map(self.padded_size, groups)) // (ranks * device_tokens))
@@ -92,13 +92,13 @@ class UpdatePlan:
             count += ranks
 
     def _cut(self, groups: list[Array], count: int) -> list[list[Array]]:
-        """The groups, one after the other, cut where their padded size reaches a multiple of 1/count of its sum."""
+        """Cuts the groups, laid end to end, into `count` parts of equal padded size."""
         widths = [np.full(len(g), self.padded_size(g) // len(g)) for g in groups]
         ends = np.cumsum(np.concatenate(widths))
-        number = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])  # of the micro-batch, for every sentence
-        of_groups = np.split(number, np.cumsum([len(g) for g in groups])[:-1])
+        part = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])  # of each sentence
+        parts_of_groups = np.split(part, np.cumsum([len(g) for g in groups])[:-1])
         batches: dict[int, list[Array]] = {}
-        for group, numbers in zip(groups, of_groups, strict=True):
+        for group, numbers in zip(groups, parts_of_groups, strict=True):
             for n in np.unique(numbers):
                 batches.setdefault(int(n), []).append(group[numbers == n])
         return list(batches.values())
@@ -107,12 +107,12 @@ class UpdatePlan:
         return sum(map(self.padded_size, batch)) <= device_tokens or sum(map(len, batch)) == 1
 
     def padded_size(self, sentences: Array) -> int:
-        """Tokens of the larger side when the sentences are padded to the longest."""
+        """Returns the tokens of the larger side when all sentences are padded to the longest."""
         width = max(self.source_lengths[sentences].max(), self.target_lengths[sentences].max())
         return int(width) * len(sentences)
 
     def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
-        """Share of positions, both sides, that hold padding; in the first `updates` updates, or in the epoch."""
+        """Returns the share of padding in the positions of both sides, over the first `updates` updates or all."""
         chosen = range(len(self))[:updates]
         blocks = [b for i in chosen for batch in self.micro_batches(i, device_tokens) for b in batch]
         real = sum(int(self.source_lengths[b].sum() + self.target_lengths[b].sum()) for b in blocks)
@@ -123,7 +123,7 @@ class UpdatePlan:
 def make_plan(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> UpdatePlan:
-    """Plans an epoch: updates of about `batch_tokens` tokens on the larger side, of `groups` groups each."""
+    """Plans an epoch with updates of about `batch_tokens` tokens on the larger side, in `groups` groups each."""
     drawn = draw_epoch(source_lengths, target_lengths, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
     return UpdatePlan(source_lengths, target_lengths, drawn, groups)
 
@@ -131,10 +131,10 @@ def make_plan(
 def draw_epoch(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> Epoch:
-    """Draws what `make_plan` plans with; takes 30 bytes a sentence for a while, and keeps 4.
+    """Draws the random part of an epoch's plan; needs 30 bytes a sentence while it works, and 4 afterwards.
 
-    If `groups` is odd, the size of a group is the sum of its sentences' larger sides. If it is even, it is that of both
-    sides, and groups with more source go together with groups with more target.
+    If `groups` is odd, the size of a group is the sum of its sentences' larger sides. If `groups` is even, it is the
+    sum of both sides, and groups with more source are paired with groups with more target.
     """
     random = np.random.default_rng((seed, epoch))
     source, target = (np.asarray(lengths) for lengths in (source_lengths, target_lengths))
@@ -156,11 +156,13 @@ def _sum(lengths: Array) -> int:
 
 
 def _sorted_by_length(source: Array, target: Array, random: np.random.Generator) -> Array:
-    """Sentence numbers by target length, then back and forth by source length, so that neighbours across a step of the
-    target's length are alike as well. Ties, and so a group's make-up, fall differently in every epoch.
+    """Sorts sentence numbers by target length, then by source length, upwards and downwards in turn.
+
+    So neighbours are similar even where the target length changes. Ties are broken at random, so that groups differ
+    from epoch to epoch.
     """
     shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
-    # The two lengths and the place in the random order, packed into one number each, are sorted as they are.
+    # One number holds both lengths and the place in the random order, so that a plain sort is enough.
     source, target = (np.minimum(lengths[shuffled], _LONGEST_SORTED).astype(np.uint16) for lengths in (source, target))
     keys = target.astype(np.uint64)
     keys <<= 16
@@ -173,9 +175,9 @@ def _sorted_by_length(source: Array, target: Array, random: np.random.Generator)
 
 
 def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Array:
-    """Cuts sentences of these sizes, as they are sorted, into groups of equal size.
+    """Returns where to cut sorted sentences of these sizes into groups of equal size.
 
-    All cuts but the ends are shifted alike by up to a quarter of a group, so that they fall elsewhere in every epoch.
+    A random shift of up to a quarter of a group moves all inner cuts, so that they differ from epoch to epoch.
     """
     middles = np.cumsum(sizes, dtype=np.int64)
     group = middles[-1] / groups
@@ -189,9 +191,9 @@ def _group_sums(lengths: Array, order: Array, starts: Array) -> Array:
 
 
 def _shuffled_in_pairs(imbalance: Array, random: np.random.Generator) -> Array:
-    """Group numbers in random order, but in pairs: one that has more source than target, and one that has as much less.
+    """Returns group numbers in random order, in pairs: one with more source, one with as much more target.
 
-    So any update of an even number of groups has as many tokens on both sides as the others.
+    So updates of an even number of groups have equally many tokens on both sides.
     """
     ranked = np.argsort(imbalance, kind="stable")
     half = len(ranked) // 2

@@ -1,4 +1,4 @@
-"""The text that is preprocessed: its corpora, counted and checked, and cut into chunks of a bounded size."""
+"""The text to preprocess: corpora are counted, checked, and cut into chunks of bounded size."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 from nmt import console
 from nmt.config import DataConfig
+from nmt.data.store import TRAIN
 from nmt.errors import NmtError
 from nmt.text.corpus import parallel_paths, read_pairs
 from nmt.text.languages import look_swapped
 
 CHUNK_PAIRS = 2000
-_CHUNK_CHARACTERS = 1 << 20  # so that a corpus of book-length lines takes no more memory
-TRAIN = "train"
+_CHUNK_CHARACTERS = 1 << 20  # bounds the memory that book-length lines take
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two files of one PREFIX, and how many lines each has."""
+    """The two files of one PREFIX, and their number of lines."""
 
     source: Path
     target: Path
@@ -28,20 +28,20 @@ class Corpus:
 
 
 class Chunk(NamedTuple):
-    """Raw lines, as many of the source as of the target."""
+    """Raw lines, equally many of both languages."""
 
     source: list[str]
     target: list[str]
 
 
 def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
-    """The corpora of every split; test corpora are called test, test1, test2, …"""
+    """Returns the prefixes of every split. Test corpora are called test, test1, test2, …"""
     tests = {f"test{i or ''}": (prefix,) for i, prefix in enumerate(config.test)}
     return {TRAIN: config.train, "valid": (config.valid,), **tests}
 
 
 def count(config: DataConfig) -> dict[str, list[Corpus]]:
-    """Reads all text once, so that a fault at its end shows before hours of work.
+    """Reads all text once, so that a fault in the last line shows before hours of work; returns the corpora by split.
 
     Raises:
         NmtError: a file is missing, empty, not UTF-8, or not aligned with its other side.
@@ -61,8 +61,8 @@ def _count(source: Path, target: Path, langs: tuple[str, str], progress: console
     for chunk in chunked(read_pairs(source, target)):
         if not pairs and look_swapped(*chunk, *langs):
             console.warn(
-                f"{source} looks like {langs[1]}, and {target} like {langs[0]}; have --source-lang and --target-lang, "
-                f"or the files, changed places?"
+                f"{source} looks like {langs[1]}, and {target} like {langs[0]}; have --source-lang and --target-lang "
+                f"changed places?"
             )
         pairs += len(chunk.source)
         identical = identical and chunk.source == chunk.target
@@ -75,13 +75,13 @@ def _count(source: Path, target: Path, langs: tuple[str, str], progress: console
 
 
 def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str]]:
-    """The pairs of all, one corpus after the other."""
+    """Yields the pairs of all corpora, one after the other."""
     for corpus in corpora:
         yield from read_pairs(corpus.source, corpus.target)
 
 
 def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
-    """Cuts a stream into chunks bounded in pairs and in characters."""
+    """Cuts a stream into chunks of at most so many pairs and characters."""
     chunk, characters = Chunk([], []), 0
     for source, target in pairs:
         chunk.source.append(source)
@@ -95,7 +95,7 @@ def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
 
 
 def sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:
-    """A uniform sample of `wanted` of `total` pairs, in their order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
+    """Yields a uniform sample of `wanted` of `total` pairs, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
     draw = random.Random(seed)
     for seen, pair in enumerate(islice(pairs, total)):
         if (total - seen) * draw.random() < wanted:

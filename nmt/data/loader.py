@@ -18,56 +18,28 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
+from nmt.data.layout import Block, Layout, moved
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
-from nmt.text.subword import BOS, EOS, PAD
+from nmt.text.subword import PAD, with_bos, with_eos
 
 _Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4
 # Matrix products on a CPU are compiled for every new number of rows, at a millisecond and a megabyte each: so let there
 # be few such numbers.
 _MULTIPLE = 128
-PACKED_MULTIPLE = 8  # what a GPU's products like
-
-
-@dataclass(frozen=True)
-class Block:
-    """Sentences padded to one width; `padded` says whether any is shorter."""
-
-    sentences: int
-    width: int
-    padded: bool
+_PACKED_MULTIPLE = 8  # matrix products on a GPU are faster with it
 
 
 @dataclass(frozen=True)
 class Side:
-    """One language's half of a micro-batch.
+    """One language's half of a micro-batch: ids at all flat positions, and how they fall into sentences."""
 
-    Attributes:
-        tokens_N, positions_N: ids, and positions within the sentence, of all blocks in turn, and perhaps padding.
-        lengths_B: tokens of every sentence.
-        longest: positions that no sentence has more of.
-        blocks: how N falls into sentences; None if they follow each other without padding.
-    """
-
-    tokens_N: Tensor
-    positions_N: Tensor
-    lengths_B: Tensor
-    longest: int
-    blocks: tuple[Block, ...] | None
+    ids_F: Tensor
+    layout: Layout
 
     def to(self, device: torch.device) -> "Side":
-        return replace(
-            self,
-            tokens_N=_moved(self.tokens_N, device),
-            positions_N=_moved(self.positions_N, device),
-            lengths_B=_moved(self.lengths_B, device),
-        )
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on the device; a GPU copies it while the CPU goes on, which takes pinned memory."""
-    return tensor.to(device) if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+        return Side(moved(self.ids_F, device), self.layout.to(device))
 
 
 @dataclass(frozen=True)
@@ -92,14 +64,14 @@ class Batch:
     @property
     def positions(self) -> int:
         """Positions of both sides, padding included."""
-        return len(self.source.tokens_N) + len(self.target.tokens_N)
+        return len(self.source.ids_F) + len(self.target.ids_F)
 
     def to(self, device: torch.device) -> "Batch":
         return replace(
             self,
             source=self.source.to(device),
             target=self.target.to(device),
-            labels_M=_moved(self.labels_M, device),
+            labels_M=moved(self.labels_M, device),
         )
 
     def without_labels(self) -> "Batch":
@@ -138,15 +110,15 @@ def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_m
     matrices = [_padded(block, width_multiple) for block in blocks]
     lengths = [np.array([len(s) for s in block]) for block in blocks]
     positions = [np.tile(np.arange(m.shape[1]), len(m)) for m in matrices]
-    return Side(
-        tokens_N=_flat(matrices, multiple),
-        positions_N=_flat(positions, multiple),
+    layout = Layout(
+        positions_F=_flat(positions, multiple),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
         longest=max(m.shape[1] for m in matrices),
         blocks=tuple(
             Block(len(m), m.shape[1], bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
         ),
     )
+    return Side(_flat(matrices, multiple), layout)
 
 
 def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
@@ -154,32 +126,30 @@ def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
-def with_eos(tokens: np.ndarray | Sequence[int]) -> np.ndarray:
-    return np.append(np.asarray(tokens, dtype=np.int64), EOS)
-
-
 def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
     """As `make_side`, without padding between sentences.
 
-    What fills it up counts as a sentence more. It is never left out, so that one side has it if the other has.
+    Padding to a multiple is one dummy sentence at the end, always present, so that both sides have equally many
+    sentences.
     """
     sentences = [sentence for block in blocks for sentence in block]
-    filler = PACKED_MULTIPLE - sum(map(len, sentences)) % PACKED_MULTIPLE
+    filler = _PACKED_MULTIPLE - sum(map(len, sentences)) % _PACKED_MULTIPLE
     positions = [np.arange(len(sentence)) for sentence in sentences]
-    return Side(
-        tokens_N=_flat([*sentences, np.full(filler, PAD)]),
-        positions_N=_flat([*positions, np.zeros(filler, dtype=np.int64)]),
-        lengths_B=torch.tensor([*map(len, sentences), filler]),
-        longest=max(map(len, sentences)),
+    lengths = [*map(len, sentences), filler]
+    layout = Layout(
+        positions_F=_flat([*positions, np.zeros(filler, dtype=np.int64)]),
+        lengths_B=torch.tensor(lengths),
+        longest=max(lengths),
         blocks=None,
     )
+    return Side(_flat([*sentences, np.full(filler, PAD)]), layout)
 
 
 def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> Batch:
     """The sentence pairs numbered in `blocks`, padded block by block, or if it `packs`, without padding."""
     sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
     outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
-    inputs = [[np.concatenate(([BOS], output[:-1])) for output in block] for block in outputs]
+    inputs = [[with_bos(split.target[i]) for i in block] for block in blocks]
     if packs:
         source, target = _packed_side(sources), _packed_side(inputs)
         labels = [output for block in outputs for output in block]
@@ -189,7 +159,7 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
     return Batch(
         source=source,
         target=target,
-        labels_M=_flat(labels, len(target.tokens_N)),
+        labels_M=_flat(labels, len(target.ids_F)),
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
@@ -206,7 +176,7 @@ def check_ids(batch: Batch, data: DataFolder) -> None:
         ("source", batch.source, data.codec.source),
         ("target", batch.target, data.codec.target),
     ):
-        largest = int(side.tokens_N.max())
+        largest = int(side.ids_F.max())
         if largest >= len(subword):
             raise NmtError(
                 f"{data.path} is damaged: its {name} text holds piece {largest:,}, its vocabulary {len(subword):,} "
@@ -217,7 +187,12 @@ def check_ids(batch: Batch, data: DataFolder) -> None:
 def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
-    """Rank `rank`'s part of update `index`."""
+    """Returns rank `rank`'s part of update `index`.
+
+    Raises:
+        DataChanged: the split's files are gone or have another size.
+    """
+    split.check_files()
     make = partial(make_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
     mine = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
@@ -239,7 +214,11 @@ def updates(
     *,
     packs: bool = False,
 ) -> Generator[Update, None, None]:
-    """A rank's part of each update from `first` on, made ahead in another thread; to be closed if left early."""
+    """Yields a rank's part of each update from `first` on, made ahead in another thread. Close it if you leave early.
+
+    Raises:
+        DataChanged: the split's files are gone or have another size.
+    """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     return prefetched(make(index) for index in range(first, len(plan)))
 

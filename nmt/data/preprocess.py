@@ -18,9 +18,10 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.config import DataConfig
-from nmt.data.corpora import CHUNK_PAIRS, TRAIN, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
+from nmt.data.corpora import CHUNK_PAIRS, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
+from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
-from nmt.data.store import META, array_names, model_names, raw_name
+from nmt.data.store import TRAIN, array_names, model_names, raw_name
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.options import flag_name

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from nmt import __version__
-from nmt.data.store import META, OFFSET_TYPE, SCHEMA_VERSION, array_names, model_names, raw_name, read_model, token_type
+from nmt.data.meta import META, SCHEMA_VERSION, hash_keys
+from nmt.data.store import OFFSET_TYPE, array_names, model_names, raw_name, read_model, token_type
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig
@@ -89,6 +90,11 @@ class _SideWriter:
             self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
         self.total = int(np.memmap(self.offsets.path, OFFSET_TYPE, "r")[-1]) if kept else 0
 
+    @property
+    def hashes(self) -> list[str]:
+        """The SHA-256 of the tokens, of the offsets and, where it is kept, of the raw text."""
+        return [output.hash.hexdigest() for output in self.outputs]
+
     def append(self, chunk: Flat) -> None:
         ends = self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)
         self.tokens.write(chunk.tokens.tobytes())
@@ -131,13 +137,11 @@ class SplitWriter:
     @property
     def counts(self) -> dict[str, Any]:
         """The split's part of meta.json."""
-        return {
-            "pairs": self.pairs,
-            "source_tokens": self._source.total,
-            "target_tokens": self._target.total,
-            "source_sha256": self._source.tokens.hash.hexdigest(),
-            "target_sha256": self._target.tokens.hash.hexdigest(),
-        }
+        counts: dict[str, Any] = {"pairs": self.pairs}
+        for side, writer in (("source", self._source), ("target", self._target)):
+            counts[f"{side}_tokens"] = writer.total
+            counts |= dict(zip(hash_keys(side), writer.hashes, strict=False))  # train has no raw text
+        return counts
 
     def __enter__(self) -> Self:
         return self

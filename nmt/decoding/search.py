@@ -1,6 +1,7 @@
 """Beam search (paper §6.1) over a step function. It knows no model.
 
-Shapes: B sentences still being searched, W beam width, R = B·W rows, V vocabulary, C candidates, E ended hypotheses.
+Shapes: see docs/architecture.md; B sentences still being searched, W hypotheses a sentence, R = B·W rows, T tokens so
+far, V vocabulary, C candidates, E ended hypotheses; in `largest`, rows are cut into I blocks of J numbers.
 """
 
 import math
@@ -13,9 +14,9 @@ from torch import Tensor
 
 from nmt.config import SearchConfig
 
-# Sentences that are done leave the batch, which copies what the model keeps of the others, when so many of them are.
+# Finished sentences leave the batch when they are this share of it, because leaving copies the cache of the others.
 _DONE_SHARE = 0.25
-# Numbers in a block; the largest are looked for in few of them.
+# Numbers in a block; `largest` looks at the contents of few blocks only.
 _BLOCK = 64
 
 
@@ -23,13 +24,13 @@ class Cache(Protocol):
     """What `step` keeps from one call to the next."""
 
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
-        """The state of the hypotheses that go on from these, by their number within the sentence.
+        """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
 
-        Only of the sentences numbered in `sentences_B`, unless None; B of `parents_BW` counts those.
+        Keeps only `sentences_B`, if given; B of `parents_BW` counts those.
         """
 
 
-# last tokens R, cache -> scores RV of the next token, cache. A row's scores are its log-probabilities plus a constant.
+# (newest ids R, cache) -> (logits RV of the next token, cache).
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
 
 
@@ -43,34 +44,34 @@ class Found:
 
 
 def length_penalty(length: Tensor | float, alpha: float) -> Tensor | float:
-    """((5 + |Y|) / 6)^α of Wu et al. 2016; |Y| counts EOS, whose probability is part of P(Y|X)."""
+    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
     return ((5 + length) / 6) ** alpha
 
 
 def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The `k` largest of each sentence's x + offset, or all if there are fewer, and their places in its W·V numbers.
+    """Returns the `k` largest numbers x + offset of each sentence, BC, and their places among its W·V numbers.
 
-    Cuts rows into blocks, because the k largest lie within the k blocks with the largest maxima (or behind the last
-    block), and maxima are found much faster than `topk` finds anything.
+    Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the k
+    blocks with the largest maxima, or behind the last whole block, and finding maxima is much faster than `topk`.
     """
     sentences, width, vocabulary = x_BWV.shape
     blocks = vocabulary // _BLOCK
     whole = blocks * _BLOCK
-    x_BWNL = x_BWV[:, :, :whole].unflatten(2, (blocks, _BLOCK))
-    chosen_BK = (x_BWNL.amax(3) + offsets_BW[:, :, None]).flatten(1).topk(min(k, width * blocks)).indices
+    x_BWIJ = x_BWV[:, :, :whole].unflatten(2, (blocks, _BLOCK))
+    chosen_BC = (x_BWIJ.amax(3) + offsets_BW[:, :, None]).flatten(1).topk(min(k, width * blocks)).indices
     b_B1 = torch.arange(sentences, device=x_BWV.device)[:, None]
-    w_BK, n_BK = chosen_BK // max(blocks, 1), chosen_BK % max(blocks, 1)
-    inside_BKL = x_BWNL[b_B1, w_BK, n_BK] + offsets_BW.gather(1, w_BK)[:, :, None]
-    behind_BWL = x_BWV[:, :, whole:] + offsets_BW[:, :, None]
-    best_BK, index_BK = torch.cat((inside_BKL.flatten(1), behind_BWL.flatten(1)), 1).topk(min(k, width * vocabulary))
+    w_BC, i_BC = chosen_BC // max(blocks, 1), chosen_BC % max(blocks, 1)
+    inside_BCJ = x_BWIJ[b_B1, w_BC, i_BC] + offsets_BW.gather(1, w_BC)[:, :, None]
+    behind_BWX = x_BWV[:, :, whole:] + offsets_BW[:, :, None]
+    best_BC, index_BC = torch.cat((inside_BCJ.flatten(1), behind_BWX.flatten(1)), 1).topk(min(k, width * vocabulary))
     places_WV = torch.arange(width * vocabulary, device=x_BWV.device).view(width, vocabulary)
-    inside_BKL = (w_BK * vocabulary + n_BK * _BLOCK)[:, :, None] + places_WV[0, :_BLOCK]
+    inside_BCJ = (w_BC * vocabulary + i_BC * _BLOCK)[:, :, None] + places_WV[0, :_BLOCK]
     behind_BX = places_WV[:, whole:].flatten().expand(sentences, -1)
-    return best_BK, torch.cat((inside_BKL.flatten(1), behind_BX), 1).gather(1, index_BK)
+    return best_BC, torch.cat((inside_BCJ.flatten(1), behind_BX), 1).gather(1, index_BC)
 
 
 class _Finished:
-    """The best finished hypotheses of every sentence, best first, never more than asked for."""
+    """The n best finished hypotheses of every sentence, best first."""
 
     def __init__(self, sentences: int, config: SearchConfig) -> None:
         self.config = config
@@ -82,7 +83,7 @@ class _Finished:
         self.found[sentence] = ranked[: self.config.n_best]
 
     def to_beat(self, sentence: int) -> float:
-        """The score that a further hypothesis must exceed. A beam of one is greedy search: its first EOS is the end."""
+        """Returns the score that another hypothesis must exceed. In greedy search, none can follow the first EOS."""
         found = self.found[sentence]
         if len(found) < self.config.n_best:
             return -math.inf
@@ -90,7 +91,14 @@ class _Finished:
 
 
 class _Candidates(NamedTuple):
-    """Continuations of each sentence's hypotheses, best first: log P, which is continued, the token, is it EOS."""
+    """The best continuations of each sentence's hypotheses, best first.
+
+    Attributes:
+        log_probs_BC: log P of the hypothesis with its new token.
+        parents_BC: which hypothesis is continued.
+        tokens_BC: the new token.
+        ended_BC: whether it is EOS.
+    """
 
     log_probs_BC: Tensor
     parents_BC: Tensor
@@ -99,28 +107,30 @@ class _Candidates(NamedTuple):
 
 
 class _Beams:
-    """The hypotheses of the sentences still searched, as tensors; hypothesis w of sentence b is row b·W + w."""
+    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w."""
 
     def __init__(self, max_lengths_B: Tensor, width: int, bos: int) -> None:
         device = max_lengths_B.device
         self.width = width
         self.sentences_B = torch.arange(len(max_lengths_B), device=device)
         self.max_lengths_B = max_lengths_B
-        # The first length at which one must end. On the host, which would otherwise wait for the device at every step.
+        # The first length at which a hypothesis must end. A number on the host spares waiting for the device.
         self.first_end = int(max_lengths_B.min())
         self.tokens_BWT = torch.full((len(max_lengths_B), width, 1), bos, dtype=torch.long, device=device)
-        # All beams start alike, so only the first may count.
+        # All hypotheses of a sentence start alike, so only the first counts.
         self.log_probs_BW = torch.full((len(max_lengths_B), width), -torch.inf, device=device)
         self.log_probs_BW[:, 0] = 0
 
     @property
     def length(self) -> int:
-        """Tokens of every hypothesis once it gets the next."""
+        """Tokens of every hypothesis after the step that is under way."""
         return self.tokens_BWT.shape[2]
 
     def candidates(self, scores_RV: Tensor, eos: int) -> _Candidates:
-        """The best 2W, so that W remain even if all beams' EOS are among them. At its maximum length all must end."""
-        # On a CPU log_softmax is twice as fast as logsumexp.
+        """Returns the best 2W continuations, so that W live ones remain even if W of them end.
+
+        A hypothesis of its sentence's maximum length can only end.
+        """
         log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.width))
         if self.length >= self.first_end:
             must_end_B = self.max_lengths_B <= self.length
@@ -132,34 +142,34 @@ class _Beams:
         return _Candidates(log_probs_BC, parents_BC, tokens_BC, tokens_BC == eos)
 
     def ended(self, candidates: _Candidates) -> list[tuple[int, list[int], float]]:
-        """Those of the best W that end here: sentence, tokens without EOS, log P."""
+        """Returns the best W candidates that end here: sentence, tokens without EOS, log P."""
         best_BW = candidates.log_probs_BC[:, : self.width]
         b_E, w_E = (candidates.ended_BC[:, : self.width] & best_BW.isfinite()).nonzero(as_tuple=True)
         tokens_ET = self.tokens_BWT[b_E, candidates.parents_BC[b_E, w_E], 1:]
         return list(zip(self.sentences_B[b_E].tolist(), tokens_ET.tolist(), best_BW[b_E, w_E].tolist(), strict=True))
 
     def advance(self, candidates: _Candidates) -> Tensor:
-        """Goes on with the best W that do not end; returns which hypotheses they continue, BW."""
+        """Continues with the best W candidates that do not end; returns the hypotheses that they continue, BW."""
         log_probs_BC, parents_BC, tokens_BC, ended_BC = candidates
-        # A stable sort by "has ended" keeps the others' order.
-        going_BW = ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, : self.width]
-        parents_BW = parents_BC.gather(1, going_BW)
+        # A stable sort by "has ended" keeps the order of the rest.
+        live_BW = ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, : self.width]
+        parents_BW = parents_BC.gather(1, live_BW)
         chosen_BWT = self.tokens_BWT.gather(1, parents_BW[:, :, None].expand(-1, -1, self.length))
-        self.tokens_BWT = torch.cat((chosen_BWT, tokens_BC.gather(1, going_BW)[:, :, None]), dim=2)
-        self.log_probs_BW = log_probs_BC.masked_fill(ended_BC, -torch.inf).gather(1, going_BW)
+        self.tokens_BWT = torch.cat((chosen_BWT, tokens_BC.gather(1, live_BW)[:, :, None]), dim=2)
+        self.log_probs_BW = log_probs_BC.masked_fill(ended_BC, -torch.inf).gather(1, live_BW)
         return parents_BW
 
     def bounds(self, alpha: float) -> dict[int, float]:
-        """For each sentence, what no score of its unfinished hypotheses can exceed.
+        """Returns, for each sentence, a bound on the score of what its live hypotheses can become.
 
-        log P only falls as a hypothesis grows and the penalty only rises, so that is log P now over the penalty at the
-        maximum length.
+        As a hypothesis grows, log P only falls and the penalty only rises. So the bound is log P now over the penalty
+        at the maximum length.
         """
         bounds_B = self.log_probs_BW.amax(1) / length_penalty(self.max_lengths_B, alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def keep(self, chosen_B: Tensor) -> None:
-        """Drops all sentences but these."""
+        """Drops all sentences except `chosen_B`."""
         for name in ("sentences_B", "max_lengths_B", "tokens_BWT", "log_probs_BW"):
             setattr(self, name, getattr(self, name)[chosen_B])
 
@@ -168,14 +178,14 @@ class _Beams:
 def beam_search(
     step: Step, cache: Cache, max_lengths_B: Tensor, *, bos: int, eos: int, config: SearchConfig
 ) -> list[list[Found]]:
-    """The `n_best` best-scored finished hypotheses of each sentence, best first.
+    """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
 
-    Each step keeps the `beam` best continuations of the live hypotheses, and sets aside those among them that end in
-    EOS. A sentence is done when no live hypothesis can reach its n-th best any more. A beam of one is greedy search: it
-    is done with the first EOS.
+    Each step keeps the `beam` best continuations of the live hypotheses. Those that end in EOS are finished. A sentence
+    is done when no live hypothesis can still beat its n-th best finished one. A beam of one is greedy search, which
+    ends with the first EOS.
 
     Args:
-        cache: state with `beam` hypotheses a sentence, before any token.
+        cache: the state of `beam` hypotheses a sentence before any token.
         max_lengths_B: most tokens of each sentence's output, EOS included, at least 1.
     """
     beams = _Beams(max_lengths_B, config.beam, bos)

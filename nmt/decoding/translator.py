@@ -1,4 +1,7 @@
-"""Raw text to translations: batches, ensembles, order."""
+"""Raw text to translations: batches, ensembles, and lines in order.
+
+Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabulary.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,15 +17,16 @@ from torch import Tensor
 from nmt import console
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import make_side, with_eos
+from nmt.data.loader import make_side
 from nmt.decoding.search import Found, beam_search
 from nmt.errors import NmtError
+from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.runtime import Runtime, is_out_of_memory, resolve
-from nmt.model.transformer import DecoderCache, Transformer
+from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
-from nmt.text.subword import BOS, EOS
+from nmt.text.subword import BOS, EOS, with_eos
 
-# Source sentences are padded to a multiple of this, so that there are enough of one width to be translated together.
+# Source sentences are padded to a multiple of this, so that many have the same width and can share a batch.
 _WIDTHS = 4
 
 
@@ -30,7 +34,7 @@ _WIDTHS = 4
 class Hypothesis:
     """A translation: raw text, score (log P over the length penalty), log P, and the target pieces.
 
-    Of a line translated in parts, text and pieces are joined and scores added up.
+    If a line was translated in parts, texts and pieces are joined and scores are summed.
     """
 
     text: str
@@ -56,10 +60,10 @@ class Translator:
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
-        """The model of a checkpoint, or an ensemble of several; of several GPUs, on the one numbered `process`.
+        """Loads the model of a checkpoint, or an ensemble of several; uses GPU number `process` if there are several.
 
         Raises:
-            NmtError: a file is no checkpoint, or the vocabularies or text processing of two differ.
+            NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
         """
         resolved = resolve(runtime or RuntimeConfig(), process)
         loaded = [(path, load_checkpoint(path)) for path in checkpoints]
@@ -78,10 +82,13 @@ class Translator:
         search: SearchConfig | None = None,
         advance: Callable[[int], None] = lambda _: None,
     ) -> list[str]:
-        """The best translation of each raw line, in order; an empty line's is empty. `advance` as in `hypotheses`.
+        """Returns the best translation of each raw line, in order. An empty line gives an empty line.
+
+        Args:
+            advance: called after each batch with the number of sentences it held.
 
         Raises:
-            TypeError: `lines` is a single string, of which every character would be a line.
+            TypeError: `lines` is a single string, whose characters would be taken for lines.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines; put a single one in brackets")
@@ -95,11 +102,14 @@ class Translator:
         advance: Callable[[int], None] = lambda _: None,
         line_numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """The n best translations of each raw line, best first. A blank line has a single, empty one.
+        """Returns the n best translations of each raw line, best first. A blank line has one empty translation.
 
-        A line longer than `search.max_source_length` pieces is translated in parts, with a warning; each part's best
-        translations are joined. `line_numbers`, from 1 on if not given, are for such warnings. `advance` is told after
-        every batch how many sentences it held.
+        A line of more than `search.max_source_length` pieces is translated in parts, with a warning. The best
+        translations of the parts are joined.
+
+        Args:
+            advance: called after each batch with the number of sentences it held.
+            line_numbers: numbers of the lines for warnings; 1, 2, … if not given.
         """
         for model in self.models:
             model.config.check_positions(
@@ -118,7 +128,7 @@ class Translator:
                 )
         flat = [part for line_parts in parts for part in line_parts]
         found: list[list[Found]] = [[] for _ in flat]
-        with self.runtime.autocast():  # once, because it keeps the weights it has converted until it is left
+        with self.runtime.autocast():  # entered once, because it keeps converted weights only until it is left
             for batch in _batches([len(part) for part in flat], search.tokens_at_once(self.runtime.device.type)):
                 for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
                     if not result:
@@ -128,7 +138,7 @@ class Translator:
         return self._assemble(parts, found)
 
     def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
-        """The hypotheses of sentences of one padded width, which are searched in halves if memory runs out."""
+        """Searches sentences of one padded width, in halves if memory runs out."""
         try:
             return self._search_at_once(sources, search)
         except RuntimeError as error:
@@ -139,27 +149,27 @@ class Translator:
                     f"memory ran out for a single sentence of {len(sources[0]):,} pieces; lower --max-source-length, "
                     f"and it is translated in parts, or --beam"
                 ) from error
-        # Behind the handler, because the error keeps all that was in memory.
+        # Outside the handler, because the error keeps the tensors of the failed attempt alive.
         half = len(sources) // 2
         console.warn(f"memory ran out with {len(sources):,} sentences at once, which are now translated in two halves")
         return self._search(sources[:half], search) + self._search(sources[half:], search)
 
     def _search_at_once(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
         side = make_side([[with_eos(ids) for ids in sources]], width_multiple=_WIDTHS).to(self.runtime.device)
-        max_lengths_B = side.lengths_B + search.max_length_offset  # both count EOS
-        cache = _EnsembleCache(tuple(model.start(side, search.beam) for model in self.models))
+        max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
+        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.beam) for model in self.models))
         return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
-        """Scores RV of the next token: the model's, or the log of several models' summed probabilities."""
-        outputs = [model.step(tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
+        """Returns scores RV of the next token: the logits of one model, or log summed probabilities of several."""
+        outputs = [step(model, tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
         caches = _EnsembleCache(tuple(c for _, c in outputs))
         if len(outputs) == 1:
             return outputs[0][0].float(), caches
         return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
 
     def _assemble(self, parts: list[list[np.ndarray]], found: list[list[Found]]) -> list[list[Hypothesis]]:
-        """Found token sequences back to text, line by line."""
+        """Turns the found token sequences into hypotheses of lines."""
         texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
         made = [[self._hypothesis(f, next(texts)) for f in part] for part in found]
         following = iter(made)
@@ -170,7 +180,7 @@ class Translator:
 
 
 def _parts(ids: np.ndarray, longest: int) -> list[np.ndarray]:
-    """A line's ids cut into as few even parts as none is longer than `longest`; none for a line without ids."""
+    """Cuts a line's ids into as few even parts as possible, none longer than `longest`. No ids give no parts."""
     return np.array_split(ids, math.ceil(len(ids) / longest)) if len(ids) else []
 
 
@@ -191,10 +201,10 @@ def _joined(parts: list[list[Hypothesis]]) -> list[Hypothesis]:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of sentences that are padded to one width, longest first (so that too large a batch fails at once).
+    """Yields the indices of sentences that are padded to one width, longest first.
 
-    How much a sentence is padded depends on its own length alone. So its numbers, and its translation, do not depend on
-    what else is in its batch.
+    Starting with the longest shows at once whether memory is enough. The padding of a sentence depends only on its own
+    length, so its translation does not depend on the rest of its batch.
     """
 
     def width(i: int) -> int:

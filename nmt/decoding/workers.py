@@ -1,4 +1,4 @@
-"""A stream of raw text through a translator, or through several in processes of their own."""
+"""Translates a stream of raw text, in this process or in several workers."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -13,7 +13,7 @@ from nmt.decoding.translator import Hypothesis, Translator
 from nmt.processes import in_order
 from nmt.resources import share_cores
 
-# Lines of a worker that are sorted by length together: many, for full batches, but few enough to bound memory.
+# Lines of a worker that are sorted by length together: enough for full batches, few enough to bound memory.
 _LINES_AT_ONCE = 8192
 
 
@@ -23,7 +23,7 @@ class Translated(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """Lines for a worker, and the numbers they have in the input."""
+    """Lines for a worker, and their numbers in the input."""
 
     lines: list[str]
     numbers: list[int]
@@ -31,9 +31,10 @@ class _Share(NamedTuple):
 
 @dataclass(frozen=True)
 class TranslationJob:
-    """Attributes:
-    checkpoints: of a model, or of an ensemble's.
-    search, runtime: how, and where.
+    """Which model translates, how it searches and where it runs.
+
+    Attributes:
+        checkpoints: the file of a model, or the files of an ensemble.
     """
 
     checkpoints: tuple[str, ...]
@@ -47,15 +48,17 @@ class TranslationJob:
         advance: Callable[[int], None] = lambda _: None,
         lines_at_once: int | None = None,
     ) -> Generator[Translated, None, None]:
-        """Translates line by line, in order, `lines_at_once` (8192 a worker if not given) sorted by length together.
+        """Yields the translations of all lines, in order.
 
-        `advance` is told now and then how many sentences were done.
-
-        Every worker is a process with a model of its own, on its own GPU where there are several; one worker is this
+        Each worker is a process with its own copy of the model, on its own GPU if there are several. One worker is this
         very process.
 
+        Args:
+            advance: called from time to time with the number of sentences translated since the last call.
+            lines_at_once: lines that are sorted by length together; 8192 for each worker if not given.
+
         Raises:
-            NmtError: as `Translator.load` and the input do, or if a worker dies.
+            NmtError: a checkpoint or the input cannot be read, or a worker dies.
         """
         shares = _shares(lines, workers, lines_at_once or _LINES_AT_ONCE * workers)
         if workers == 1:
@@ -75,7 +78,7 @@ class TranslationJob:
 
 
 def _shares(lines: Iterator[str], workers: int, lines_at_once: int) -> Iterator[_Share]:
-    """Windows of the input, dealt out to as many shares as there are workers, lines of all lengths to each."""
+    """Deals windows of the input out to the workers. Each share has lines of all lengths."""
     for first in count(1, lines_at_once):
         window = list(islice(lines, lines_at_once))
         if not window:
@@ -87,7 +90,7 @@ def _shares(lines: Iterator[str], workers: int, lines_at_once: int) -> Iterator[
 
 
 class _Worker:
-    """Translates shares in a worker process; loads the model with the first, so that an error reaches the parent."""
+    """Translates shares in a worker process. Loading the model with the first share lets errors reach the parent."""
 
     def __init__(self, job: TranslationJob, number: int) -> None:
         self.job, self.number = job, number

@@ -1,4 +1,4 @@
-"""Dropout, with masks that a CPU draws fast."""
+"""Dropout, with masks that a CPU draws quickly."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from torch.nn import functional as F
 
 
 def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
-    """What to keep, as bools on the CPU, and the factor on it that makes up for the rest.
+    """Returns a mask of what to keep, on the CPU, and the factor that makes up for what is dropped.
 
-    Cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. So the probability is rounded
-    to a multiple of 2^-16, and the factor is that of the rounded one.
+    The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
+    rounded to a multiple of 2^-16, and the factor accounts for the rounding.
     """
     dropped = round(probability * 65536)
     numbers = shape.numel()

@@ -1,4 +1,7 @@
-"""Position encodings (paper §3.5)."""
+"""Position encodings (paper §3.5).
+
+Shapes: F flat positions, D d_model.
+"""
 
 import math
 
@@ -6,11 +9,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nmt.config import ModelConfig
 from nmt.errors import NmtError
 
 
+def position_encodings(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
+    """Returns the encodings of source and target positions: the same sinusoids, or learned ones for each side."""
+    if config.learned_positions is None:
+        sinusoidal = SinusoidalPositions(config.d_model)
+        return sinusoidal, sinusoidal
+    size = config.d_model, config.learned_positions
+    return LearnedPositions(*size), LearnedPositions(*size)
+
+
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (length, d_model), fp32."""
+    """Returns PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos of the same, (length, d_model)."""
     with torch.device("cpu"):  # even for a model that is made on torch's meta device
         frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
         angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
@@ -18,36 +31,36 @@ def sinusoids(length: int, d_model: int) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """Looks up encodings by position; the table grows to whatever position is asked for."""
+    """Looks up sinusoids by position. The table grows when a longer sentence comes."""
 
-    table_LD: Tensor
+    table: Tensor
 
     def __init__(self, d_model: int, length: int = 512) -> None:
         super().__init__()
-        self.register_buffer("table_LD", sinusoids(length, d_model), persistent=False)
+        self.register_buffer("table", sinusoids(length, d_model), persistent=False)
 
-    def forward(self, positions_N: Tensor, longest: int) -> Tensor:
-        """Encodings (N, d_model) of `positions_N`, all of them below `longest`."""
-        if longest > len(self.table_LD):
-            grown = sinusoids(2 * longest, self.table_LD.shape[1])
-            self.table_LD = grown.to(self.table_LD)
-        return self.table_LD[positions_N]
+    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
+        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
+        if longest > len(self.table):
+            grown = sinusoids(2 * longest, self.table.shape[1])
+            self.table = grown.to(self.table)
+        return self.table[positions_F]
 
 
 class LearnedPositions(nn.Module):
-    """Looks up learned encodings by position (paper Table 3, row E); there are none beyond those trained."""
+    """Looks up learned encodings by position (paper Table 3, row E). Longer sentences are an error."""
 
     def __init__(self, d_model: int, length: int) -> None:
         super().__init__()
-        self.table_LD = nn.Parameter(torch.empty(length, d_model))
-        nn.init.normal_(self.table_LD, std=d_model**-0.5)
+        self.table = nn.Parameter(torch.empty(length, d_model))
+        nn.init.normal_(self.table, std=d_model**-0.5)
 
-    def forward(self, positions_N: Tensor, longest: int) -> Tensor:
-        """Encodings (N, d_model) of `positions_N`, all of them below `longest`.
+    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
+        """Returns the encodings FD of `positions_F`, all of them below `longest`.
 
         Raises:
-            NmtError: `longest` is more than there are.
+            NmtError: `longest` is more than the model has learned.
         """
-        if longest > len(self.table_LD):
-            raise NmtError(f"a sentence has {longest} positions, but the model has learned {len(self.table_LD)} only")
-        return F.embedding(positions_N, self.table_LD)
+        if longest > len(self.table):
+            raise NmtError(f"a sentence has {longest} positions, but the model has learned {len(self.table)} only")
+        return F.embedding(positions_F, self.table)

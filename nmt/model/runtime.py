@@ -1,6 +1,7 @@
 """Where a model runs and in which precision."""
 
 import ctypes
+import os
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import torch
 
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
+from nmt.resources import usable_cores
 
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -57,6 +59,7 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
         raise NmtError("--device cuda was asked for, but torch sees no GPU here; use --device cpu")
     if config.device == "cpu" or not gpus:
         _keep_freed_memory()
+        _use_own_cores()
         device = torch.device("cpu")
     elif local_rank >= gpus:
         raise NmtError(f"process {local_rank} has no GPU: torch sees {gpus} here; start at most that many processes")
@@ -68,25 +71,31 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a GPU or on a CPU, where torch may raise a plain RuntimeError."""
+    """Returns whether memory ran out, on a GPU or on a CPU, where torch may raise a plain RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
     )
 
 
-def obstacle_to_compiling(device: torch.device) -> str:
-    """Why torch cannot compile here, in words; '' if it can. It takes a compiler, and on a GPU triton."""
+def obstacle_to_compiling(device: torch.device) -> str | None:
+    """Returns why torch cannot compile here, in words; None if it can. It needs a C compiler, and on a GPU triton."""
     try:
         torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
     except Exception as error:  # of its own many kinds
         return f"torch cannot compile ({str(error).strip().splitlines()[0]})"
-    return ""
+    return None
 
 
 def _has_bf16(device: str) -> bool:
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
+def _use_own_cores() -> None:
+    """Lowers the number of threads to the cores that the process may use, unless the user has set it."""
+    if "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
+        torch.set_num_threads(usable_cores())
 
 
 def _keep_freed_memory() -> None:

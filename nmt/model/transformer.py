@@ -1,10 +1,13 @@
-"""The Transformer (paper §3).
+"""The Transformer (paper §3), from ids to logits.
 
-Shapes: B sentences, N flat source positions, M flat target positions, D d_model, V target vocabulary; in decoding W
-hypotheses a sentence, R = B·W rows, T positions kept, P = T·W.
+The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Only attention
+looks at sentences; see `nmt.model.attention`. Decoding position by position is in `nmt.model.incremental`.
+
+Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side,
+B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,55 +15,137 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.loader import Side
-from nmt.model.attention import Span, Spans
+from nmt.data.layout import Layout
+from nmt.model.attention import attend, attention_function
 from nmt.model.dropout import Dropout
-from nmt.model.layers import DecoderLayer, EncoderLayer, LayerCache
-from nmt.model.masks import causal_bias, key_padding_bias, restricted, visible_bias
-from nmt.model.packed import Segments
-from nmt.model.positions import LearnedPositions, SinusoidalPositions
-
-# Decoding takes rows in multiples of this, because a CPU's bf16 products are compiled for every new number of rows.
-_MULTIPLE = 32
+from nmt.model.masks import Mask, cross_attention_mask, self_attention_mask
+from nmt.model.positions import position_encodings
 
 
-@dataclass(frozen=True)
-class DecoderCache:
-    """The decoder's state between steps, which `step` uses up.
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))), the paper's post-norm (§5.4), or x + Dropout(Sublayer(LayerNorm(x))).
 
-    Attributes:
-        layers: keys and values of every layer.
-        memory_bias: hides the padding of the encoder output, if there is any.
-        length: positions so far.
-        ancestors_BWT: the number that a hypothesis had within its sentence when each of the positions that are kept was
-            computed, and so which keys and values it sees.
+    The latter, pre-norm, is in Wang et al. 2019 (arXiv:1906.01787) and in the authors' later code.
     """
 
-    layers: tuple[LayerCache, ...]
-    memory_bias: Tensor | None
-    length: int
-    ancestors_BWT: Tensor
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.norm = nn.LayerNorm(config.d_model)
+        self.dropout = Dropout(config.dropout)
 
-    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "DecoderCache":
-        """The state of the hypotheses that go on from these, by their number within the sentence.
+    def forward(self, x_FD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.pre:
+            return x_FD + self.dropout(sublayer(self.norm(x_FD)))
+        return self.norm(x_FD + self.dropout(sublayer(x_FD)))
 
-        Only of the sentences numbered in `sentences_B`, unless None; B of `parents_BW` counts those.
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2); no biases.
+
+    The matrices of all heads are stored as one, and so are those that multiply the same input.
+    """
+
+    def __init__(self, config: ModelConfig, *, cross: bool) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.function = attention_function(config)
+        self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
+        if cross:
+            self.query = nn.Linear(config.d_model, self.sizes[0], bias=False)
+            self.key_value = nn.Linear(config.d_model, sum(self.sizes[1:]), bias=False)
+        else:
+            self.query_key_value = nn.Linear(config.d_model, sum(self.sizes), bias=False)
+        self.output = nn.Linear(config.heads * config.d_v, config.d_model, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialises the matrices as they are stored (Glorot uniform), so that joint ones start smaller.
+
+        The paper does not say how to initialise; its authors' code does this. If every part of a joint matrix is
+        initialised by itself, up to √2 times as large, small models ignore the source for a long time.
         """
-        layers, bias, ancestors_BWT = self.layers, self.memory_bias, self.ancestors_BWT
-        if sentences_B is not None:
-            layers = tuple(layer.of(sentences_B) for layer in layers)
-            bias = None if bias is None else bias[sentences_B]
-            ancestors_BWT = ancestors_BWT[sentences_B]
-        index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
-        return DecoderCache(layers, bias, self.length, ancestors_BWT.gather(1, index_BWT))
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
+
+    def self_projections(self, x_FD: Tensor) -> tuple[Tensor, ...]:
+        """Returns queries FHK, keys FHK and values FHU of self-attention."""
+        return self._by_head(*self.query_key_value(x_FD).split(self.sizes, -1))
+
+    def queries(self, x_MD: Tensor) -> Tensor:
+        """Returns the queries MHK of cross-attention."""
+        return self._by_head(self.query(x_MD))[0]
+
+    def keys_values(self, encoded_ND: Tensor) -> tuple[Tensor, ...]:
+        """Returns keys NHK and values NHU of cross-attention."""
+        return self._by_head(*self.key_value(encoded_ND).split(self.sizes[1:], -1))
+
+    def _by_head(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        return tuple(part.unflatten(-1, (self.heads, -1)) for part in parts)
+
+    def projections(self, x_FD: Tensor, encoded_ND: Tensor | None) -> tuple[Tensor, ...]:
+        """Returns queries, keys and values of self-attention, or of cross-attention if there is encoder output."""
+        if encoded_ND is None:
+            return self.self_projections(x_FD)
+        return self.queries(x_FD), *self.keys_values(encoded_ND)
+
+    def forward(self, x_FD: Tensor, encoded_ND: Tensor | None, mask: Mask) -> Tensor:
+        q, k, v = self.projections(x_FD, encoded_ND)
+        return self.output(attend(q, k, v, mask, self.function).flatten(1))
+
+
+class FeedForward(nn.Module):
+    """max(0, x W_1 + b_1) W_2 + b_2 (paper §3.3)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.dropout = Dropout(config.activation_dropout)
+        self.inner = nn.Linear(config.d_model, config.d_ff)
+        self.outer = nn.Linear(config.d_ff, config.d_model)
+        for linear in (self.inner, self.outer):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x_FD: Tensor) -> Tensor:
+        return self.outer(self.dropout(F.relu(self.inner(x_FD))))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config, cross=False)
+        self.self_attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
+        x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, mask))
+        return self.feed_forward_residual(x_ND, self.feed_forward)
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config, cross=False)
+        self.self_attention_residual = Residual(config)
+        self.cross_attention = MultiHeadAttention(config, cross=True)
+        self.cross_attention_residual = Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = Residual(config)
+
+    def forward(self, x_MD: Tensor, encoded_ND: Tensor, self_mask: Mask, cross_mask: Mask) -> Tensor:
+        x_MD = self.self_attention_residual(x_MD, lambda x: self.self_attention(x, None, self_mask))
+        x_MD = self.cross_attention_residual(x_MD, lambda x: self.cross_attention(x, encoded_ND, cross_mask))
+        return self.feed_forward_residual(x_MD, self.feed_forward)
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder. The target embedding is the pre-softmax matrix, and the source embedding too if shared.
+    """Encoder and decoder. The target embedding is also the softmax matrix, and the source embedding if `shared`.
 
     Args:
         source_size, target_size: pieces in the vocabularies.
-        shared: whether both languages have the same vocabulary, and so one embedding.
+        shared: whether both languages have the same vocabulary.
     """
 
     def __init__(self, config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> None:
@@ -68,129 +153,75 @@ class Transformer(nn.Module):
         self.config = config
         self.target_embedding = nn.Embedding(target_size, config.d_model)
         self.source_embedding = None if shared else nn.Embedding(source_size, config.d_model)
-        self.source_positions, self.target_positions = _positions(config)
+        self.source_positions, self.target_positions = position_encodings(config)
         self.dropout = Dropout(config.dropout)
-        self._call_packed = _call
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        pre = config.norm == "pre"  # whose layers leave their sums as they are
-        self.encoder_norm, self.decoder_norm = (nn.LayerNorm(config.d_model) if pre else nn.Identity() for _ in "ed")
+        self.encoder_norm, self.decoder_norm = _final_norm(config), _final_norm(config)
+        self._call_packed = _call
         for embedding in (self.target_embedding, self.source_embedding):
             if embedding is not None:
                 nn.init.normal_(embedding.weight, std=config.d_model**-0.5)
 
-    def _embed(
-        self, embedding: nn.Embedding, tokens_N: Tensor, positions: nn.Module, positions_N: Tensor, longest: int
-    ) -> Tensor:
-        x_ND = embedding(tokens_N) * self.config.d_model**0.5
-        return self.dropout(x_ND + positions(positions_N, longest))
+    def forward(self, source_ids_BS: Tensor, target_ids_BT: Tensor) -> Tensor:
+        """Returns the logits BTV of the token after each target position.
 
-    def _embed_target(self, tokens_N: Tensor, positions_N: Tensor, longest: int) -> Tensor:
-        return self._embed(self.target_embedding, tokens_N, self.target_positions, positions_N, longest)
+        Args:
+            source_ids_BS: sentences that end in EOS, filled up with PAD.
+            target_ids_BT: sentences that begin with BOS, filled up with PAD; a position sees those up to itself.
+        """
+        source, target = Layout.of_padded(source_ids_BS), Layout.of_padded(target_ids_BT)
+        encoded_ND = self.encode(source_ids_BS.flatten(), source)
+        x_MD = self.decode(target_ids_BT.flatten(), target, encoded_ND, source)
+        return self.logits(x_MD).unflatten(0, target_ids_BT.shape)
 
-    def encode(self, source: Side) -> Tensor:
-        """Encoder output, ND."""
+    def encode(self, ids_N: Tensor, source: Layout) -> Tensor:
+        """Returns the encoder output ND."""
         embedding = self.source_embedding or self.target_embedding
-        x_ND = self._embed(embedding, source.tokens_N, self.source_positions, source.positions_N, source.longest)
-        spans = self._own_spans(source, causal=False)
-        call = self._call_packed if source.blocks is None else _call
+        x_ND = self._embed(embedding(ids_N), self.source_positions(source.positions_F, source.longest))
+        mask = self_attention_mask(source, self.config.attention_window, causal=False)
         for layer in self.encoder:
-            x_ND = call(layer, x_ND, spans)
+            x_ND = self._layer_call(source)(layer, x_ND, mask)
         return self.encoder_norm(x_ND)
 
-    def decode(self, target: Side, memory_ND: Tensor, source: Side) -> Tensor:
-        """Decoder output MD at every target position, which sees the positions up to itself."""
-        x_MD = self._embed_target(target.tokens_N, target.positions_N, target.longest)
-        spans, memory_spans = self._own_spans(target, causal=True), _spans(target, source)
-        call = self._call_packed if target.blocks is None else _call
+    def decode(self, ids_M: Tensor, target: Layout, encoded_ND: Tensor, source: Layout) -> Tensor:
+        """Returns the decoder output MD; each target position sees the target positions up to itself."""
+        x_MD = self.embed_target(ids_M, target.positions_F, target.longest)
+        self_mask = self_attention_mask(target, self.config.attention_window, causal=True)
+        cross_mask = cross_attention_mask(target, source)
         for layer in self.decoder:
-            x_MD = call(layer, x_MD, memory_ND, spans, memory_spans)
+            x_MD = self._layer_call(target)(layer, x_MD, encoded_ND, self_mask, cross_mask)
         return self.decoder_norm(x_MD)
 
-    def _own_spans(self, side: Side, *, causal: bool) -> Spans:
-        """Of attention from all positions of one side's sentences to the same sentences."""
-        size = self.config.attention_window
-        if side.blocks is None:
-            return Segments.of(side, side, causal=causal)
-        if size is not None:
-            lengths = side.lengths_B.split([block.sentences for block in side.blocks])
-            return [
-                Span(b.sentences, b.width, b.width, *restricted(n, b.width, size, causal=causal))
-                for b, n in zip(side.blocks, lengths, strict=True)
-            ]
-        if causal:
-            # A position's own padding lies in its future, so the causal bias hides that as well.
-            device = side.tokens_N.device
-            return [Span(b.sentences, b.width, b.width, causal_bias(b.width, device)) for b in side.blocks]
-        return _spans(side, side)
+    def embed_target(self, ids_M: Tensor, positions_M: Tensor, longest: int) -> Tensor:
+        """Returns the decoder's input MD; all positions are below `longest`."""
+        return self._embed(self.target_embedding(ids_M), self.target_positions(positions_M, longest))
 
-    def compile_layers(self) -> None:
-        """Has torch compile the layers for batches without padding, of any size, when they first meet one."""
-        self._call_packed = torch.compile(_call, dynamic=True)
+    def _embed(self, pieces_FD: Tensor, positions_FD: Tensor) -> Tensor:
+        return self.dropout(pieces_FD * self.config.d_model**0.5 + positions_FD)
 
-    def forward(self, source: Side, target: Side) -> Tensor:
-        """Decoder output MD."""
-        return self.decode(target, self.encode(source), source)
+    @property
+    def softmax_matrix_VD(self) -> Tensor:
+        """The matrix whose product with the decoder output are the logits (paper §3.4)."""
+        return self.target_embedding.weight
 
     def logits(self, x_MD: Tensor) -> Tensor:
-        """Scores MV of every next token before the softmax."""
-        return F.linear(x_MD, self.target_embedding.weight)
+        """Returns the scores MV of every next token before the softmax."""
+        return F.linear(x_MD, self.softmax_matrix_VD)
 
-    def start(self, source: Side, beam: int) -> DecoderCache:
-        """The cache that decoding these sentences (one block) with `beam` hypotheses each begins with."""
-        memory_ND = self.encode(source)
-        (span,) = _padded_spans(source, source)
-        layers = tuple(layer.start(memory_ND, span, beam) for layer in self.decoder)  # type: ignore[operator]
-        return DecoderCache(layers, span.bias, 0, source.tokens_N.new_empty(span.sentences, beam, 0))
+    def compile_layers(self) -> None:
+        """Makes torch compile the layers, for packed batches of any size, when they first meet one."""
+        self._call_packed = torch.compile(_call, dynamic=True)
 
-    def step(self, tokens_R: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
-        """Scores RV of the token after `tokens_R`, one for each hypothesis, and the cache to go on with."""
-        sentences, beam, _ = cache.ancestors_BWT.shape
-        # Of restricted attention, the newest takes the place of the oldest.
-        slot = cache.length % (self.config.attention_window or cache.length + 1)
-        newest_BW1 = torch.arange(beam, device=tokens_R.device).expand(sentences, -1)[:, :, None]
-        older = cache.ancestors_BWT[:, :, :slot], cache.ancestors_BWT[:, :, slot + 1 :]
-        ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
-        keys = ancestors_BWT.shape[2] * beam
-        own = Span(sentences, beam, keys, _ancestors_bias(ancestors_BWT) if beam > 1 else None)
-        memory = Span(sentences, beam, cache.layers[0].memory_keys_BHSK.shape[2], cache.memory_bias)
-        multiple = _MULTIPLE if tokens_R.device.type == "cpu" else 1
-        padded_R = F.pad(tokens_R, (0, -len(tokens_R) % multiple))
-        x_RD = self._embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
-        for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x_RD = layer.step(x_RD, layer_cache, slot, own, memory)  # type: ignore[operator]
-        logits_RV = self.logits(self.decoder_norm(x_RD))[: len(tokens_R)]
-        return logits_RV, replace(cache, length=cache.length + 1, ancestors_BWT=ancestors_BWT)
+    def _layer_call(self, layout: Layout) -> Callable[..., Tensor]:
+        return self._call_packed if layout.blocks is None else _call
 
 
 def _call(layer: nn.Module, *inputs: Any) -> Any:
-    """The layer's output; a function, because that is compiled once for all layers of a kind, and a layer once each."""
+    """Returns the layer's output. Compiling this function compiles once for all layers of a kind."""
     return layer(*inputs)
 
 
-def _positions(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
-    """Of source and target: the same sinusoids, or learned ones each."""
-    if config.learned_positions is None:
-        sinusoids = SinusoidalPositions(config.d_model)
-        return sinusoids, sinusoids
-    return tuple(LearnedPositions(config.d_model, config.learned_positions) for _ in range(2))  # type: ignore[return-value]
-
-
-def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:
-    """The bias B1WP that leaves a hypothesis, of all its sentence's keys, those of its ancestors."""
-    numbers_W = torch.arange(ancestors_BWT.shape[1], device=ancestors_BWT.device)
-    return visible_bias((ancestors_BWT[..., None] == numbers_W).flatten(2))[:, None]
-
-
-def _spans(queries: Side, keys: Side) -> Spans:
-    """Of attention from all positions of one side's sentences to the other's real ones."""
-    return Segments.of(queries, keys) if queries.blocks is None else _padded_spans(queries, keys)
-
-
-def _padded_spans(queries: Side, keys: Side) -> list[Span]:
-    assert queries.blocks is not None and keys.blocks is not None
-    lengths = keys.lengths_B.split([block.sentences for block in keys.blocks])
-    return [
-        Span(q.sentences, q.width, k.width, key_padding_bias(n, k.width) if k.padded else None)
-        for q, k, n in zip(queries.blocks, keys.blocks, lengths, strict=True)
-    ]
+def _final_norm(config: ModelConfig) -> nn.Module:
+    """Returns the norm behind the last layer, which only pre-norm has: its layers leave their sums as they are."""
+    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()

@@ -1,6 +1,7 @@
-"""The attention weights of a sentence pair, as numbers, as data for a page, and as a picture (paper's appendix).
+"""Computes the attention weights of a sentence pair and draws them, as in the paper's appendix.
 
-Shapes: S source positions, T target positions, N positions of queries, K of keys, L layers, H heads.
+docs/architecture.md explains the shape letters. Here L is layers, H heads, Q queries, S keys, and F and G are the flat
+positions of queries and keys.
 """
 
 import base64
@@ -11,44 +12,47 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import make_side, with_eos
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.model.attention import MultiHeadAttention, attend_spans
-from nmt.model.transformer import Transformer
-from nmt.text.subword import BOS, EOS
+from nmt.model.attention import attend
+from nmt.model.transformer import MultiHeadAttention, Transformer
+from nmt.text.subword import with_bos, with_eos
 
 Kind = Literal["encoder", "decoder", "cross"]
 
-_LONGEST = 200  # pieces of a side; more make no picture
-_ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26  # pixels in the static picture
+_LONGEST = 200  # pieces on either side; a drawing of more is unreadable
+# Pixels in the static picture: row height, width of a column of pieces, gap between the columns, margin.
+_ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One kind of attention in all layers and heads.
+    """The weights of one kind of attention in all layers and heads.
 
     Attributes:
-        queries, keys: the pieces.
-        weights_LHNK: every row sums to 1.
+        queries, keys: the pieces at the positions of the queries and keys.
+        weights_LHQS: the weights of all keys sum to 1 for every query.
     """
 
     queries: list[str]
     keys: list[str]
-    weights_LHNK: Tensor
+    weights_LHQS: Tensor
 
 
 @torch.no_grad()
 def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind, Attention]:
-    """What the model attends to when it reads raw text `source` and writes raw text `target`, or its own translation.
+    """Returns the attention weights of a model on a sentence pair, computed in fp32 on the CPU.
 
-    Computed in fp32 on the CPU. The queries of decoder self-attention are the pieces the decoder has read, and those of
-    attention over the source the pieces it is about to write, one position later.
+    In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
+    are labelled with the pieces that it predicts, which are one position later.
+
+    Args:
+        source: raw text.
+        target: raw text, or None for the model's own translation.
 
     Raises:
         NmtError: the checkpoint cannot be read, or a side has no pieces or too many.
@@ -58,22 +62,23 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
-        room = (model.config.learned_positions or math.inf) - _LONGEST - 1
-        search = SearchConfig(max_source_length=_LONGEST, max_length_offset=int(max(0, min(50, room))))
+        free_positions = (model.config.learned_positions or math.inf) - _LONGEST - 1
+        offset = int(max(0, min(50, free_positions)))
+        search = SearchConfig(max_source_length=_LONGEST, max_length_offset=offset)
         ((best, *_),) = translator.hypotheses([source], search)
         target_ids = codec.target.ids(best.pieces)
     else:
         (target_ids,) = codec.encode_target([target])
     _check(target_ids, "--target" if target is not None else "the translation")
-    written = [*target_ids, EOS]
     with _recording(model) as recorded:
-        model(make_side([[with_eos(np.array(source_ids))]]), make_side([[np.array([BOS, *target_ids])]]))
-    sources, labels = codec.source.pieces([*source_ids, EOS]), codec.target.pieces(written)
-    inputs = codec.target.pieces([BOS, *target_ids])
+        model(*(torch.from_numpy(ids)[None] for ids in (with_eos(source_ids), with_bos(target_ids))))
+    sources = codec.source.pieces(with_eos(source_ids).tolist())
+    inputs = codec.target.pieces(with_bos(target_ids).tolist())
+    predictions = codec.target.pieces(with_eos(target_ids).tolist())
     return {
         "encoder": Attention(sources, sources, _stacked(recorded, model.encoder, "self_attention")),
         "decoder": Attention(inputs, inputs, _stacked(recorded, model.decoder, "self_attention")),
-        "cross": Attention(labels, sources, _stacked(recorded, model.decoder, "memory_attention")),
+        "cross": Attention(predictions, sources, _stacked(recorded, model.decoder, "cross_attention")),
     }
 
 
@@ -84,19 +89,18 @@ def _check(ids: list[int], what: str) -> None:
 
 @contextmanager
 def _recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
-    """Fills a dict with the weights HNK of every attention that is computed within, of one sentence.
+    """Yields a dict that collects the weights, HQS, of every attention that is computed within, for one sentence.
 
-    They come out of the very computation the model makes, as attention over values that are the identity matrix.
+    The model's own attention function computes them: with the identity matrix as values, its output is the weights.
     """
     recorded: dict[nn.Module, Tensor] = {}
 
     def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
         assert isinstance(module, MultiHeadAttention)
-        x_ND, memory_MD, spans = inputs
-        q_NHK, k_MHK, _ = module.project(x_ND, memory_MD)
-        identity_MHM = torch.eye(len(k_MHK))[:, None].expand(-1, module.heads, -1)
-        weights = attend_spans(q_NHK, k_MHK, identity_MHM, spans, module.function)
-        recorded[module] = weights.unflatten(1, (module.heads, -1)).transpose(0, 1)
+        x_FD, encoded_ND, mask = inputs
+        q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)
+        identity_GHG = torch.eye(len(k_GHK))[:, None].expand(-1, module.heads, -1)
+        recorded[module] = attend(q_FHK, k_GHK, identity_GHG, mask, module.function).transpose(0, 1)
 
     hooks = [m.register_forward_hook(record) for m in model.modules() if isinstance(m, MultiHeadAttention)]
     try:
@@ -111,30 +115,30 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
 
 
 def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:
-    """The data of the page: the weights of every kind as base64 of little-endian float32, in the order LHNK."""
+    """Returns the data of the page; weights are base64 of little-endian float32 in the order LHQS."""
     return {
         kind: {
             "queries": attention.queries,
             "keys": attention.keys,
-            "layers": attention.weights_LHNK.shape[0],
-            "heads": attention.weights_LHNK.shape[1],
-            "weights": base64.b64encode(attention.weights_LHNK.numpy().astype("<f4").tobytes()).decode(),
+            "layers": attention.weights_LHQS.shape[0],
+            "heads": attention.weights_LHQS.shape[1],
+            "weights": base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode(),
         }
         for kind, attention in found.items()
     }
 
 
 def head_as_svg(attention: Attention, layer: int, head: int) -> str:
-    """One head as an SVG picture: queries to the left, keys to the right, the thicker a line the larger its weight.
+    """Draws one head as SVG: queries on the left, keys on the right, and more opaque lines for larger weights.
 
     Raises:
-        NmtError: there is no such layer or head; both are counted from 1.
+        NmtError: there is no such layer or head. Both are counted from 1.
     """
-    layers, heads, _, _ = attention.weights_LHNK.shape
+    layers, heads, _, _ = attention.weights_LHQS.shape
     for flag, number, most in (("--layer", layer, layers), ("--head", head, heads)):
         if not 1 <= number <= most:
             raise NmtError(f"{flag} must be 1 to {most}, but is {number}")
-    weights_NK = attention.weights_LHNK[layer - 1, head - 1].tolist()
+    weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
     height = 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     left, right = _COLUMN, _COLUMN + _GAP
 
@@ -142,9 +146,9 @@ def head_as_svg(attention: Attention, layer: int, head: int) -> str:
         return _MARGIN + _ROW * position
 
     lines = [
-        f'<line x1="{left}" y1="{y(n)}" x2="{right}" y2="{y(k)}" stroke-opacity="{weight:.3f}"/>'
-        for n, row in enumerate(weights_NK)
-        for k, weight in enumerate(row)
+        f'<line x1="{left}" y1="{y(query)}" x2="{right}" y2="{y(key)}" stroke-opacity="{weight:.3f}"/>'
+        for query, row in enumerate(weights_QS)
+        for key, weight in enumerate(row)
         if weight >= 0.005
     ]
     texts = [

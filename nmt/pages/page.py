@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: a template beside this file, with style, common code and data put into it."""
+"""Makes self-contained HTML pages from a template, common style and code, and data."""
 
 import json
 import re
@@ -10,16 +10,18 @@ _FOLDER = Path(__file__).parent
 
 
 def page(template: str, title: str, data: Any) -> str:
-    """The HTML page of `template`, report or attention, about `data`, which is plain and has no NaN.
+    """Returns an HTML page that needs no network and no server.
 
-    It needs no network and no server.
+    Args:
+        template: report or attention.
+        data: what the page shows, as JSON values without NaN.
     """
-    marks = {
+    contents = {
         "title": escape(title),
         "style": (_FOLDER / "style.css").read_text(encoding="utf-8"),
         "common": (_FOLDER / "common.js").read_text(encoding="utf-8"),
-        # "</script>" within a string would end the data.
+        # "</script>" in a string would end the script element.
         "data": json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
     }
     html = "".join((_FOLDER / f"{part}.html").read_text(encoding="utf-8") for part in ("head", template))
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: marks[found[1]], html)
+    return re.sub(r"\{\{(\w+)\}\}", lambda placeholder: contents[placeholder[1]], html)

@@ -1,13 +1,14 @@
 """What a page about one or several runs says, read from their metrics.jsonl."""
 
-import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nmt.errors import NmtError
 from nmt.options import flag_name
+from nmt.training.records import METRICS, MetricsFile
 
 # The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
 TABLE_2 = [
@@ -39,52 +40,32 @@ class Run:
 
 
 def read_run(path: str) -> Run:
-    """The run of a run folder or a metrics.jsonl.
+    """Returns the run of a run folder or a metrics.jsonl.
 
     Raises:
-        NmtError: there is no metrics.jsonl, it cannot be read, or it does not tell what was trained.
+        NmtError: there is no metrics.jsonl, it cannot be read, or it does not say what was trained.
     """
-    file = Path(path)
-    if file.is_dir():
-        file /= "metrics.jsonl"
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise NmtError(f"{file} cannot be read ({reason}); give the --save-dir of a training") from error
-    records = list(_records(lines, file))
+    file = Path(path, METRICS) if os.path.isdir(path) else Path(path)
+    records = MetricsFile(file).records()
     starts, train, valid = ([r for r in records if r["kind"] == kind] for kind in ("start", "train", "valid"))
     if not starts:
-        raise NmtError(f"{file} does not say what was trained; give the metrics.jsonl that this nmt wrote, as it was")
+        raise NmtError(f"{file} does not say what was trained; give the --save-dir of a training")
     return Run(path, file, starts, train, valid)
 
 
-def _records(lines: list[str], file: Path) -> Iterable[dict[str, Any]]:
-    last = max((number for number, line in enumerate(lines) if line), default=0)
-    for number, line in enumerate(lines):
-        try:
-            if line:
-                record = json.loads(line)
-                yield {"kind": record["kind"], "update": record["update"], **record}
-        except (ValueError, TypeError, KeyError) as error:
-            if number < last:  # else it is being written
-                raise NmtError(
-                    f"{file}, line {number + 1}, is no record of a training ({error!r}); remove it"
-                ) from error
-
-
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
-    """The data of the page; `sustained_tflops` is what a device sustains.
+    """Returns the data of the page; `sustained_tflops` is what a device sustains.
 
     Raises:
-        NmtError: the records are not those of this version.
+        NmtError: a record does not hold what this version writes.
     """
     try:
         return _report_data(runs, sustained_tflops)
-    except (KeyError, TypeError) as error:
-        names = ", ".join(run.name for run in runs)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        files = ", ".join(str(run.file) for run in runs)
         raise NmtError(
-            f"{names}: a record lacks something ({error!r}); was it made by another version of nmt?"
+            f"{files}: a start record lacks or misstates something ({error!r}); report it with the version of nmt that "
+            f"wrote it"
         ) from error
 
 

@@ -1,45 +1,21 @@
-"""Corpus-level scores of translations against references: BLEU, chrF and TER by sacreBLEU, and the paper's BLEU."""
+"""Computes corpus-level scores of translations: BLEU, chrF and TER with sacreBLEU, and the paper's BLEU."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.options import Config, option
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.bleu import BLEU
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreConfig(Config):
-    """How the metrics look at the text, and whether to estimate how far chance could move the score."""
-
-    lowercase: bool = option(False, help="Lowercase both sides for BLEU and chrF; TER always does.", panel="Metrics")
-    tokenize: str = option(
-        "13a",
-        help="How BLEU cuts words: 13a, none (text that is tokenised already), intl, char, zh, ja-mecab, ….",
-        panel="Metrics",
-    )
-    target_lang: str | None = option(
-        None,
-        help="Language of the translations, by which paper-bleu tokenises; of de it splits compounds at hyphens.",
-        panel="Metrics",
-    )
-    bootstrap: int | None = option(
-        None,
-        help="Also give mean and 95% confidence interval over this many bootstrap resamples (1000 is usual).",
-        panel="Metrics",
-        at_least=2,
-        at_most=100_000,
-    )
-
-
 @dataclass(frozen=True)
 class Confidence:
-    """Mean of the bootstrap resamples' scores, and the interval that holds 95% of them."""
+    """The mean of the bootstrap scores, and the interval that holds 95% of them."""
 
     mean: float
     low: float
@@ -48,7 +24,7 @@ class Confidence:
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A score with the settings it was computed under, without which it cannot be compared."""
+    """A score and the signature of its settings, without which it cannot be compared."""
 
     name: str
     score: float
@@ -63,11 +39,11 @@ def corpus_scores(
     metrics: Sequence[str] = ("bleu",),
     config: ScoreConfig | None = None,
 ) -> list[MetricScore]:
-    """Scores `hypotheses` with each of `metrics` (names in METRICS), in that order.
+    """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order.
 
     Args:
-        hypotheses: detokenised translations, one a segment.
-        references: one list a reference translation, each as long as `hypotheses`.
+        hypotheses: detokenised translations, one per segment.
+        references: one list for each reference translation, as long as `hypotheses`.
 
     Raises:
         NmtError: an unknown metric or tokeniser, no segments, or lists of different lengths.
@@ -102,7 +78,7 @@ def _bleu_metric(config: ScoreConfig) -> "BLEU":
     if config.tokenize not in BLEU.TOKENIZERS:
         raise NmtError(f"--tokenize {config.tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
-        # `force` only keeps sacreBLEU from printing about text that looks tokenised.
+        # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
         return BLEU(lowercase=config.lowercase, tokenize=config.tokenize, force=True)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
@@ -110,9 +86,9 @@ def _bleu_metric(config: ScoreConfig) -> "BLEU":
 
 
 def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
-    """BLEU of Moses' tokens with multi-bleu.perl's arithmetic, which is sacreBLEU's without smoothing.
+    """Computes BLEU as the paper's Table 2 and the papers compared there did.
 
-    What the paper's Table 2 gives, and what the papers it compares with gave.
+    The text is tokenised with Moses. multi-bleu.perl's formula is sacreBLEU's without smoothing.
     """
     from sacrebleu.metrics.bleu import BLEU
 
@@ -129,7 +105,10 @@ def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], 
 
 
 def _paper_text(lang: str) -> Callable[[str], str]:
-    """Unicode punctuation as ASCII, then Moses' tokens; of German, compounds in parts: rich ##AT##-##AT## text."""
+    """Returns a function that replaces Unicode punctuation by ASCII and tokenises with Moses.
+
+    It also splits German compounds at hyphens: `rich-text` becomes `rich ##AT##-##AT## text`.
+    """
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     normalizer, tokenizer = MosesPunctNormalizer(lang), MosesTokenizer(lang)
@@ -177,7 +156,7 @@ def _sacrebleu_score(
     )
 
 
-# What `--metric` accepts. A new metric is one more function here.
+# The choices of `--metric`. A new metric is one function and one entry here.
 METRICS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig], MetricScore]] = {
     "bleu": _bleu,
     "chrf": _chrf,

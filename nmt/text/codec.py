@@ -1,13 +1,15 @@
 """Raw text to ids and back, for both languages: what has to travel with a model so that it can be used."""
 
+import reprlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from dataclasses import Field, asdict, dataclass, fields
+from typing import Any, Self, get_args
 
+from nmt.config import SubwordKind, Tokenizer
 from nmt.errors import NmtError
 from nmt.text.subword import Subword
 
-TOKENIZERS = ("moses", "none")
+_CHOICES = {"tokenizer": get_args(Tokenizer), "subword": get_args(SubwordKind)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,37 @@ class TextConfig:
     lowercase: bool
     subword: str
     joint_vocab: bool
+
+    @classmethod
+    def from_dict(cls, values: Any, origin: str) -> Self:
+        """Returns the configuration that plain data holds, which may be anything.
+
+        Raises:
+            NmtError: a field is missing, unknown, or not what it must be; names `origin` and the field.
+        """
+        declared = {f.name: f for f in fields(cls)}
+        if not isinstance(values, dict) or values.keys() != declared.keys():
+            found = sorted(map(str, values.keys() ^ declared.keys())) if isinstance(values, dict) else ["no fields"]
+            raise _damaged(origin, ", ".join(found))
+        for name, field in declared.items():
+            if not _fits(field, values[name]):
+                raise _damaged(origin, f"{name} is {reprlib.repr(values[name])}")
+        return cls(**values)
+
+
+def _fits(field: Field[Any], value: Any) -> bool:
+    """Returns whether a field of TextConfig may have this value; languages are part of file names."""
+    if not isinstance(value, field.type):  # type: ignore[arg-type]
+        return False
+    if field.name in _CHOICES:
+        return value in _CHOICES[field.name]
+    return field.type is bool or (value.isprintable() and value != "" and "/" not in value)
+
+
+def _damaged(origin: str, found: str) -> NmtError:
+    return NmtError(
+        f"{origin} is damaged or was written by another version of nmt (text processing: {found}); make it anew"
+    )
 
 
 class Preparer:
@@ -76,24 +109,12 @@ class TextCodec:
         Raises:
             NmtError: a field is missing, unknown or of the wrong type, or a model is damaged; names `origin`.
         """
-        expected = {f.name: f.type for f in fields(TextConfig)} | {"source_model": bytes, "target_model": bytes | None}
-        wrong = sorted(set(expected) ^ set(values)) or [
-            name
-            for name, kind in expected.items()
-            if not isinstance(values[name], kind)  # type: ignore[arg-type]
-        ]
-        wrong = wrong or [name for name in ("source_lang", "target_lang") if not _is_suffix(values[name])]
-        if wrong or values["tokenizer"] not in TOKENIZERS or values["joint_vocab"] != (values["target_model"] is None):
-            raise NmtError(
-                f"{origin} was written by another version of nmt or is damaged "
-                f"(text processing: {', '.join(wrong) or 'contradictory fields'}); make it anew"
-            )
-        config = TextConfig(**{f.name: values[f.name] for f in fields(TextConfig)})
+        models = {"source_model": bytes, "target_model": bytes | None}
+        text = {name: values[name] for name in values if name not in models}
+        config = TextConfig.from_dict(text, origin)
+        wrong = [name for name, kind in models.items() if name not in values or not isinstance(values[name], kind)]
+        if wrong or config.joint_vocab != (values["target_model"] is None):
+            raise _damaged(origin, ", ".join(wrong) or "contradictory fields joint_vocab and target_model")
         source = Subword.from_bytes(values["source_model"], config.subword, origin)
         target = source if config.joint_vocab else Subword.from_bytes(values["target_model"], config.subword, origin)
         return cls(config, source, target)
-
-
-def _is_suffix(lang: str) -> bool:
-    """Whether a language can be the suffix of a file in any folder."""
-    return lang.isprintable() and lang != "" and "/" not in lang

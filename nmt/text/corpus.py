@@ -7,6 +7,7 @@ beginning of a file, which some editors write.
 
 import codecs
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Pat
     """The two files of a corpus: PREFIX.en, or else PREFIX.en.gz, and likewise for the target.
 
     Raises:
-        NmtError: a side is missing.
+        NmtError: a side is missing, or the system does not let us look for it.
     """
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
 
@@ -75,16 +76,31 @@ def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Pat
 def _one_side(prefix: str, lang: str) -> Path:
     wanted = [Path(f"{prefix}.{lang}"), Path(f"{prefix}.{lang}.gz")]
     for path in wanted:
-        if path.exists():
+        if _exists(path):
             return path
     raise NmtError(f"neither {wanted[0]} nor {wanted[1]} exists; {_what_exists(wanted[0].parent, Path(prefix).name)}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise NmtError(
+            f"{path} cannot be read ({error.strerror}); check the prefix and the permissions of its folders"
+        ) from error
+    return True
 
 
 def _what_exists(folder: Path, stem: str) -> str:
     """The end of the message about a missing file: what lies beside where it was looked for."""
     if not folder.is_dir():
         return f"the folder {folder} does not exist either, so check the prefix"
-    near = sorted(path.name for path in folder.iterdir() if path.name.startswith(stem))
+    try:
+        near = sorted(name for name in os.listdir(folder) if name.startswith(stem))
+    except OSError as error:
+        return f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and its permissions"
     if not near:
         return f"nothing in {folder} starts with {stem!r}, so check the prefix"
     listed = ", ".join(near[:5]) + (", …" if len(near) > 5 else "")

@@ -1,4 +1,4 @@
-"""Whether two texts have changed places, told from their commonest words, for the languages listed here."""
+"""Detects that two texts have changed places, by their most common words, for the languages listed here."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,12 @@ _COMMON_WORDS = {
     "pt": "o os e é um uma que não para com dos do da em mais como foi pelo",
     "ru": "и в не на что с по как это из он за от для но был",
 }
-# Common words in a text before anything is concluded from it.
+# A text needs this many common words before it says anything.
 _ENOUGH = 20
 
 
 def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str, target_lang: str) -> bool:
-    """Whether each text has more of the other language's words than of its own; False for unlisted languages."""
+    """Returns whether each text has more words of the other language than of its own; False for unlisted languages."""
     if not {source_lang, target_lang} <= _COMMON_WORDS.keys():
         return False
     langs = source_lang, target_lang
@@ -28,7 +28,7 @@ def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str,
 
 
 def _count(lines: Iterable[str], langs: tuple[str, str]) -> tuple[int, int]:
-    """Words in the lines that are common in one of the languages and not in the other."""
+    """Counts the words that are common in the first language only, and in the second only."""
     first, second = (set(_COMMON_WORDS[lang].split()) for lang in langs)
     words = [word for line in lines for word in line.lower().split()]
     return sum(word in first - second for word in words), sum(word in second - first for word in words)

@@ -6,26 +6,26 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 
 class Moses:
-    """The Moses scripts for one language; languages without rules of their own get the English ones."""
+    """The Moses scripts for one language. Languages without rules of their own use the English ones."""
 
     def __init__(self, lang: str) -> None:
         self.lang = lang
         self._tokenizer = MosesTokenizer(lang)
         self._detokenizer = MosesDetokenizer(lang)
-        # Compiled here because MosesPunctNormalizer looks every pattern up anew for every line, at half the speed.
+        # Compiled here, because MosesPunctNormalizer looks up every pattern for every line, at half the speed.
         rules = MosesPunctNormalizer(lang).substitutions
         self._normalisation = [(re.compile(pattern), replacement) for pattern, replacement in rules]
 
     def normalize(self, line: str) -> str:
-        """Typographic quotes, dashes and spaces as ASCII, like normalize-punctuation.perl."""
+        """Replaces typographic quotes, dashes and spaces by ASCII, like normalize-punctuation.perl."""
         for pattern, replacement in self._normalisation:
             line = pattern.sub(replacement, line)
         return line.strip()
 
     def tokenize(self, line: str) -> str:
-        """Normalised tokens, joined by one space. Nothing is escaped: `&` stays `&`."""
+        """Returns normalised tokens, joined by one space. Nothing is escaped: `&` stays `&`."""
         return " ".join(self._tokenizer.tokenize(self.normalize(line), escape=False))
 
     def detokenize(self, line: str) -> str:
-        """Undoes `tokenize`, up to what normalisation changed and a few ambiguous quotes."""
+        """Undoes `tokenize`, except for normalised punctuation and a few ambiguous quotes."""
         return str(self._detokenizer.detokenize(line.split(), unescape=False))

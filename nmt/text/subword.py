@@ -1,32 +1,34 @@
 """Subword models: text to piece ids and back, with sentencepiece models.
 
-Three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`: a vocabulary chosen by maximum
-likelihood, segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is spelt in UTF-8
-bytes, one piece each, so nothing ever becomes the unknown piece. Spaces are what is lost: runs of them, and those at
-the ends of a line, as in any text that is split into words; U+2581 (▁), sentencepiece's mark of a space, counts as one.
+There are three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`, a vocabulary chosen by
+maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is
+spelt in UTF-8 bytes, one piece each, so nothing becomes the unknown piece. Runs of spaces become one space, and spaces
+at the ends of a line are lost. U+2581 (▁), sentencepiece's mark of a space, counts as a space.
 """
 
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Self
+from typing import Self, get_args
 
+import numpy as np
 import sentencepiece
 
+from nmt.config import SubwordKind
 from nmt.errors import NmtError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-KINDS = ("bpe", "unigram", "wordpiece")
+KINDS: tuple[str, ...] = get_args(SubwordKind)
 
 _SPACE = "▁"
 _BYTES = 256
-# Share of the training text's characters that get a piece of their own; the rest are spelt in bytes. At 1.0 every stray
-# character of a crawl takes a piece that is seen too rarely to be learnt. sentencepiece's 0.9995 leaves digits and
-# capitals such as Ö to bytes in small European corpora, and with them every word they are part of. 0.99995 leaves out
+# Share of the training text's characters that get a piece of their own; the rest are spelt in bytes. With 1.0, every
+# stray character of a crawl takes a piece that is too rare to be learnt. With sentencepiece's 0.9995, digits and
+# capitals such as Ö are spelt in bytes in small European corpora, and so is every word that has one. 0.99995 leaves out
 # at most one character in 20,000.
 _CHARACTER_COVERAGE = 0.99995
-_LONGEST_LINE_BYTES = 1 << 30  # sentencepiece leaves longer ones out of training; its default is 4192
+_LONGEST_LINE_BYTES = 1 << 30  # sentencepiece does not train on longer lines; its default is 4192
 _CACHED_WORDS = 1 << 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -45,15 +47,14 @@ class Subword:
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = ()) -> Self:
-        """A model of `vocab_size` pieces: the special ones, 256 bytes, characters, and parts of words.
+        """Trains a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
 
         Args:
-            symbols: words that are a piece each, whatever else begins with them. With them, there are fewer pieces than
-                `vocab_size` if the text allows no more.
+            symbols: words that get a piece each. If there are any, the model may have fewer pieces than `vocab_size`.
 
         Raises:
-            NmtError: the text is too small for that many pieces, or has too many characters for so few; or whatever
-                NmtError `lines` itself raises.
+            NmtError: the text is too small for so many pieces, or has too many characters for so few; or `lines` raises
+                it.
         """
         guarded, model = _Guarded(lines), io.BytesIO()
         try:
@@ -72,7 +73,7 @@ class Subword:
                 user_defined_symbols=[_SPACE + symbol for symbol in symbols],
                 hard_vocab_limit=not symbols,
                 max_sentence_length=_LONGEST_LINE_BYTES,
-                num_threads=2,  # of a count that varies with the machine, the model would too
+                num_threads=2,  # the model depends on this number, so it must not depend on the machine
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -83,15 +84,15 @@ class Subword:
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
-        """The model that `to_bytes` gave, or any sentencepiece model with the same special ids.
+        """Loads what `to_bytes` returned, or any sentencepiece model with the same special ids.
 
         Raises:
-            NmtError: `data` is no such model; the message names `origin`.
+            NmtError: `data` is not such a model; the message names `origin`.
         """
         if kind not in KINDS:
             raise NmtError(f"{origin} holds a subword model of the unknown kind {kind!r}; known are {', '.join(KINDS)}")
         try:
-            if not data:  # sentencepiece takes this for no model at all
+            if not data:  # sentencepiece would take this for a missing argument
                 raise RuntimeError("no data")
             loaded = cls(data, kind)
         except RuntimeError as error:
@@ -109,7 +110,7 @@ class Subword:
 
     @property
     def has_bytes(self) -> bool:
-        """Whether unknown characters can be spelt in bytes; without, they are lost."""
+        """Whether the model spells unknown characters in bytes. Otherwise they are lost."""
         return any(self._processor.is_byte(i) for i in range(len(self)))
 
     def to_bytes(self) -> bytes:
@@ -119,29 +120,39 @@ class Subword:
         return int(self._processor.get_piece_size())
 
     def encode(self, lines: list[str]) -> list[list[int]]:
-        """Ids of the pieces of each line, without BOS and EOS. Lone surrogates become U+FFFD."""
+        """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
         clean = [_SURROGATE.sub("\ufffd", line) for line in lines]
         if self._greedy:
             return [self._greedy.encode(line) for line in clean]
         return list(self._processor.encode(clean, num_threads=1)) if clean else []
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """One line of text each; special ids are left out and bytes that are no UTF-8 become U+FFFD."""
+        """Returns one line of text for each sequence. Special ids are left out; invalid UTF-8 becomes U+FFFD."""
         known = [[int(i) for i in line if i > EOS] for line in ids]
-        # A model may spell a line break in bytes, or a ▁.
+        # A model may spell a line break or a ▁ in bytes.
         return [str(self._processor.decode(line)).replace("\n", " ").replace(_SPACE, " ").strip(" ") for line in known]
 
     def pieces(self, ids: list[int]) -> list[str]:
-        """How the pieces are written, for people to read."""
+        """Returns the pieces as text, for people to read."""
         return [str(self._processor.id_to_piece(i)) for i in ids]
 
     def ids(self, pieces: list[str]) -> list[int]:
-        """The inverse of `pieces`."""
+        """Returns the ids of pieces; the inverse of `pieces`."""
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]
 
 
+def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns the decoder's input for a target sentence: BOS before its ids, int64."""
+    return np.concatenate(([BOS], np.asarray(ids, dtype=np.int64)))
+
+
+def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Returns a source sentence, or what the decoder has to predict: ids with EOS behind them, int64."""
+    return np.append(np.asarray(ids, dtype=np.int64), EOS)
+
+
 class _Guarded:
-    """Lines for sentencepiece; keeps the exception that it would turn into a RuntimeError."""
+    """Lines for sentencepiece. Keeps an exception of theirs, which sentencepiece turns into a RuntimeError."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = lines
@@ -157,7 +168,7 @@ class _Guarded:
 
 
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
-    """What sentencepiece's complaint means in terms of our flags."""
+    """Translates sentencepiece's error message into terms of flags."""
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
         return NmtError(
             f"--vocab-size is {vocab_size}, but the training text allows a {kind} vocabulary of at most "
@@ -165,11 +176,11 @@ def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return NmtError(
-            f"--vocab-size is {vocab_size}, but special pieces, bytes and the characters of the training text alone "
-            f"are {smallest[1]}; raise it"
+            f"--vocab-size is {vocab_size}, but the special pieces, bytes and characters of the training text need "
+            f"{smallest[1]}; raise it"
         )
     if "!sentences_.empty()" in message or "all_chars_count" in message:
-        return NmtError("the text that the subword model is to be trained on is empty; check the training corpora")
+        return NmtError("the text to train the subword model on is empty; check the training corpora")
     return NmtError(
         f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()}); "
         f"try another size or --subword"

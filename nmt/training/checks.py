@@ -1,4 +1,4 @@
-"""Whether the data fits the model and the options: what would end a training, found out before it starts."""
+"""Checks that data, model and options fit together, before training starts."""
 
 from pathlib import Path
 
@@ -16,10 +16,11 @@ _TRAINING_BYTES = 16
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """
+    """Checks that data, model and options fit together.
+
     Raises:
-        NmtError: the run would be put into the data folder, where nobody looks for it; the model learns fewer
-            positions than there are in a sentence to train on or to validate; or it does not fit into memory.
+        NmtError: the run folder is the data folder, a sentence has more positions than the model learns, or the model
+            is too large for the memory.
     """
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another for the run")
@@ -37,7 +38,7 @@ def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainC
         model_config.check_positions(
             longest,
             f"{data.path} has {name} sentences of",
-            f"give --learned-positions {longest}, or leave longer ones out of the data folder",
+            f"give --learned-positions {longest}, or preprocess with a smaller --max-length",
         )
     if config.valid_bleu:
         longest = SearchConfig().longest

@@ -1,7 +1,7 @@
-"""Several processes that train one model: how they meet, agree, and end together.
+"""Several processes that train one model: how they find each other, agree, and end together.
 
-A *rank* is one of them; the *main* rank, rank 0, writes files and speaks. `nmt train --gpus N` starts N ranks here (see
-`launcher`); torchrun itself may start them on several machines. Without either there is one rank and no group.
+Each process is a *rank*. The *main* rank, rank 0, writes files and log lines. `nmt train --gpus N` starts N ranks on
+this machine (see `launcher`); torchrun can start them on several machines. Otherwise there is one rank and no group.
 """
 
 import os
@@ -30,9 +30,9 @@ from nmt.model.runtime import Runtime, resolve
 from nmt.training.interrupts import StopSignals
 
 _T = TypeVar("_T")
-# After a rank lost the others it waits so long for them to say that they did too.
+# Grace period in which other ranks may report that they lost the same rank.
 _GRACE_SECONDS = 2.0
-# NCCL's timeout is later than that of the control group, whose error says more.
+# NCCL's timeout comes this much later than the control group's, whose error says more.
 _NCCL_GRACE_SECONDS = 60.0
 # Names, in the environment, a file that exists while training has not saved its state. The launcher reads it.
 UNSAVED_MARKER = "NMT_UNSAVED_MARKER"
@@ -40,12 +40,12 @@ UNSAVED_MARKER = "NMT_UNSAVED_MARKER"
 
 @dataclass(frozen=True)
 class World:
-    """All ranks, as one of them sees them.
+    """All ranks, from the point of view of one of them.
 
     Attributes:
-        rank, size: which rank this is, and how many there are.
-        control: the group in which the ranks agree, on the CPU; None if there is but one.
-        store: key-value store that all ranks reach; None likewise.
+        rank, size: the number of this rank, and how many there are.
+        control: a process group on the CPU, in which the ranks agree; None if there is only one rank.
+        store: a key-value store that all ranks reach; None if there is only one rank.
     """
 
     rank: int = 0
@@ -58,7 +58,7 @@ class World:
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module with its gradients averaged over the ranks in every backward pass."""
+        """Returns the module in a wrapper that averages gradients over the ranks in every backward pass."""
         if self.control is None:
             return module
         parameters = signature(DistributedDataParallel).parameters
@@ -67,7 +67,7 @@ class World:
         return DistributedDataParallel(module, **options)
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
+        """Returns whether the flag is set on any rank."""
         if self.control is None:
             return flag
         found = torch.tensor(int(flag))
@@ -75,41 +75,42 @@ class World:
         return bool(found)
 
     def sum(self, *numbers: float) -> list[float]:
-        """The sums of every number over the ranks."""
+        """Returns the sum of each number over the ranks."""
         total = torch.tensor(numbers, dtype=torch.float64)
         if self.control is not None:
             dist.all_reduce(total, group=self.control)
         return total.tolist()
 
     def gather(self, value: _T) -> list[_T]:
-        """Every rank's value, on every rank."""
+        """Returns the values of all ranks, on every rank."""
         if self.control is None:
             return [value]
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value, group=self.control)
         return values
 
-    def from_main(self, make: Callable[[], _T]) -> _T:
-        """What `make` returns on the main rank, on every rank."""
+    def broadcast(self, make: Callable[[], _T]) -> _T:
+        """Returns, on every rank, what `make` returns on the main rank."""
         if self.control is None:
             return make()
         made: list[Any] = [make() if self.is_main else None]
         dist.broadcast_object_list(made, src=0, group=self.control)
         return made[0]
 
-    def wait(self) -> None:
-        """Waits for all ranks to come here.
+    def barrier(self) -> None:
+        """Waits until all ranks are here.
 
-        With a barrier, because gloo's threads let go of the tensors of other collectives a little later: if that is
-        when Python shuts down, it ends in an abort.
+        A barrier also ends cleanly at exit: gloo's threads release the tensors of other collectives a little later, and
+        Python aborts if it shuts down at that moment.
         """
         if self.control is not None:
             dist.barrier(self.control)
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
-        """
+        """Checks that all ranks have the same facts.
+
         Raises:
-            NmtError: a fact is another one on another rank; names both.
+            NmtError: a fact differs on another rank; names the rank and the fact.
         """
         for rank, theirs in enumerate(all_facts := self.gather(dict(facts))):
             different = [name for name in facts if theirs[name] != all_facts[0][name]]
@@ -120,16 +121,18 @@ class World:
 
 
 def is_rank() -> bool:
-    """Whether torchrun, or something that sets the same variables, started this process."""
+    """Returns whether torchrun, or a program that sets the same variables, started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 @contextmanager
-def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
-    """This rank's world, where it computes, and what asks it to stop. If a rank fails all end; its error is shown once.
+def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
+    """Joins the other ranks; yields the world, where this rank computes, and the signals that ask it to stop.
+
+    If a rank fails, all ranks end, and its error is shown once.
 
     Raises:
-        NmtError: another rank cannot be reached or does not come; says which.
+        NmtError: another rank cannot be reached or does not arrive; says which.
     """
     if not is_rank():
         with StopSignals() as stop:
@@ -144,10 +147,10 @@ def joined(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
     with StopSignals() as stop, _marked_unsaved(world):
         try:
             yield world, runtime, stop
-            world.wait()
+            world.barrier()
         except Interrupted:
             raise
-        except BaseException as error:  # the group is not taken down, which could wait forever for the other ranks
+        except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks
             _end_together(world, error, stop, config.rank_timeout)
             raise
     dist.destroy_process_group()
@@ -171,7 +174,7 @@ def _connect(runtime: Runtime, timeout: float) -> World:
     patience = timedelta(seconds=timeout)
     try:
         shared, rank, size = next(iter(rendezvous("env://", timeout=patience)))
-        # torchrun's restarted ranks may get the same store, where the addresses of those before them still are.
+        # Ranks that torchrun restarts may get the same store, which still holds the addresses of their predecessors.
         store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
         if runtime.device.type == "cuda":
             late = timedelta(seconds=timeout + _NCCL_GRACE_SECONDS)
@@ -182,18 +185,18 @@ def _connect(runtime: Runtime, timeout: float) -> World:
     except (RuntimeError, ValueError) as error:
         raise NmtError(
             f"rank {os.environ['RANK']} could not join the others within {timeout:g} s "
-            f"({_first_line(error)}); see that all were started and reach each other"
+            f"({_first_line(error)}); check that all ranks were started and reach each other"
         ) from error
     return World(rank, size, control, dist.PrefixStore("nmt", store))
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line of a message, without the place in gloo's sources that may precede it."""
+    """Returns the first line of a message, without the place in gloo's sources that may precede it."""
     return re.sub(r"^\[\S+\] ", "", str(error).strip().split("\n")[0])
 
 
 def _end_together(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
-    """Leaves quietly if another rank has shown its error already; raises a clear one if a rank was lost."""
+    """Exits quietly if another rank has already shown its error; raises a clear error if a rank was lost."""
     lost = _is_lost_connection(error)
     if lost:
         missing = _missing_ranks(world)
@@ -211,7 +214,7 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _missing_ranks(world: World) -> str:
-    """The ranks that do not say within a moment that they are waiting too, in words."""
+    """Returns, in words, the ranks that do not report within the grace period that they are waiting too."""
 
     def ask() -> list[str]:
         world.store.set(f"waiting/{world.rank}", "")
@@ -230,7 +233,7 @@ def _is_first_to_fail(world: World) -> bool:
 
 
 def _in_time(ask_store: Callable[[], _T]) -> _T | None:
-    """What the store answers; None if it does not, because a request to a machine that is gone may wait forever."""
+    """Returns the store's answer; None if there is none in time. A request to a dead machine could wait forever."""
     answers: queue.Queue[_T] = queue.Queue()
 
     def ask() -> None:

@@ -1,55 +1,66 @@
-"""What a training would take, found out by a few updates that are thrown away."""
+"""The dry run: what a training would take, measured with a few updates that are thrown away."""
 
 from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 
 from nmt import console
 from nmt.config import ModelConfig, TrainConfig
-from nmt.data.store import DataFolder
-from nmt.training.checks import check_fit
-from nmt.training.distributed import joined
+from nmt.data.batching import UpdatePlan
+from nmt.model.cost import training_flops
 from nmt.training.metrics import peak_memory_mib
-from nmt.training.run_folder import STATES_KEPT, RunFolder
-from nmt.training.trainer import ADAM_BYTES, Trainer
-from nmt.training.trial import timed
+from nmt.training.optimizer import ADAM_BYTES
+from nmt.training.run_folder import STATES_KEPT
+from nmt.training.setup import Setup, new_state
+from nmt.training.stream import UpdateStream
+from nmt.training.train import first_plan, prepared
+from nmt.training.trial import timed_updates
 
 _WARM_UP, _MEASURED = 3, 8  # updates
 _WEIGHT_BYTES = 4
 
 
 def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Tells the plan, time, memory, operations and disk space of `train` with the same options; writes nothing.
+    """Logs the plan, time, memory, operations and disk space of `train` with the same options; makes no run folder.
 
     Raises:
         NmtError: as `train` does.
         Interrupted: a signal asked to stop.
     """
-    with joined(config) as (world, runtime, stop):
-        data = DataFolder.open(data_folder)
-        check_fit(data, model_config, config)
-        trainer = Trainer(data, model_config, config, RunFolder(Path(config.save_dir)), runtime, world, stop)
-        plan = trainer.plan(0)
-        trainer.tell(plan)
-        trainer.gradients.check_memory(plan.epoch.widest, trainer.device_tokens, ADAM_BYTES * trainer.parameters)
-        trainer.config = replace(config, max_updates=max(config.max_updates, _WARM_UP + _MEASURED))
-        with closing(trainer.updates(plan)) as stream:
-            timed(trainer, stream, _WARM_UP)
-            seconds = timed(trainer, stream, _MEASURED)[1] / _MEASURED
-        source, target = (side.lengths.total // len(plan) for side in (trainer.split.source, trainer.split.target))
-        flops = model_config.training_flops(len(data.codec.target), source, target)
-        total = seconds * config.max_updates
-        snapshot, state = (trainer.parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
-        every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
-        kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
+    with prepared(data_folder, model_config, config) as (setup, verification):
+        state = new_state(setup)
+        stream = UpdateStream.of(setup, state)
+        plan = first_plan(setup, state, stream, verification)
+        with closing(stream.updates(plan, state.counters)) as updates:
+            timed_updates(setup, state, updates, _WARM_UP)
+            seconds = timed_updates(setup, state, updates, _MEASURED)[1] / _MEASURED
         lines = {
-            "an update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:,.1f} TFLOP, {seconds:.3g} s",
-            "in all": f"{config.max_updates / len(plan):,.1f} epochs, {config.max_updates * flops:.1e} FLOP, "
-            f"{console.clock(total)} at {flops / seconds / 1e12:,.1f} TFLOP/s, without validation",
-            "memory": f"{peak_memory_mib(runtime.device):,.0f} MiB a process",
-            "disk": f"{kept} snapshots of {snapshot:,.0f} MiB and {STATES_KEPT} states of {state:,.0f} MiB, "
-            f"{(kept * snapshot + STATES_KEPT * state + snapshot) / 1024:,.1f} GiB with the best",
+            **_time(setup, plan, seconds),
+            "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB a process",
+            "disk": _disk(config, state.parameters, seconds),
         }
         for name, value in lines.items():
             console.info(f"{name:>10}  {value}")
-        console.info("dry run: nothing was written")
+        console.info("dry run: nothing was written to --save-dir")
+
+
+def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
+    """Returns the lines about an update and the whole training, where an update takes so many seconds."""
+    split, updates = setup.data.split("train"), setup.config.max_updates
+    source, target = (side.lengths.total // len(plan) for side in (split.source, split.target))
+    flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target)
+    return {
+        "an update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:,.1f} TFLOP, {seconds:.3g} s",
+        "in all": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
+        f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:,.1f} TFLOP/s, without validation",
+    }
+
+
+def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
+    """Returns the line about the size of checkpoints and states."""
+    checkpoint, state = (parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
+    every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
+    kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
+    total = (kept + 1) * checkpoint + STATES_KEPT * state
+    return (
+        f"{kept} checkpoints of {checkpoint:,.0f} MiB and {STATES_KEPT} states of {state:,.0f} MiB, "
+        f"{total / 1024:,.1f} GiB with the best checkpoint"
+    )

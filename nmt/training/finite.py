@@ -1,4 +1,4 @@
-"""Updates whose numbers went wrong: left out, counted, and, if they do not end, traced to where they come from."""
+"""Updates with a loss or gradient that is not finite: skipped, counted, and explained if they do not stop."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,25 +13,25 @@ from nmt.training.distributed import World
 
 
 class SkippedUpdates:
-    """Whether an update was skipped is known on the device. It is read an update later, to keep the device busy."""
+    """Counts skipped updates. The device knows whether it skipped one; reading that an update later keeps it busy."""
 
-    def __init__(self, limit: int, world: World, explain: Callable[[int, list[Batch]], str]) -> None:
-        """`explain` finds out what is not finite in an update of this rank's batches, in words; '' for nothing."""
+    def __init__(self, limit: int, world: World, explain: Callable[[int, list[Batch]], str | None]) -> None:
+        """`explain` returns, in words, what is not finite in an update of this rank's batches; None for nothing."""
         self.limit, self.world, self.explain = limit, world, explain
         self.in_a_row = 0
         self._unread: tuple[int, list[Batch], Callable[[], bool]] | None = None
         self._last: tuple[int, list[Batch]] = 0, []
 
     def note(self, update: int, batches: list[Batch], skipped: Tensor) -> None:
-        """Remembers an update that is under way, after a look at the one before it. Raises as `check`."""
+        """Remembers an update that is under way, and checks the one before it. Raises as `check` does."""
         self.check()
         self._unread = update, batches, _readable_later(skipped)
 
     def check(self) -> None:
-        """To be called by all ranks alike.
+        """Ends training that has diverged; all ranks must call it.
 
         Raises:
-            NmtError: as many updates as the limit were skipped in a row; says what went wrong.
+            NmtError: `limit` updates in a row were skipped; says what is not finite.
         """
         update, batches = self.read()
         if self.in_a_row >= self.limit:
@@ -43,12 +43,12 @@ class SkippedUpdates:
             )
 
     def is_going_on(self) -> bool:
-        """Whether the last update was skipped: no time to save, lest bad states take the place of good ones."""
+        """Returns whether the last update was skipped. Saving now could replace good states by bad ones."""
         self.read()
         return self.in_a_row > 0
 
     def read(self) -> tuple[int, list[Batch]]:
-        """Waits until the last update is done and counts it; returns which it was."""
+        """Waits for the last update, counts it if it was skipped, and returns its number and batches."""
         if self._unread is not None:
             update, batches, was_skipped = self._unread
             self._unread = None
@@ -62,7 +62,7 @@ class SkippedUpdates:
 
 
 def _readable_later(flag: Tensor) -> Callable[[], bool]:
-    """Reads a flag when the device has come to it, without waiting for what it was given to do since."""
+    """Returns a function that reads the flag, without waiting for work that the device was given later."""
     if flag.device.type != "cuda":
         return lambda: bool(flag)
     copy = torch.empty_like(flag, device="cpu", pin_memory=True).copy_(flag, non_blocking=True)
@@ -76,11 +76,11 @@ def _readable_later(flag: Tensor) -> Callable[[], bool]:
     return read
 
 
-def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> str:
-    """The first parameter, activation or gradient that is not finite, in words; '' if all are.
+def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> str | None:
+    """Returns the first parameter, activation or gradient that is not finite, in words; None if all are finite.
 
     Args:
-        passes: runs the model forward for every item, the gradients of its parameters in their order.
+        passes: each item runs the model forward and holds the gradients of its parameters, in order.
     """
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
@@ -105,4 +105,4 @@ def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> st
     finally:
         for handle in handles:
             handle.remove()
-    return ""
+    return None

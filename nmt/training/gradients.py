@@ -1,6 +1,7 @@
-"""The gradient of an update, micro-batch by micro-batch, on one rank of several, even where memory runs out.
+"""The gradient of an update, summed over its micro-batches and over all ranks.
 
-Gradients are sums over sentences. So a micro-batch that does not fit is done in two halves, and the sum is the same.
+Gradients are sums over sentences. So a micro-batch that does not fit into memory is processed in two halves, and the
+sum stays the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -26,21 +27,21 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass
 class _Progress:
-    """How far the pass over a micro-batch came: whether forward ended, and which parameters have their gradient."""
+    """How far the pass over a micro-batch got: whether forward ended, and which parameters have their gradient."""
 
     forward_done: bool = False
     arrived: set[Tensor] = field(default_factory=set)
 
 
 class Gradients:
-    """Adds up the gradients of micro-batches in the parameters' `grad`, on all ranks after the last."""
+    """Sums the gradients of micro-batches in the parameters' `grad`; after the last one, over all ranks."""
 
     def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
         self.model, self.data, self.runtime = model, data, runtime
         self.split = data.split("train")
         self._no_packing = obstacle_to_packing(model.model.config, runtime)
         self._compiled = False
-        self.scale = float(world.size)  # because DistributedDataParallel averages, where we sum
+        self.scale = float(world.size)  # DistributedDataParallel averages, but the update needs the sum
         self.wrapped = world.wrap(model)
         self.parameters = list(model.parameters())
         self._progress = _Progress()
@@ -49,31 +50,35 @@ class Gradients:
 
     @property
     def packs(self) -> bool:
-        """Whether batches are to be without padding."""
+        """Whether batches are packed, without padding between sentences."""
         return not self._no_packing
 
     def compile_layers(self) -> None:
-        """Has torch compile the model's layers, or warns why it cannot."""
+        """Compiles the model's layers with torch, or warns why it cannot."""
         if obstacle := self._no_packing or obstacle_to_compiling(self.runtime.device):
             console.warn(f"--compile changes nothing here: {obstacle}")
             return
-        torch._dynamo.config.optimize_ddp = False  # which would cut each layer in pieces
+        torch._dynamo.config.optimize_ddp = False  # it would cut each layer into pieces
         self.model.model.compile_layers()
         self._compiled = True
 
     @property
     def hardware(self) -> str:
-        """What computes them, and how: `NVIDIA H200, bf16, attention without padding, compiled layers`."""
-        how = ["attention without padding"] * self.packs + ["compiled layers"] * self._compiled
-        return ", ".join([self.runtime.name, self.runtime.precision, *how])
+        """What computes the gradients: `NVIDIA H200, bf16, attention without padding, compiled layers`."""
+        parts = [self.runtime.name, self.runtime.precision]
+        if self.packs:
+            parts.append("attention without padding")
+        if self._compiled:
+            parts.append("compiled layers")
+        return ", ".join(parts)
 
     def add(self, batch: Batch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
-        """Adds `weight` times the gradient of the batch's loss. The update's `last` batch has it summed over the ranks.
+        """Adds `weight` times the gradient of the batch's loss; with the `last` batch, sums it over the ranks.
 
-        A loss that is not finite makes its gradient NaN, so that every rank learns of it.
+        A loss that is not finite makes the gradient NaN, so that all ranks notice it.
 
         Returns:
-            The loss and the negative log-likelihood, summed over the batch's target tokens of this rank.
+            The loss and the negative log-likelihood, summed over the batch's target tokens on this rank.
         """
         self._progress = _Progress()
         try:
@@ -82,7 +87,7 @@ class Gradients:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        # Only here, where the exception and what its traceback holds on to are gone, is there memory again.
+        # Outside the handler, because the exception keeps the tensors of the failed pass alive.
         return self._add_in_halves(batch, weight, last)
 
     def _unsynchronised(self) -> AbstractContextManager[None]:
@@ -103,14 +108,14 @@ class Gradients:
     def _factor(self, loss: Tensor, weight: float) -> Tensor:
         return torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
 
-    def of(self, batch: Batch) -> list[Tensor]:
-        """The gradient of the batch's loss on this rank, for every parameter; nothing is added to `grad`."""
+    def compute(self, batch: Batch) -> list[Tensor]:
+        """Returns the gradient of the batch's loss on this rank for every parameter, without adding it to `grad`."""
         loss, _ = self._losses(self.model, batch)
         return list(torch.autograd.grad(loss, self.parameters))
 
     def _add_in_halves(self, batch: Batch, weight: float, last: bool) -> tuple[Tensor, Tensor]:
         progress = self._progress
-        # A parameter whose gradient arrived has all of this batch's; the others have nothing of it.
+        # Each parameter has either this batch's whole gradient or none of it.
         missing = [p for p in self.parameters if p not in progress.arrived]
         parts = [self._add_to(missing, half, weight) for half in self._halves(batch)]
         if last:
@@ -118,7 +123,7 @@ class Gradients:
         return _summed(parts)
 
     def _add_to(self, parameters: list[nn.Parameter], batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
-        """As `add`, for these parameters alone, all of them or none, and unknown to DistributedDataParallel."""
+        """Adds the batch's gradient for these parameters, for all or none of them, without synchronising ranks."""
         try:
             loss, nll = self._losses(self.model, batch)
             gradients = torch.autograd.grad(loss * self._factor(loss, weight), parameters)
@@ -133,9 +138,10 @@ class Gradients:
         return _summed(parts)
 
     def _halves(self, batch: Batch) -> list[Batch]:
-        """
+        """Cuts a batch into two.
+
         Raises:
-            NmtError: the batch is a single sentence.
+            NmtError: the batch is a single sentence pair.
         """
         sentences = sum(map(len, batch.sentences))
         if sentences == 1:
@@ -146,33 +152,34 @@ class Gradients:
         if self.runtime.device.type == "cuda":
             torch.cuda.empty_cache()
         console.warn(
-            f"memory ran out on a micro-batch of {sentences:,} sentence pairs, which is now done in two halves; "
+            f"memory ran out on a micro-batch of {sentences:,} sentence pairs, which is now processed in two halves; "
             f"a smaller --device-tokens avoids this",
             from_any_rank=True,
         )
         return [make_batch(self.split, half, packs=self.packs) for half in _halved(batch.sentences)]
 
     def _synchronise(self, missing: list[nn.Parameter], forward_done: bool, batch: Batch) -> None:
-        """Has the other ranks get what they wait for, by a backward pass that adds zeros."""
+        """Runs a backward pass of zeros, so that the other ranks' all-reduces complete."""
         if not isinstance(self.wrapped, DistributedDataParallel):
             return
-        if forward_done:  # the pass has begun: it is for the parameters that it did not reach to complete it
+        if forward_done:  # the backward pass that failed has begun; the parameters it did not reach complete it
             torch.autograd.backward(missing, [p.new_zeros(()).expand_as(p) for p in missing])
         else:
             shortest = [block[:1] for block in batch.sentences[:1]]
             loss, _ = self._losses(self.wrapped, make_batch(self.split, shortest, packs=self.packs).without_labels())
             loss.backward()
 
-    # Trying it out
+    # Memory check
 
     def check_memory(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> None:
-        """Tries the largest micro-batches that --device-tokens allows, with as much memory taken as Adam will need.
+        """Tries the largest micro-batches that --device-tokens allows, with the optimiser's memory reserved.
 
         Args:
-            pairs: source and target tokens of the sentence pairs that such micro-batches are made of.
+            pairs: source and target tokens of the sentence pairs to fill micro-batches with.
+            optimizer_bytes: memory that the optimiser will need.
 
         Raises:
-            NmtError: they do not fit; says which --device-tokens would.
+            NmtError: they do not fit; names the --device-tokens that would.
         """
         tokens = device_tokens
         while tokens and not self._fit(pairs, tokens, optimizer_bytes):
@@ -182,7 +189,7 @@ class Gradients:
             raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {way_out}")
 
     def _fit(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> bool:
-        """Whether micro-batches of this size do."""
+        """Returns whether micro-batches of this size fit."""
         if max(map(max, pairs)) > device_tokens:
             return False
         for lengths in set(pairs):
@@ -208,7 +215,7 @@ def _summed(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _halved(blocks: tuple[np.ndarray, ...]) -> list[list[np.ndarray]]:
-    """The blocks in two parts; a single block cut in two."""
+    """Deals the blocks into two halves; cuts a single block in two."""
     if len(blocks) == 1:
         return [[half] for half in np.array_split(blocks[0], 2)]
     middle = len(blocks) // 2

@@ -1,4 +1,4 @@
-"""Signals that ask training to stop: the first is remembered, a second ends the process at once."""
+"""Signals that ask training to stop. The first one is remembered; a second one ends the process at once."""
 
 import os
 import signal
@@ -11,15 +11,15 @@ from nmt import console
 from nmt.errors import Interrupted
 from nmt.signals import STOPPING_TRAINING, not_ignored
 
-# A scheduler may signal every process of a job, and torchrun then passes its own on: that is one signal, not two.
+# A scheduler may signal every process of a job, and torchrun then forwards its own: that is one signal, not two.
 _ONE_SIGNAL_SECONDS = 0.5
 
 
 class StopSignals:
-    """A context manager within which a signal does not interrupt what is going on, but is there to be asked for.
+    """Within this context manager, a signal does not interrupt the work; the work asks whether one was received.
 
-    A thread of its own listens, because a signal's Python handler would wait for the end of a long backward pass.
-    Outside a main thread, where Python takes no signals, nothing ever stops.
+    A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
+    delivers signals to the main thread only; in other threads, nothing is ever received.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class StopSignals:
         return self._received is not None
 
     def check(self) -> None:
-        """Raises Interrupted if a signal came."""
+        """Raises Interrupted if a signal was received."""
         if self.received:
             raise Interrupted
 
@@ -52,7 +52,7 @@ class StopSignals:
             signal.set_wakeup_fd(self._wakeup)
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
-            os.close(self._writer)  # which ends the thread
+            os.close(self._writer)  # ends the thread
 
     def _listen(self, reader: int) -> None:
         while number := os.read(reader, 1):

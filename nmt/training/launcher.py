@@ -1,4 +1,4 @@
-"""`nmt train --gpus N`: starts the ranks on this machine, by torchrun's launcher, and says how they ended."""
+"""`nmt train --gpus N`: starts the ranks on this machine with torchrun's launcher, and reports how they ended."""
 
 import logging
 import os
@@ -22,12 +22,12 @@ _SAVING_SECONDS = 600
 
 
 def launch(arguments: list[str], processes: int, device: str) -> None:
-    """Runs `nmt` with these arguments as `processes` ranks on this machine, by torchrun's launcher.
+    """Runs `nmt` with these arguments in `processes` ranks on this machine.
 
     Raises:
         NmtError: there are fewer GPUs, or a rank was killed.
-        Interrupted: a signal stopped the ranks, which have saved their state.
-        SystemExit: a rank failed and has said why, or a signal ended them before they could save their state.
+        Interrupted: a signal stopped the ranks, and nothing is lost.
+        SystemExit: a rank failed and has said why, or a signal ended the ranks before they had saved their state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if device != "cpu" and gpus < processes:
@@ -40,7 +40,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     from torch.distributed.launcher.api import elastic_launch
 
     for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):  # whose messages say what ours say
+        if name.startswith("torch.distributed.elastic"):  # its messages repeat ours
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
     with TemporaryDirectory() as folder:

@@ -31,16 +31,16 @@ class _ChunkedNll(torch.autograd.Function):
         real_M, weight = labels_M != PAD, weight_VD.to(dtype)
         rows = _CHUNK_ROWS[hidden_MD.device.type]
         chunks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
-        for hidden_CD, labels_C1, real_C, grad_hidden_CD in zip(*chunks, strict=True):
-            logits_CV = (hidden_CD @ weight.T).to(total.dtype)
-            probabilities_CV = logits_CV.softmax(-1)
+        for hidden_JD, labels_J1, real_J, grad_hidden_JD in zip(*chunks, strict=True):
+            logits_JV = (hidden_JD @ weight.T).to(total.dtype)
+            probabilities_JV = logits_JV.softmax(-1)
             # log Σ exp from the largest probability, because the label's may vanish.
-            log_sum_C = logits_CV.amax(-1) - probabilities_CV.amax(-1).log()
-            total += ((log_sum_C - logits_CV.gather(1, labels_C1)[:, 0]) * real_C).sum()
-            ones_C1 = total.new_ones(labels_C1.shape)
-            grad_CV = probabilities_CV.scatter_add_(1, labels_C1, -ones_C1).to(dtype)
-            grad_hidden_CD.copy_((grad_CV @ weight) * real_C[:, None])
-            grad_weight_VD += grad_CV.T @ (hidden_CD * real_C[:, None])
+            log_sum_J = logits_JV.amax(-1) - probabilities_JV.amax(-1).log()
+            total += ((log_sum_J - logits_JV.gather(1, labels_J1)[:, 0]) * real_J).sum()
+            ones_J1 = total.new_ones(labels_J1.shape)
+            grad_JV = probabilities_JV.scatter_add_(1, labels_J1, -ones_J1).to(dtype)
+            grad_hidden_JD.copy_((grad_JV @ weight) * real_J[:, None])
+            grad_weight_VD += grad_JV.T @ (hidden_JD * real_J[:, None])
         ctx.save_for_backward(grad_hidden_MD, grad_weight_VD)
         return total
 
@@ -59,8 +59,10 @@ class TrainingLoss(nn.Module):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss to train on, and the negative log-likelihood in nats, each summed over the batch's target tokens."""
-        hidden_MD = self.model(batch.source, batch.target)
-        weight_VD = self.model.target_embedding.weight
+        source, target = batch.source, batch.target
+        encoded_ND = self.model.encode(source.ids_F, source.layout)
+        hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
+        weight_VD = self.model.softmax_matrix_VD
         dtype = _product_dtype(hidden_MD)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # the function says itself what is bfloat16
             nll = _ChunkedNll.apply(hidden_MD, weight_VD, batch.labels_M, dtype)

@@ -1,18 +1,13 @@
-"""What a log interval adds up, and the line and the record it becomes."""
+"""What a log interval adds up, and the record it becomes."""
 
-import json
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from nmt.data.loader import Batch
-from nmt.files import writing
 from nmt.resources import process_peak_mib
 from nmt.training.distributed import World
 
@@ -86,40 +81,3 @@ def _ratio(total: float, count: float) -> float:
 def perplexity(nll: float) -> float:
     """e^nll a piece, infinite where that overflows."""
     return math.exp(nll) if nll < 700 else math.inf
-
-
-class MetricsFile:
-    """`metrics.jsonl` of a run: one JSON object a line, appended as training goes on.
-
-    Raises:
-        NmtError: in all methods, if the file cannot be written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def rewind(self, update: int) -> None:
-        """Drops the records of updates after `update`, which a resumed run makes anew."""
-        if not self.path.exists():
-            return
-        with self._writing():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            partial = self.path.with_suffix(".partial")
-            partial.write_text("".join(f"{line}\n" for line in lines if _is_of(line, update)), encoding="utf-8")
-            partial.replace(self.path)
-
-    def append(self, kind: str, values: dict[str, Any]) -> None:
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-        with self._writing(), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "time": time.time(), **finite}) + "\n")
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(self.path, "free some space there")
-
-
-def _is_of(line: str, last_update: int) -> bool:
-    """Whether a line is a whole record, and of an update up to `last_update`."""
-    try:
-        return bool(json.loads(line)["update"] <= last_update)
-    except (ValueError, KeyError, TypeError):
-        return False

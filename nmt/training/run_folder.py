@@ -1,7 +1,8 @@
 """A run folder: one training at a time, its states and snapshots, and which state to go on from."""
 
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,11 @@ from nmt import console
 from nmt.checkpoint import (
     Checkpoint,
     load_checkpoint,
-    numbered,
-    numbered_path,
-    remove_older,
     save_checkpoint,
 )
 from nmt.errors import NmtError
 from nmt.files import LOCK, locked, remove_partial_files, writing
+from nmt.training.records import METRICS, MetricsFile
 from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
@@ -62,6 +61,11 @@ class RunFolder:
                 (self.path / LOCK).unlink()
                 if made:
                     self.path.rmdir()
+
+    @property
+    def metrics(self) -> MetricsFile:
+        """The records of the training."""
+        return MetricsFile(self.path / METRICS)
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
         """The newest training state that can be resumed; None if there is no state at all.
@@ -131,3 +135,46 @@ def _state(path: Path) -> Checkpoint:
     checkpoint = load_checkpoint(path)
     check_resumable(checkpoint, path)
     return checkpoint
+
+
+# Names of files
+
+
+def numbered(folder: Path, kind: str) -> list[Path]:
+    """Returns the files `kind`-NUMBER.pt in a run folder, oldest first."""
+    pattern = re.compile(rf"{kind}-(\d+)\.pt")
+    found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*.pt") if (m := pattern.fullmatch(p.name))]
+    return [path for _, path in sorted(found)]
+
+
+def numbered_path(folder: Path, kind: str, update: int) -> Path:
+    return folder / f"{kind}-{update:08d}.pt"
+
+
+def remove_older(folder: Path, kind: str, keep: int) -> None:
+    """Removes all but the newest `keep` files `kind`-NUMBER.pt."""
+    for old in numbered(folder, kind)[:-keep]:
+        old.unlink()
+
+
+def newest_snapshots(places: Iterable[str], last: int) -> list[Path]:
+    """Returns the named files; for a run folder, its newest `last` checkpoints.
+
+    Raises:
+        NmtError: a folder has fewer checkpoints.
+    """
+    paths: list[Path] = []
+    for place in map(Path, places):
+        if not place.is_dir():
+            paths.append(place)
+            continue
+        found = numbered(place, "snapshot")
+        if not found:
+            raise NmtError(f"{place} holds no snapshots; give the --save-dir of a training that has written some")
+        if len(found) < last:
+            raise NmtError(
+                f"{place} holds {len(found)} snapshots, --last asks for {last}; ask for fewer, or have nmt train write "
+                f"them more often (--save-updates, --save-minutes)"
+            )
+        paths += found[-last:]
+    return paths

@@ -52,6 +52,17 @@ class Counters:
     def skip_to_next_epoch(self) -> None:
         self.epoch, self.update_in_epoch = self.epoch + 1, 0
 
+    def validation_due(self, config: TrainConfig) -> bool:
+        """Returns whether a validation has to follow the last update and has not been done."""
+        planned = self.update % config.valid_updates == 0 or self.update == config.max_updates
+        return planned and self.update > self.validated
+
+    def snapshot_due(self, config: TrainConfig) -> bool:
+        """Returns whether a snapshot has to be written after the last update."""
+        if config.save_updates is not None:
+            return self.update % config.save_updates == 0
+        return self.seconds - self.snapshot_seconds >= 60 * config.save_minutes
+
 
 def provenance(data: DataFolder, config: TrainConfig, precision: str, ranks: int, update: int) -> dict[str, Any]:
     """Where a checkpoint comes from."""
@@ -66,6 +77,21 @@ def provenance(data: DataFolder, config: TrainConfig, precision: str, ranks: int
         "plan": PLAN_VERSION,
         "update": update,
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def start_record(
+    data: DataFolder, model_config: ModelConfig, parameters: int, counters: Counters, device: str
+) -> dict[str, Any]:
+    """Returns what metrics.jsonl says of the start of a training, besides `provenance`."""
+    return {
+        "train_seconds": counters.seconds,
+        "model": model_config.to_dict(),
+        "parameters": parameters,
+        "text": vars(data.codec.config),
+        "vocab_sizes": {"source": len(data.codec.source), "target": len(data.codec.target)},
+        "pairs": len(data.split("train")),
+        "device": device,
     }
 
 

@@ -1,29 +1,27 @@
-"""What is told before training starts: what is trained, on what, and how."""
+"""The log lines of training: what is trained, on what and how, and how far training is."""
+
+from typing import Any
 
 from nmt import console
-from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
-from nmt.data.store import DataFolder
 from nmt.options import flag_name
-from nmt.training.distributed import World
+from nmt.training.setup import Setup
 
-# Updates whose padding is computed.
+# The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
-# Beyond what anybody trains for: the paper's base goes 22 times through WMT14, small corpora are gone through some 100.
+# More epochs than anybody needs: the paper's base takes 22 epochs of WMT14, small corpora about 100.
 _MANY_EPOCHS = 2000
 
 
-def tell_plan(
-    data: DataFolder,
-    model: ModelConfig,
-    config: TrainConfig,
-    plan: UpdatePlan,
-    device_tokens: int,
-    parameters: int,
-    hardware: str,
-    world: World,
-) -> None:
-    """Prints the lines; `plan` is the epoch's, `parameters` how many numbers are trained, `hardware` on what."""
+def show_plan(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> None:
+    """Logs the plan of a training, and warnings about options that cannot be meant.
+
+    Args:
+        plan: the first epoch's.
+        parameters: how many numbers are trained.
+        hardware: what computes, in words.
+    """
+    data, model, config, world = setup.data, setup.model_config, setup.config, setup.world
     text, pairs = data.codec.config, len(plan.source_lengths)
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {world.size} processes" if world.size > 1 else ""
@@ -35,7 +33,7 @@ def tell_plan(
         "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
-        f"{len(plan):,} updates an epoch, {plan.padding_share(device_tokens, _SAMPLED_UPDATES):.1%} padding",
+        f"{len(plan):,} updates an epoch, {plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES):.1%} padding",
         "device": f"{hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
@@ -49,11 +47,31 @@ def tell_plan(
         )
     if config.warmup_updates > config.max_updates:
         console.warn(
-            f"--warmup-updates {config.warmup_updates:,} goes beyond --max-updates {config.max_updates:,}, so that the "
-            f"learning rate never gets to its peak; lower it"
+            f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
+            f"learning rate never reaches its peak; lower it"
         )
     if pairs < len(plan) * world.size:
         console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are not work for {world.size} processes; "
-            f"raise --batch-tokens or use fewer"
+            f"{pairs:,} pairs in {len(plan):,} updates are too few for {world.size} processes; "
+            f"raise --batch-tokens or use fewer processes"
         )
+
+
+def show_interval(record: dict[str, Any], seconds_left: float) -> None:
+    """Logs the record of an interval."""
+    skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
+    console.info(
+        f"update {record['update']:,} | epoch {record['epoch'] + 1} | loss {record['loss']:.3f} | "
+        f"ppl {record['ppl']:.2f} | lr {record['lr']:.2e} | norm {record['gradient_norm']:.2f} | "
+        f"{record['target_tokens_per_second']:,.0f} tok/s{skipped} | {console.clock(seconds_left)} left"
+    )
+
+
+def show_validation(update: int, nll: float, ppl: float, bleu: float | None, is_best: bool) -> None:
+    """Logs a validation."""
+    parts = [f"valid at {update:,}", f"nll {nll:.3f}", f"ppl {ppl:.2f}"]
+    if bleu is not None:
+        parts.append(f"BLEU {bleu:.2f}")
+    if is_best:
+        parts.append("best")
+    console.info(" | ".join(parts))

@@ -1,4 +1,4 @@
-"""Updates that are only made to be timed."""
+"""Updates that are made only to be timed."""
 
 import time
 from collections.abc import Iterator
@@ -6,13 +6,14 @@ from itertools import islice
 
 from nmt.data.loader import Update
 from nmt.training.metrics import Interval
-from nmt.training.trainer import Trainer
+from nmt.training.setup import Setup, TrainState
+from nmt.training.update import train_update
 
 
-def timed(trainer: Trainer, stream: Iterator[Update], updates: int) -> tuple[Interval, float]:
-    """The next so many updates: their sums, and the seconds they took."""
+def timed_updates(setup: Setup, state: TrainState, stream: Iterator[Update], count: int) -> tuple[Interval, float]:
+    """Performs the next `count` updates; returns their sums, and the seconds they took."""
     interval, started = Interval(), time.perf_counter()
-    for update in islice(stream, updates):
-        trainer.update(update, interval)
-    trainer.runtime.wait()
+    for update in islice(stream, count):
+        interval.add(update.batches, *train_update(setup, state, update))
+    setup.runtime.wait()
     return interval, time.perf_counter() - started

@@ -1,29 +1,27 @@
-"""Loss and BLEU on the validation set, shared out over the ranks."""
+"""Loss and BLEU on the validation set; the ranks share the work."""
 
 from dataclasses import dataclass
 
 import torch
 
-from nmt.config import SearchConfig
+from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import check_ids, updates
-from nmt.data.store import DataFolder
 from nmt.decoding.translator import Translator
-from nmt.errors import Interrupted
-from nmt.model.runtime import Runtime
-from nmt.scoring.bleu import ScoreConfig, corpus_scores
-from nmt.training.distributed import World
-from nmt.training.interrupts import StopSignals
+from nmt.errors import DataChanged, Interrupted
+from nmt.scoring.bleu import corpus_scores
+from nmt.training.agreement import end_together
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
+from nmt.training.setup import Setup
 
-# Translations that are kept to be looked at.
+# Translations that the log keeps for people to read.
 _SAMPLES = 8
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A line of the validation set with its reference and what the model makes of it."""
+    """A line of the validation set with its reference and its translation."""
 
     source: str
     reference: str
@@ -32,10 +30,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validation:
-    """Attributes:
-    nll, ppl: of a target piece, EOS included, in nats and without label smoothing.
-    bleu: sacreBLEU of the detokenised beam output against the raw reference; None if not asked for.
-    samples: a few translations, of the same lines every time.
+    """The result of a validation.
+
+    Attributes:
+        nll, ppl: of a target piece, EOS included, in nats and without label smoothing.
+        bleu: sacreBLEU of the detokenised beam output against the raw reference; None if not asked for.
+        samples: translations of a few lines, the same ones every time.
     """
 
     nll: float
@@ -44,8 +44,8 @@ class Validation:
     samples: tuple[Sample, ...]
 
     @property
-    def goodness(self) -> float:
-        """What the best checkpoint is chosen by: BLEU, or else the loss."""
+    def selection_score(self) -> float:
+        """The score that selects the best checkpoint, higher is better: BLEU, or else the negative loss."""
         return -self.nll if self.bleu is None else self.bleu
 
 
@@ -53,13 +53,8 @@ class Validation:
 class Validator:
     """Validates a model in training; each rank does its share of the work."""
 
-    model: TrainingLoss
-    data: DataFolder
-    runtime: Runtime
-    with_bleu: bool
-    device_tokens: int
-    world: World
-    stop: StopSignals
+    setup: Setup
+    loss: TrainingLoss
 
     @torch.no_grad()
     def validate(self) -> Validation:
@@ -67,52 +62,63 @@ class Validator:
 
         Raises:
             Interrupted: on all ranks, if any of them was asked to stop.
+            DataChanged: on all ranks, if the validation data of any of them has changed.
         """
-        self.model.eval()
+        self.loss.eval()
+        share, reason = None, None
         try:
-            share = self._nll(), self._translations()
-        except Interrupted:
-            share = None
-        self.model.train()
-        shares = [found for found in self.world.gather(share) if found is not None]
-        if len(shares) < self.world.size:
-            raise Interrupted
+            source, reference = self._text()
+            share = self._nll(), self._translations(source)
+        except (Interrupted, DataChanged) as ended:
+            reason = ended
+        self.loss.train()
+        end_together(self.setup.world, reason)
+        assert share
+        shares = self.setup.world.gather(share)
         nll = sum(nll for (nll, _), _ in shares) / sum(tokens for (_, tokens), _ in shares)
-        if not self.with_bleu:
+        if not self.setup.config.valid_bleu:
             return Validation(nll, perplexity(nll), None, ())
-        return Validation(nll, perplexity(nll), *self._scored([translations for _, translations in shares]))
+        return Validation(nll, perplexity(nll), *self._scored(source, reference, [found for _, found in shares]))
 
     def _nll(self) -> tuple[float, int]:
-        """The negative log-likelihood of this rank's share, and its target tokens."""
-        split, budget = self.data.split("valid"), self.device_tokens
+        """Returns the negative log-likelihood of this rank's share, and its target tokens."""
+        data, runtime, world = self.setup.data, self.setup.runtime, self.setup.world
+        split, budget = data.split("valid"), self.setup.device_tokens
+        split.check_files()
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
-        for update in updates(split, plan, budget, rank=self.world.rank, ranks=self.world.size):
-            self.stop.check()
+        for update in updates(split, plan, budget, rank=world.rank, ranks=world.size):
+            self.setup.stop.check()
             for batch in update.batches:
-                check_ids(batch, self.data)
-                with self.runtime.autocast():
-                    _, nll = self.model(batch.to(self.runtime.device))
+                check_ids(batch, data)
+                with runtime.autocast():
+                    _, nll = self.loss(batch.to(runtime.device))
                 total, tokens = total + float(nll), tokens + batch.target_tokens
         return total, tokens
 
-    def _translations(self) -> list[str]:
-        """The translations of every `world.size`-th line, from line `rank` on."""
-        if not self.with_bleu:
-            return []
-        lines = self.data.raw_lines("valid", self.data.codec.config.source_lang)
-        translator = Translator([self.model.model], self.data.codec, self.runtime)
-        return translator.translate(
-            lines[self.world.rank :: self.world.size], SearchConfig(), lambda _: self.stop.check()
-        )
+    def _text(self) -> tuple[list[str], list[str]]:
+        """Returns the raw source and target lines; nothing if there is no BLEU to compute."""
+        if not self.setup.config.valid_bleu:
+            return [], []
+        data, text = self.setup.data, self.setup.data.codec.config
+        return data.raw_lines("valid", text.source_lang), data.raw_lines("valid", text.target_lang)
 
-    def _scored(self, shares: list[list[str]]) -> tuple[float, tuple[Sample, ...]]:
-        """BLEU, and some of the translations."""
-        text = self.data.codec.config
-        output = [""] * sum(map(len, shares))
+    def _translations(self, source: list[str]) -> list[str]:
+        """Returns the translations of this rank's lines: line `rank`, and every `world.size`-th after it."""
+        if not self.setup.config.valid_bleu:
+            return []
+        world, stop = self.setup.world, self.setup.stop
+        translator = Translator([self.loss.model], self.setup.data.codec, self.setup.runtime)
+        return translator.translate(source[world.rank :: world.size], SearchConfig(), lambda _: stop.check())
+
+    def _scored(
+        self, source: list[str], reference: list[str], shares: list[list[str]]
+    ) -> tuple[float, tuple[Sample, ...]]:
+        """Returns BLEU, and some of the translations."""
+        output = [""] * len(source)
         for rank, share in enumerate(shares):
-            output[rank :: self.world.size] = share
-        source, reference = (self.data.raw_lines("valid", lang) for lang in (text.source_lang, text.target_lang))
-        bleu = corpus_scores(output, [reference], config=ScoreConfig(lowercase=text.lowercase))[0].score
+            output[rank :: len(shares)] = share
+        lowercase = self.setup.data.codec.config.lowercase
+        bleu = corpus_scores(output, [reference], config=ScoreConfig(lowercase=lowercase))[0].score
         chosen = range(0, len(output), -(-len(output) // _SAMPLES))
         return bleu, tuple(Sample(source[i], reference[i], output[i]) for i in chosen)

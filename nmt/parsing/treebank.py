@@ -11,8 +11,7 @@ from typing import Self
 
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.text.corpus import read_lines
-from nmt.text.trees import (
+from nmt.parsing.trees import (
     REPLACED,
     TOP,
     WORD,
@@ -28,6 +27,7 @@ from nmt.text.trees import (
     words_of,
     write_tree,
 )
+from nmt.text.corpus import read_lines
 
 # Suffixes of the parallel text, which are its "languages", and of the normalised trees beside it.
 WORDS, TREES, TREEBANK = "words", "trees", "mrg"

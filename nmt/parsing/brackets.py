@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from nmt.text.trees import Node, Word, walk, words_of
+from nmt.parsing.trees import Node, Word, walk, words_of
 
 _DELETED = {"TOP", "-NONE-", ",", ":", "``", "''", "."}
 _SAME = {"PRT": "ADVP"}

@@ -1,0 +1,91 @@
+"""The options of `nmt preprocess`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nmt.errors import NmtError
+from nmt.options import MOST_PROCESSES, Config, option
+
+Tokenizer = Literal["moses", "none"]
+SubwordKind = Literal["bpe", "unigram", "wordpiece"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Config):
+    """What `nmt preprocess` does to the text."""
+
+    source_lang: str = option(help="Source language, the suffix of its files (en).", panel="Corpus")
+    target_lang: str = option(help="Target language, the suffix of its files (de).", panel="Corpus")
+    train: tuple[str, ...] = option(
+        help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus"
+    )
+    copies: tuple[int, ...] = option(
+        (),
+        help="How often a training corpus is taken, once for each --train, in their order.",
+        panel="Corpus",
+        at_least=1,
+        at_most=1000,
+    )
+    valid: str = option(help="Validation corpus, likewise.", panel="Corpus")
+    test: tuple[str, ...] = option((), help="Test corpora, likewise. May repeat.", panel="Corpus")
+    dest: str = option(help="Folder to write; must not exist.", panel="Corpus")
+    tokenizer: Tokenizer = option(
+        "moses",
+        help="Moses punctuation normalisation and tokenisation before the subwords, undone after decoding; or none.",
+        panel="Text",
+    )
+    lowercase: bool = option(False, help="Lowercase both sides. The translations are then lowercase too.", panel="Text")
+    subword: SubwordKind = option("bpe", help="Kind of subword model to train.", panel="Subwords")
+    vocab_size: int = option(
+        37000,
+        help="Pieces in the vocabulary (each vocabulary, if separate); with --symbols, at most so many.",
+        panel="Subwords",
+        at_least=8,
+        at_most=1_000_000,
+    )
+    joint_vocab: bool = option(
+        True, help="One vocabulary for both languages, so that all embeddings are shared.", panel="Subwords"
+    )
+    subword_model: str | None = option(
+        None,
+        help="Use this sentencepiece model instead of training one; --subword wordpiece segments greedily with it.",
+        panel="Subwords",
+    )
+    symbols: str | None = option(
+        None,
+        help="File of words, one a line, that are a piece each, such as the brackets of nmt trees.",
+        panel="Subwords",
+    )
+    subword_sample: int = option(
+        2_000_000, help="Lines, of each language, that the subword model is trained on.", panel="Subwords", at_least=1
+    )
+    max_length: int = option(
+        256, help="Drop training pairs with more pieces than this on either side.", panel="Filter", at_least=1
+    )
+    max_length_ratio: float = option(
+        9.0,
+        help="Drop training pairs where one side has more than this many times the other's pieces.",
+        panel="Filter",
+        at_least=1,
+    )
+    workers: int = option(
+        2, help="Processes that tokenise and encode.", panel="Work", at_least=1, at_most=MOST_PROCESSES
+    )
+    seed: int = option(1, help="Seed of the sample that the subword model is trained on.", panel="Work", at_least=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for flag, lang in (("--source-lang", self.source_lang), ("--target-lang", self.target_lang)):
+            if not lang or "/" in lang:
+                raise NmtError(f"{flag} must be the suffix of a file's name, such as en, but is {lang!r}")
+        if self.source_lang == self.target_lang:
+            raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        if self.copies and len(self.copies) != len(self.train):
+            raise NmtError(
+                f"--copies must be given once for each of the {len(self.train)} --train, but is "
+                f"{' '.join(map(str, self.copies))}"
+            )
+        if self.subword_model and self.symbols:
+            raise NmtError("--symbols are for training a subword model; leave them out with --subword-model")
+        if self.subword_model and not self.joint_vocab:
+            raise NmtError("--subword-model gives one model for both languages; leave out --separate-vocab")

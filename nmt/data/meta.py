@@ -1,0 +1,82 @@
+"""meta.json of a data folder: what it must hold, and reading it."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmt.data.plain import COUNT, POSITIVE, SHA256, TEXT, Each, Kind, Schema, first_problem, parse_json
+from nmt.data.regular import open_regular
+from nmt.errors import NmtError
+
+SCHEMA_VERSION = 1
+META = "meta.json"
+
+_SPLIT_NAME = Kind(lambda name: bool(re.fullmatch("train|valid|test[0-9]*", name)), "train, valid, test, test1, …")
+_SPLIT: Schema = {
+    "pairs": COUNT,
+    "source_tokens": COUNT,
+    "target_tokens": COUNT,
+    "source_sha256": SHA256,
+    "target_sha256": SHA256,
+    "source_offsets_sha256?": SHA256,
+    "target_offsets_sha256?": SHA256,
+    "source_text_sha256?": SHA256,
+    "target_text_sha256?": SHA256,
+    "dropped?": Each(TEXT, COUNT),
+}
+# All that is read of it, except the part `text`, which belongs to TextConfig.
+_SCHEMA: Schema = {
+    "vocab_sizes": {"source": POSITIVE, "target": POSITIVE},
+    "subword_sha256": {"source": SHA256, "target": SHA256},
+    "splits": Each(_SPLIT_NAME, _SPLIT),
+    "options?": {"max_length?": POSITIVE},
+}
+
+
+def hash_keys(side: str) -> tuple[str, str, str]:
+    """Returns the keys of a split with the SHA-256 of a side's tokens, offsets and raw text."""
+    return f"{side}_sha256", f"{side}_offsets_sha256", f"{side}_text_sha256"
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """Returns the content of meta.json, checked except for its part `text`.
+
+    Raises:
+        NmtError: the folder is not a data folder or has another schema version, or meta.json is damaged.
+    """
+    path = folder / META
+    try:
+        with open_regular(path) as file:
+            meta = parse_json(file.read())
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.exists(folder):
+            raise NmtError(f"{folder} does not exist; make it with nmt preprocess --dest {folder}") from error
+        raise NmtError(f"{folder} is not a data folder (it has no {META}); give what nmt preprocess made") from error
+    except OSError as error:
+        raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+    except ValueError as error:
+        raise NmtError(f"{path} is damaged ({error}); run nmt preprocess again") from error
+    _require(meta, {"schema_version": COUNT}, path)
+    if (version := meta["schema_version"]) != SCHEMA_VERSION:
+        raise NmtError(
+            f"{folder} has schema version {version}, but this nmt reads version {SCHEMA_VERSION}; "
+            f"run nmt preprocess again, or use the nmt that made it"
+        )
+    _require(meta, _SCHEMA, path)
+    return dict(meta)
+
+
+def _require(meta: Any, schema: Schema, path: Path) -> None:
+    if problem := first_problem(meta, schema):
+        raise NmtError(f"{path} is damaged ({problem}); run nmt preprocess again")
+
+
+def fingerprint(meta: Mapping[str, Any]) -> str:
+    """Returns a hash that is equal for stores of the same tokens and subword models, wherever they were made."""
+    hashes = {name: [split["source_sha256"], split["target_sha256"]] for name, split in meta["splits"].items()}
+    identity = [meta["schema_version"], meta["text"], meta["subword_sha256"], hashes]
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

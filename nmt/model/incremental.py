@@ -1,0 +1,186 @@
+"""Decoding position by position: the decoder's state between steps, and one step for all hypotheses.
+
+Keys and values are computed once and cached. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no
+keys and values; `DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
+
+Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
+P ≥ T·W rows of a cache, S source positions, N flat source positions, D d_model, H heads, K d_k, U d_v, V vocabulary.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nmt.data.layout import Layout
+from nmt.model.masks import padding_bias
+from nmt.model.products import widened
+from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
+from nmt.model.windows import visible_bias
+
+# A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
+_CPU_MULTIPLE = 32
+# Slots that a cache has room for at first; the room doubles when they are full.
+_FIRST_SLOTS = 16
+
+
+@dataclass
+class LayerCache:
+    """Keys and values of a decoder layer: of its own positions, and of the encoder output.
+
+    Rows behind the last slot are spare capacity.
+    """
+
+    keys_BHPK: Tensor
+    values_BHPU: Tensor
+    cross_keys_BHSK: Tensor
+    cross_values_BHSU: Tensor
+
+    def put(self, k_BHWK: Tensor, v_BHWU: Tensor, slot: int, slots: int, most: int | None) -> tuple[Tensor, Tensor]:
+        """Writes the newest keys and values into `slot`; returns the first `slots` slots.
+
+        At most `most` slots are ever kept; None for any number.
+        """
+        hypotheses = k_BHWK.shape[2]
+        begin, end = slot * hypotheses, slots * hypotheses
+        if end > self.keys_BHPK.shape[2]:
+            room = hypotheses * min(2 * slots, most or 2 * slots)
+            self.keys_BHPK, self.values_BHPU = (
+                F.pad(x, (0, 0, 0, room - x.shape[2])) for x in (self.keys_BHPK, self.values_BHPU)
+            )
+        self.keys_BHPK[:, :, begin : begin + hypotheses] = k_BHWK
+        self.values_BHPU[:, :, begin : begin + hypotheses] = v_BHWU
+        return self.keys_BHPK[:, :, :end], self.values_BHPU[:, :, :end]
+
+    def keep(self, sentences_B: Tensor) -> Self:
+        """Returns the cache of some of the sentences."""
+        return type(self)(*(getattr(self, f.name)[sentences_B] for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class DecoderCache:
+    """The decoder's state between steps; `step` uses it up.
+
+    Attributes:
+        layers: keys and values of every layer.
+        cross_bias: B11S, hides the padding of the encoder output; None if there is none.
+        length: positions decoded so far.
+        ancestors_BWT: which hypothesis of its sentence was, at slot t, the ancestor of hypothesis w.
+    """
+
+    layers: tuple[LayerCache, ...]
+    cross_bias: Tensor | None
+    length: int
+    ancestors_BWT: Tensor
+
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
+        """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
+
+        Keeps only `sentences_B`, if given; B of `parents_BW` counts those.
+        """
+        layers, bias, ancestors_BWT = self.layers, self.cross_bias, self.ancestors_BWT
+        if sentences_B is not None:
+            layers = tuple(layer.keep(sentences_B) for layer in layers)
+            bias = None if bias is None else bias[sentences_B]
+            ancestors_BWT = ancestors_BWT[sentences_B]
+        index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
+        return type(self)(layers, bias, self.length, ancestors_BWT.gather(1, index_BWT))
+
+
+def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
+    """Returns the cache to decode these sentences with, which lie in one block, `beam` hypotheses each."""
+    assert source.blocks is not None
+    (block,) = source.blocks
+    encoded_ND = model.encode(ids_N, source)[: block.sentences * block.width]
+    layers = tuple(_start_layer(layer, encoded_ND, block.sentences, beam) for layer in model.decoder)  # type: ignore[arg-type]
+    bias = padding_bias(source.lengths_B, block.width) if block.padded else None
+    return DecoderCache(layers, bias, 0, ids_N.new_empty(block.sentences, beam, 0))
+
+
+def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, sentences: int, beam: int) -> LayerCache:
+    """Returns a layer's cache with the keys and values of the encoder output, and room for a few positions."""
+    flat = layer.cross_attention.keys_values(encoded_ND)
+    k_BHSK, v_BHSU = (_cacheable(x.unflatten(0, (sentences, -1)).transpose(1, 2)) for x in flat)
+    k_BHPK, v_BHPU = (x.new_empty(*x.shape[:2], _FIRST_SLOTS * beam, x.shape[3]) for x in (k_BHSK, v_BHSU))
+    return LayerCache(k_BHPK, v_BHPU, k_BHSK, v_BHSU)
+
+
+def _cacheable(x_BHSK: Tensor) -> Tensor:
+    """Returns keys or values in the form that attention would otherwise convert them to at every step."""
+    return widened(x_BHSK) if x_BHSK.device.type == "cpu" else x_BHSK.contiguous()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What all layers share in one step: where the newest position goes, and what each hypothesis sees.
+
+    Attributes:
+        slot, slots, most: the newest position's slot, how many are in use, and how many are ever kept.
+        self_bias: B1WP, hides the cached rows of other hypotheses' ancestors; None if there is one hypothesis.
+        cross_bias: as in `DecoderCache`.
+    """
+
+    sentences: int
+    beam: int
+    slot: int
+    slots: int
+    most: int | None
+    self_bias: Tensor | None
+    cross_bias: Tensor | None
+
+    def rows(self, x_RHK: Tensor) -> Tensor:
+        """Returns the rows of hypotheses by sentence, BHWK."""
+        return x_RHK[: self.sentences * self.beam].unflatten(0, (self.sentences, -1)).transpose(1, 2)
+
+
+def step(model: Transformer, ids_R: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
+    """Returns the logits RV of the token after `ids_R`, the newest of each hypothesis, and the next cache."""
+    sentences, beam, _ = cache.ancestors_BWT.shape
+    window = model.config.attention_window
+    slot = cache.length % (window or cache.length + 1)  # in a window, the newest position replaces the oldest
+    newest_BW1 = torch.arange(beam, device=ids_R.device).expand(sentences, -1)[:, :, None]
+    older = cache.ancestors_BWT[:, :, :slot], cache.ancestors_BWT[:, :, slot + 1 :]
+    ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
+    bias = _ancestors_bias(ancestors_BWT) if beam > 1 else None
+    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias, cache.cross_bias)
+    padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if ids_R.device.type == "cpu" else ids_R
+    x_RD = model.embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
+    for layer, layer_cache in zip(model.decoder, cache.layers, strict=True):
+        x_RD = _step_layer(layer, x_RD, layer_cache, now)  # type: ignore[arg-type]
+    logits_RV = model.logits(model.decoder_norm(x_RD))[: len(ids_R)]
+    return logits_RV, replace(cache, length=cache.length + 1, ancestors_BWT=ancestors_BWT)
+
+
+def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:
+    """Returns the bias B1WP that shows each hypothesis the rows of its ancestors."""
+    numbers_W = torch.arange(ancestors_BWT.shape[1], device=ancestors_BWT.device)
+    return visible_bias((ancestors_BWT[..., None] == numbers_W).flatten(2))[:, None]
+
+
+def _step_layer(layer: DecoderLayer, x_RD: Tensor, cache: LayerCache, now: _Step) -> Tensor:
+    """Returns the layer's output RD at the newest position, whose keys and values go into the cache."""
+
+    def self_attention(x_RD: Tensor) -> Tensor:
+        q_BHWK, k_BHWK, v_BHWU = map(now.rows, layer.self_attention.self_projections(x_RD))
+        k_BHPK, v_BHPU = cache.put(k_BHWK, v_BHWU, now.slot, now.slots, now.most)
+        return _attended(layer.self_attention, q_BHWK, k_BHPK, v_BHPU, now.self_bias, len(x_RD))
+
+    def cross_attention(x_RD: Tensor) -> Tensor:
+        q_BHWK = now.rows(layer.cross_attention.queries(x_RD))
+        keys_values = cache.cross_keys_BHSK, cache.cross_values_BHSU
+        return _attended(layer.cross_attention, q_BHWK, *keys_values, now.cross_bias, len(x_RD))
+
+    x_RD = layer.self_attention_residual(x_RD, self_attention)
+    x_RD = layer.cross_attention_residual(x_RD, cross_attention)
+    return layer.feed_forward_residual(x_RD, layer.feed_forward)
+
+
+def _attended(
+    attention: MultiHeadAttention, q_BHWK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, rows: int
+) -> Tensor:
+    """Returns the output of multi-head attention, with as many rows as asked for."""
+    attended_BHWU = attention.function(q_BHWK, k_BHSK, v_BHSU, bias)
+    x_RX = attended_BHWU.transpose(1, 2).flatten(0, 1).flatten(1)
+    return attention.output(x_RX if len(x_RX) == rows else F.pad(x_RX, (0, 0, 0, rows - len(x_RX))))

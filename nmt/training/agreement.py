@@ -1,0 +1,17 @@
+"""How several ranks end their work at the same place."""
+
+from nmt.errors import DataChanged, Interrupted
+from nmt.training.distributed import World
+
+
+def end_together(world: World, reason: Interrupted | DataChanged | None) -> None:
+    """Ends the work of all ranks if any of them has a reason to; all ranks must call it at the same place.
+
+    Raises:
+        DataChanged: a rank found that the data folder has changed.
+        Interrupted: none did, but a rank was asked to stop.
+    """
+    if not world.any(reason is not None):
+        return
+    changes = [found for found in world.gather(reason) if isinstance(found, DataChanged)]
+    raise changes[0] if changes else Interrupted

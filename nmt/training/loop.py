@@ -1,0 +1,133 @@
+"""The training loop: updates, log lines, validation and saving, in turn."""
+
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from nmt import console
+from nmt.data.batching import UpdatePlan
+from nmt.data.loader import Update
+from nmt.training.finite import SkippedUpdates
+from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.resume import checkpoint_of, provenance_of
+from nmt.training.run_folder import RunFolder
+from nmt.training.setup import Setup, TrainState
+from nmt.training.state import start_record
+from nmt.training.stream import UpdateStream
+from nmt.training.summary import show_interval, show_validation
+from nmt.training.update import explain_skipped, train_update
+from nmt.training.validation import Validator
+
+
+@dataclass(frozen=True)
+class TrainingLoop:
+    """Trains a state, and writes what comes of it to a run folder."""
+
+    setup: Setup
+    state: TrainState
+    folder: RunFolder
+    skipped: SkippedUpdates
+
+    @classmethod
+    def of(cls, setup: Setup, state: TrainState, folder: RunFolder) -> "TrainingLoop":
+        """Makes the loop, which stops training that diverges."""
+        explain = partial(explain_skipped, setup, state)
+        return cls(setup, state, folder, SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain))
+
+    def run(self, stream: UpdateStream, plan: UpdatePlan) -> None:
+        """Trains up to --max-updates; `plan` is that of the state's epoch.
+
+        Raises:
+            NmtError: training diverged, or the run folder cannot be written.
+            Interrupted: on all ranks, if any of them was asked to stop.
+            DataChanged: on all ranks, if the data of any of them has changed.
+        """
+        config, counters = self.setup.config, self.state.counters
+        self._catch_up()
+        done = counters.update
+        if done >= config.max_updates:
+            console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
+            return
+        self._record_start()
+        interval = Interval()
+        with (
+            console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress,
+            closing(stream.updates(plan, counters)) as updates,
+        ):
+            for update in updates:
+                self._update(update, interval)
+                progress.advance(1)
+                last = counters.update == config.max_updates
+                if last or counters.update % config.log_updates == 0:
+                    self._log(interval, progress.seconds_left)
+                    interval = Interval()
+                if counters.validation_due(config):
+                    interval.exclude(self._validate)
+                if last or (counters.snapshot_due(config) and not self.skipped.is_going_on()):
+                    interval.exclude(self._save)
+                if last:
+                    break
+
+    def _catch_up(self) -> None:
+        """Validates and saves where training was stopped just before it."""
+        config, counters = self.setup.config, self.state.counters
+        if counters.validation_due(config):
+            self._validate()
+            if counters.update == config.max_updates or counters.snapshot_due(config):
+                self._save()
+
+    def _update(self, update: Update, interval: Interval) -> None:
+        result = train_update(self.setup, self.state, update)
+        interval.add(update.batches, result.losses, result.norm, result.skipped)
+        self.skipped.note(self.state.counters.update, update.batches, result.skipped)
+
+    def _record_start(self) -> None:
+        setup, state = self.setup, self.state
+        if setup.world.is_main:
+            trained = start_record(setup.data, setup.model_config, state.parameters, state.counters, setup.runtime.name)
+            self.folder.metrics.append("start", trained | provenance_of(setup, state))
+
+    def _log(self, interval: Interval, seconds_left: float) -> None:
+        counters = self.state.counters
+        self.skipped.check()
+        record = {
+            "update": counters.update,
+            "epoch": counters.epoch,
+            **interval.record(self.setup.world),
+            "lr": self.state.optimizer.learning_rate(counters.update),
+            "peak_memory_mib": peak_memory_mib(self.setup.runtime.device),
+            "flops": counters.flops,
+            "train_seconds": counters.seconds,
+        }
+        if self.setup.world.is_main:
+            self.folder.metrics.append("train", record)
+        show_interval(record, seconds_left)
+
+    def _validate(self) -> None:
+        counters = self.state.counters
+        found = Validator(self.setup, self.state.loss).validate()
+        counters.validated = counters.update
+        is_best = found.selection_score > counters.best
+        show_validation(counters.update, found.nll, found.ppl, found.bleu, is_best)
+        if is_best:
+            counters.best = found.selection_score
+        if self.setup.world.is_main:
+            record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
+            self.folder.metrics.append("valid", record)
+            if is_best:
+                self.folder.save_best(checkpoint_of(self.setup, self.state))
+
+    def _save(self) -> None:
+        """Writes a checkpoint and a training state."""
+        counters = self.state.counters
+        counters.snapshot_seconds = counters.seconds
+        if self.setup.world.is_main:
+            keep = self.setup.config.keep_checkpoints
+            path = self.folder.save_snapshot(checkpoint_of(self.setup, self.state), counters.update, keep)
+            console.info(f"saved {path}")
+        self.save_state()
+
+    def save_state(self) -> None:
+        """Writes a training state, unless there was no update yet."""
+        if self.setup.world.is_main and self.state.counters.update:
+            self.folder.save_state(checkpoint_of(self.setup, self.state), self.state.counters.update)

@@ -1,0 +1,60 @@
+"""Adam with the paper's learning rate (paper §5.3). Skips updates whose gradient is not finite."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config import TrainConfig
+from nmt.training.schedule import learning_rate
+
+# Bytes of Adam's two moments, for each parameter.
+ADAM_BYTES = 8
+
+
+class Optimizer:
+    """Updates parameters by their gradients."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], d_model: int, config: TrainConfig) -> None:
+        self._parameters, self._d_model, self._config = list(parameters), d_model, config
+        betas = config.adam_beta1, config.adam_beta2
+        self._adam = torch.optim.Adam(self._parameters, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Memory in bytes that the first update will allocate; 0 after it."""
+        return 0 if self._adam.state else ADAM_BYTES * sum(p.numel() for p in self._parameters)
+
+    def learning_rate(self, update: int) -> float:
+        c = self._config
+        return learning_rate(update, self._d_model, c.warmup_updates, c.lr_scale)
+
+    def step(self, update: int) -> tuple[Tensor, Tensor]:
+        """Performs update number `update`, counted from 1, and clears the gradients.
+
+        Returns:
+            The gradient's norm before clipping, and 1 if the update was skipped, because that norm is not finite, or 0.
+        """
+        for group in self._adam.param_groups:
+            group["lr"] = self.learning_rate(update)
+        norm = self._clip()
+        skipped = (~norm.isfinite()).float()
+        self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=False)
+        return norm, skipped
+
+    def _clip(self) -> Tensor:
+        """Scales the gradients down to --clip-norm, if given; returns their norm before that."""
+        norm = torch.nn.utils.get_total_norm(p.grad for p in self._parameters if p.grad is not None)
+        if self._config.clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.clip_norm, norm)
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._adam.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Loads Adam's moments; the options remain those of this run."""
+        self._adam.load_state_dict(self._adam.state_dict() | {"state": state["state"]})

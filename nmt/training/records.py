@@ -1,0 +1,124 @@
+"""metrics.jsonl of a run folder: what is recorded about a training, one JSON object a line.
+
+A full disk or a power failure may leave a damaged line. It neither stops a training nor hides the other records.
+"""
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nmt import console
+from nmt.data.plain import COUNT, NUMBER, NUMBER_OR_NULL, TEXT, Schema, first_problem, parse_json
+from nmt.data.regular import open_regular
+from nmt.errors import NmtError
+from nmt.files import replaced_file, writing
+
+METRICS = "metrics.jsonl"
+
+_ANY: Schema = {"kind": TEXT, "update": COUNT}
+# What a report reads of the kinds that a run has many of.
+_OF_KIND: dict[str, Schema] = {
+    "train": {
+        "train_seconds": NUMBER,
+        "flops": NUMBER,
+        "loss": NUMBER_OR_NULL,
+        "ppl": NUMBER_OR_NULL,
+        "lr": NUMBER_OR_NULL,
+        "gradient_norm": NUMBER_OR_NULL,
+        "target_tokens_per_second": NUMBER_OR_NULL,
+    },
+    "valid": {
+        "train_seconds": NUMBER,
+        "ppl": NUMBER_OR_NULL,
+        "bleu": NUMBER_OR_NULL,
+        "samples": [{"source": TEXT, "reference": TEXT, "output": TEXT}],
+    },
+}
+
+
+_MOVE = "move it away or give another --save-dir"
+_MAKE_ROOM = "free some space there or give another --save-dir"
+
+
+class _Line(NamedTuple):
+    """A line of the file. `record` is None where it is damaged, `ended` False where it may still be being written."""
+
+    number: int
+    text: bytes
+    record: dict[str, Any] | None
+    ended: bool
+
+
+class MetricsFile:
+    """The records of a training.
+
+    Raises:
+        NmtError: in all methods, if the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, kind: str, values: dict[str, Any]) -> None:
+        """Adds a record; numbers that are not finite become null."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        with writing(self.path, _MAKE_ROOM), self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "time": time.time(), **finite}) + "\n")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Returns all records in their order. Warns of damaged lines, except of one that is still being written."""
+        lines = self._lines("give the --save-dir of a training")
+        if damaged := [line for line in lines if line.record is None and line.ended]:
+            console.warn(f"{self._named(damaged)}; left out")
+        return [line.record for line in lines if line.record is not None]
+
+    def rewind(self, update: int) -> None:
+        """Drops the records of updates after `update`, which a resumed training makes anew.
+
+        Damaged lines move to a file beside this one.
+        """
+        if not os.path.exists(self.path):
+            return
+        lines = self._lines(_MOVE)
+        if damaged := [line for line in lines if line.record is None]:
+            self._set_aside(damaged)
+        kept = [line.text + b"\n" for line in lines if line.record is not None and line.record["update"] <= update]
+        with replaced_file(self.path, _MAKE_ROOM) as file:
+            file.write(b"".join(kept))
+
+    def _lines(self, way_out: str) -> list[_Line]:
+        try:
+            with open_regular(self.path) as file:
+                *ended, rest = file.read().split(b"\n")
+        except OSError as error:
+            raise NmtError(f"{self.path} cannot be read ({error.strerror}); {way_out}") from error
+        lines = [_Line(number, text, _record(text), True) for number, text in enumerate(ended, start=1) if text]
+        return [*lines, _Line(len(ended) + 1, rest, _record(rest), False)] if rest else lines
+
+    def _set_aside(self, damaged: list[_Line]) -> None:
+        path = self.path.with_name(f"{self.path.name}.damaged")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        with writing(path, _MOVE), open(os.open(path, flags, 0o666), "ab") as file:
+            file.write(b"".join(line.text + b"\n" for line in damaged))
+            file.flush()
+            os.fsync(file.fileno())
+        console.warn(f"{self._named(damaged)}; moved to {path.name}")
+
+    def _named(self, damaged: list[_Line]) -> str:
+        if len(damaged) == 1:
+            return f"line {damaged[0].number} of {self.path} is damaged"
+        return f"{len(damaged):,} lines of {self.path} are damaged, the first is line {damaged[0].number}"
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """Returns the record in a line; None if it is damaged."""
+    try:
+        record = parse_json(line)
+    except ValueError:
+        return None
+    if first_problem(record, _ANY) or first_problem(record, _OF_KIND.get(record["kind"], {})):
+        return None
+    return dict(record)

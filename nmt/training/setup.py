@@ -1,0 +1,73 @@
+"""What a training works with: the setup, which stays, and the state, which every update changes."""
+
+from dataclasses import dataclass
+
+import torch
+
+from nmt.checkpoint import new_model
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.store import DataFolder
+from nmt.model.runtime import Runtime
+from nmt.training.distributed import World
+from nmt.training.gradients import Gradients
+from nmt.training.interrupts import StopSignals
+from nmt.training.loss import TrainingLoss
+from nmt.training.optimizer import Optimizer
+from nmt.training.state import Counters
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The data, options and machine of a training.
+
+    Attributes:
+        runtime: where this rank computes.
+        world: all ranks.
+        stop: the signals that ask training to stop.
+    """
+
+    data: DataFolder
+    model_config: ModelConfig
+    config: TrainConfig
+    runtime: Runtime
+    world: World
+    stop: StopSignals
+
+    @property
+    def device_tokens(self) -> int:
+        """Padded tokens on either side of a micro-batch."""
+        return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
+
+
+@dataclass
+class TrainState:
+    """What an update changes.
+
+    Attributes:
+        loss: the model with its loss.
+        gradients: sums the gradients of `loss` over micro-batches and ranks.
+        optimizer: changes the weights by the gradients.
+        counters: how far training is.
+    """
+
+    loss: TrainingLoss
+    gradients: Gradients
+    optimizer: Optimizer
+    counters: Counters
+
+    @property
+    def parameters(self) -> int:
+        """The number of trained numbers."""
+        return sum(p.numel() for p in self.loss.parameters())
+
+
+def new_state(setup: Setup) -> TrainState:
+    """Returns the state before the first update; the weights depend only on the model and the seed."""
+    config = setup.config
+    torch.manual_seed(config.seed)
+    loss = TrainingLoss(new_model(setup.model_config, setup.data.codec), config.label_smoothing)
+    loss = loss.to(setup.runtime.device).train()
+    gradients = Gradients(loss, setup.data, setup.runtime, setup.world)
+    if config.compile:
+        gradients.compile_layers()
+    return TrainState(loss, gradients, Optimizer(loss.parameters(), setup.model_config.d_model, config), Counters())

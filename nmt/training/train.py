@@ -1,0 +1,87 @@
+"""`nmt train`: from a data folder and an architecture to a run folder of checkpoints."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.batching import UpdatePlan
+from nmt.data.store import DataFolder
+from nmt.data.verification import Verification
+from nmt.errors import DataChanged, Interrupted
+from nmt.options import flag_name
+from nmt.training.checks import check_fit
+from nmt.training.distributed import join_ranks
+from nmt.training.loop import TrainingLoop
+from nmt.training.resume import resume
+from nmt.training.run_folder import RunFolder
+from nmt.training.setup import Setup, TrainState, new_state
+from nmt.training.stream import UpdateStream
+from nmt.training.summary import show_plan
+
+
+def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
+    """Trains up to `config.max_updates`, from the newest training state of the run folder if there is one.
+
+    Raises:
+        NmtError: the data, the run folder or an option does not fit; says which.
+        DataChanged: the data folder changed meanwhile; the state is in the run folder.
+        Interrupted: a signal asked to stop; the state is in the run folder.
+    """
+    with prepared(data_folder, model_config, config) as (setup, verification):
+        folder = RunFolder(Path(config.save_dir))
+        with folder.locked() if setup.world.is_main else nullcontext():
+            _train(setup, folder, verification)
+
+
+@contextmanager
+def prepared(
+    data_folder: str, model_config: ModelConfig, config: TrainConfig
+) -> Iterator[tuple[Setup, Verification | None]]:
+    """Joins the ranks, opens the data, and checks that data, model, options and ranks fit together.
+
+    Yields the setup and, on the main rank, the verification of the data, which has begun.
+
+    Raises:
+        NmtError: they do not fit; says what.
+    """
+    with join_ranks(config) as (world, runtime, stop):
+        data = DataFolder.open(data_folder)
+        verification = Verification(data) if world.is_main else None
+        flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
+        world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
+        check_fit(data, model_config, config)
+        data.split("valid")  # damage shows before training, not at the first validation
+        yield Setup(data, model_config, config, runtime, world, stop), verification
+
+
+def _train(setup: Setup, folder: RunFolder, verification: Verification | None) -> None:
+    state = new_state(setup)
+    loop = TrainingLoop.of(setup, state, folder)
+    try:
+        resume(setup, state, folder)
+        stream = UpdateStream.of(setup, state)
+        loop.run(stream, first_plan(setup, state, stream, verification))
+    except (Interrupted, DataChanged) as ended:
+        loop.save_state()
+        setup.world.barrier()  # a launcher that sees one rank end would end the one that is writing
+        update = state.counters.update
+        done = f"after update {update:,}, which is safe in {folder.path}" if update else "before the first update"
+        if isinstance(ended, DataChanged):
+            raise DataChanged(f"training stopped {done}: {ended.found}") from ended
+        raise Interrupted(f"stopped {done}; start the same command again to go on") from ended
+
+
+def first_plan(setup: Setup, state: TrainState, stream: UpdateStream, verification: Verification | None) -> UpdatePlan:
+    """Returns the plan of the state's epoch, shows it, and makes sure that memory and data are as they should be.
+
+    Raises:
+        NmtError: a micro-batch does not fit into memory, or the data is damaged.
+    """
+    plan = stream.plan(state.counters.epoch)
+    show_plan(setup, plan, state.parameters, state.gradients.hardware)
+    state.gradients.check_memory(plan.epoch.widest, setup.device_tokens, state.optimizer.missing_bytes)
+    damage = setup.world.broadcast(lambda: verification.error(lambda: setup.stop.received) if verification else None)
+    if damage:
+        raise damage
+    return plan

@@ -1,0 +1,1 @@
+"""The kinds of cases that hostile.py tries, and how it runs and judges them."""

@@ -1,0 +1,150 @@
+"""Odd values for the flags of every command: the command works, or refuses them in one sentence."""
+
+import os
+from collections.abc import Callable, Iterator
+from inspect import signature
+from pathlib import Path
+from random import Random
+from threading import Thread
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin
+from unittest.mock import ANY
+
+import typer
+
+from hostile_cases.child import MEMORY_BYTES
+from hostile_cases.commands import BATCHES, MODEL, PREPROCESS, TRAINING, Command
+from hostile_cases.outcomes import Trial
+from nmt.cli.app import app
+from nmt.options import flag_name
+
+_ARGUMENTS = {
+    "preprocess": (*PREPROCESS, "--train=corpus/train", "--dest=new", "--workers=1"),
+    "train": ("train", "data", "--save-dir=new", "--max-updates=2", *TRAINING),
+    "average-checkpoints": ("average-checkpoints", "run", "--last=2", "--output=new.pt"),
+    "generate": ("generate", "average.pt", "--input=corpus/test.en", "--output=new.out", "--max-length-offset=5"),
+    "score": ("score", "--reference=corpus/test.de", "--hypothesis=corpus/test.out"),
+    "report": ("report", "run", "--output=new.html"),
+    "attention": ("attention", "average.pt", "--source=Bade.", "--output=new.html"),
+    "export": ("export", "average.pt", "--output=new"),
+    "architectures": ("architectures",),
+    "benchmark train": ("benchmark", "train", "--data=data", "--updates=1", "--repeats=1", *MODEL, *BATCHES),
+    "benchmark generate": (
+        "benchmark", "generate", "--checkpoint=average.pt", "--input=corpus/test.en", "--lines=2", "--repeats=1",
+        "--max-length-offset=5",
+    ),
+    "benchmark preprocess": (
+        "benchmark", *PREPROCESS, "--train=corpus/train", "--dest=new", "--workers=1", "--repeats=1",
+    ),
+    "benchmark batching": ("benchmark", "batching", "--data=data", "--repeats=1"),
+    "trees linearize": ("trees", "linearize", "--train=corpus/trees.mrg", "--dest=new"),
+    "trees words": ("trees", "words", "--like=trees", "--input=trees/train.words", "--output=new.out"),
+    "trees restore": (
+        "trees", "restore", "--words=trees/train.words", "--sequences=trees/train.trees", "--output=new.out",
+    ),
+}  # fmt: skip
+_INTEGERS = (
+    "0", "-1", "1", "2", "3", "-2147483649", "2147483647", "2147483648", "9223372036854775808", "1" + "0" * 40, "1e3",
+    "1.5", "abc", "", " 7", "0x10", "٣", "nan", "--", "1_0",
+)  # fmt: skip
+_NUMBERS = (
+    "0", "-0.0", "1", "-1", "0.5", "1e-300", "1e300", "1e999", "inf", "-inf", "nan", "abc", "", "1,5", "0x1p3", "½",
+)  # fmt: skip
+_TEXTS = (
+    "", ".", "..", "-", "--", "~", " ", "missing/folder/x", "average.pt/x", "x" * 300, "x/" * 3000, "\udcff", "a\nb",
+    "\x1b[31mred", "\u202e", "data", "run", "corpus", "treasure", "trees", "en", "none", "[bold]", "{}", "*", "[", "%s",
+)  # fmt: skip
+_FILES = ("average.pt", "corpus/test.en", "run/metrics.jsonl")
+# Further outputs: folders of the user that look unfinished, a named pipe, a path that leads back to a folder.
+_OUTPUTS = ("theirs", "linked", "locked", "pipe", "pipe", "new.html/..", "new.svg")
+_WRITTEN = ("--output", "--dest", "--save-dir", "--profile")
+# Flags whose large values are valid, but take long or start many processes.
+_WORK = {
+    "--workers", "--gpus", "--max-updates", "--updates", "--repeats", "--lines", "--pairs", "--bootstrap",
+    "--encoder-layers", "--decoder-layers", "--max-length-offset",
+}  # fmt: skip
+
+
+def _registered() -> Iterator[tuple[str, Callable[..., None]]]:
+    """The name of every command, and the function that implements it."""
+    groups = [group.typer_instance for group in app.registered_groups]
+    for prefix, group in (("", app), *((f"{group.info.name} ", group) for group in groups)):
+        for command in group.registered_commands:
+            yield prefix + (command.name or command.callback.__name__.replace("_", "-")), command.callback
+
+
+def _flags(function: Callable[..., None]) -> dict[str, Any]:
+    """The flags of a command that take a value, and the type of the value."""
+    found = {}
+    for parameter in signature(function, eval_str=True).parameters.values():
+        kind, info = get_args(parameter.annotation)[:2]
+        if isinstance(info, typer.models.OptionInfo) and kind is not bool:
+            spelling = [name for name in info.param_decls or () if name.startswith("--")]
+            found[spelling[0] if spelling else flag_name(parameter.name)] = _inner(kind)
+    return found
+
+
+def _inner(kind: Any) -> Any:
+    """The type of a single value: int for int | None and for list[int]."""
+    if isinstance(kind, UnionType) or get_origin(kind) is list:
+        return next(inner for inner in get_args(kind) if inner is not NoneType)
+    return kind
+
+
+_COMMANDS = {name: _flags(function) for name, function in _registered() if name in _ARGUMENTS}
+
+
+def flags(random: Random) -> Trial:
+    """Gives odd values to one to three flags of a command."""
+    name = random.choice(list(_COMMANDS))
+    arguments, known = list(_ARGUMENTS[name]), _COMMANDS[name]
+    chosen = random.sample(list(known), min(len(known), random.choice((1, 1, 2, 3))))
+    for flag in sorted(chosen, key=_WRITTEN.__contains__):
+        arguments.append(f"{flag}={_value(flag, known[flag], arguments, random)}")
+    changes = "run" if name == "train" else ""
+    return Trial(Command(tuple(arguments), lambda: None, changes), ANY, MEMORY_BYTES)
+
+
+def _value(flag: str, kind: Any, arguments: list[str], random: Random) -> str:
+    if get_origin(kind) is Literal:
+        return random.choice((*get_args(kind), *_TEXTS[:4]))
+    if kind in (int, float):
+        values = _INTEGERS if kind is int else _NUMBERS
+        return random.choice([value for value in values if flag not in _WORK or not _is_much(value)])
+    if flag in _WRITTEN:
+        return _output(flag, arguments, random)
+    return random.choice((*_TEXTS, *_FILES, *_INTEGERS))
+
+
+def _is_much(value: str) -> bool:
+    return value == "2147483647"
+
+
+def _output(flag: str, arguments: list[str], random: Random) -> str:
+    """An output path: an input of the same command, a link to one, an odd name, or one of _OUTPUTS."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)  # the last value of a flag counts
+    inputs = [path for flag, value in given.items() if os.path.exists(path := value or flag)]
+    match random.randrange(4):
+        case 0 if inputs:
+            return random.choice(inputs)
+        case 1 if inputs:
+            os.symlink(random.choice(inputs), "alias")
+            return "alias"
+        case 2:
+            return random.choice(_TEXTS if flag == "--save-dir" else (*_TEXTS, "/"))
+    _make_pipe()
+    return random.choice(_OUTPUTS)
+
+
+def _make_pipe() -> None:
+    """Makes a named pipe and reads whatever is written to it."""
+    if Path("pipe").exists():
+        return
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDWR)
+
+    def drain() -> None:
+        while os.read(reader, 1 << 16):
+            pass
+
+    Thread(target=drain, daemon=True).start()

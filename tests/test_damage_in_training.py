@@ -1,0 +1,123 @@
+"""What training does about damaged or vanishing data, and about damaged logs."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import SMALL, TRAIN, failed, records, run, train
+
+import nmt
+from nmt.checkpoint import Checkpoint
+from nmt.training.run_folder import RunFolder
+
+
+@pytest.fixture
+def data(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained / "data", tmp_path / "data"))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def same_weights(first: Path, second: Path) -> bool:
+    one, two = (nmt.load_checkpoint(folder / "snapshot-00000040.pt").weights for folder in (first, second))
+    return all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_preprocessing_records_the_hash_of_every_file(data: Path) -> None:
+    meta = json.loads((data / "meta.json").read_text())
+    recorded = [value for split in meta["splits"].values() for key, value in split.items() if key.endswith("sha256")]
+    files = [path for kind in ("tokens", "offsets", "txt") for path in data.glob(f"*.{kind}")]
+    assert len(files) == 16
+    assert sorted(recorded) == sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+
+
+def test_the_data_is_verified_before_the_first_update(data: Path, tmp_path: Path) -> None:
+    assert (data / ".verified.json").exists()
+    flip(data / "train.de.tokens")
+    for extra in ([], ["--dry-run"]):
+        message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *extra)
+        assert "train.de.tokens is damaged: it does not have the SHA-256 that meta.json records" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_damaged_validation_offsets_end_training_before_it_starts(data: Path, tmp_path: Path) -> None:
+    offsets = np.fromfile(data / "valid.de.offsets", "<i8")
+    offsets[3] += 1 << 40
+    offsets.tofile(data / "valid.de.offsets")
+    message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL)
+    assert "valid.de.offsets is damaged: sentence 4 starts at token 1,099,511" in message
+    assert not (tmp_path / "run").exists()
+
+
+def after_snapshot(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], object]) -> None:
+    """Does something else once training has written the snapshot of this update."""
+    save = RunFolder.save_snapshot
+
+    def save_and_do(self: RunFolder, checkpoint: Checkpoint, update: int, keep: int) -> Path:
+        path = save(self, checkpoint, update, keep)
+        if update == number:
+            do()
+        return path
+
+    monkeypatch.setattr(RunFolder, "save_snapshot", save_and_do)
+
+
+def newest_state(folder: Path) -> int:
+    return max(int(path.stem.removeprefix("state-")) for path in folder.glob("state-*.pt"))
+
+
+def test_a_data_folder_that_vanishes_ends_training_with_its_state_safe(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--batch-tokens=200", "--no-valid-bleu", "--max-updates=40"]  # 39 updates an epoch
+    train(data, tmp_path / "uninterrupted", *options)
+    command = ["train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options]
+    with monkeypatch.context() as patch:
+        after_snapshot(patch, 10, lambda: data.rename(tmp_path / "gone"))
+        message = failed(*command)
+    update = newest_state(tmp_path / "run")
+    assert 10 < update < 20  # those that were made ahead
+    assert message == (
+        f"error: training stopped after update {update}, which is safe in {tmp_path}/run: {data}/train.en.tokens is "
+        f"missing; put the data folder back as it was and start the same command again"
+    )
+    (tmp_path / "gone").rename(data)
+    assert f"after update {update}" in run(*command).stderr
+    assert same_weights(tmp_path / "run", tmp_path / "uninterrupted")
+
+
+@pytest.mark.parametrize("name", ["train.de.offsets", "valid.en.tokens", "valid.de.txt"])
+def test_a_file_that_is_cut_ends_training_with_its_state_safe(
+    name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training data is looked at again when an epoch begins, after 10 updates; the rest when it is validated."""
+    options = ["--valid-updates=10", "--max-updates=20", *(["--no-valid-bleu"] if "txt" not in name else [])]
+    after_snapshot(monkeypatch, 10, lambda: os.truncate(data / name, 5))
+    message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
+    update = 10 if name.startswith("train") else 20
+    assert newest_state(tmp_path / "run") == update
+    found = "has 0 lines instead of 20" if "txt" in name else "has 5 bytes instead of"
+    assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {data}/{name} {found}" in message
+
+
+def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(trained / "data", folder, "--max-updates=20")
+    log = folder / "metrics.jsonl"
+    first, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, b"\xff\xfe\n", b"[" * 100_000 + b"\n", *rest, b'{"kind": "tra']))
+    said = " ".join(train(trained / "data", folder, "--max-updates=40").split())
+    assert f"warning: 3 lines of {log} are damaged, the first is line 2; moved to metrics.jsonl.damaged" in said
+    assert same_weights(folder, trained / "run")
+    assert [r["update"] for r in records(folder, "start", "train", "valid")] == [0, 10, 20, 20, 20, 30, 40, 40]
+    assert (folder / "metrics.jsonl.damaged").read_bytes().startswith(b"\xff\xfe\n[[")

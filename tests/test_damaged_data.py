@@ -1,0 +1,281 @@
+"""Damaged data folders: every damage is found, and is one sentence that names the file."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_store import CODEC, write
+
+from nmt.data import verification
+from nmt.data.store import DataFolder
+from nmt.data.verification import Verification, verify
+from nmt.data.writer import StoreWriter, flatten
+from nmt.errors import NmtError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write(tmp_path / "data", {"train": [([4, 5], [6]), ([7], [8, 9, 10])], "valid": [([12], [11])]})
+
+
+def change_meta(store: Path, key: str, value: Any) -> None:
+    """Sets `key`, such as splits/train/pairs, or removes it if the value is Ellipsis."""
+    meta = json.loads((store / "meta.json").read_text())
+    *parents, last = key.split("/")
+    part = meta
+    for parent in parents:
+        part = part[parent]
+    part[last] = value
+    if value is ...:
+        del part[last]
+    (store / "meta.json").write_text(json.dumps(meta))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "found"),
+    [
+        ("splits/train/pairs", "x", "splits.train.pairs is 'x' instead of a whole number"),
+        ("splits/train/pairs", -1, "splits.train.pairs is -1"),
+        ("splits/train/pairs", True, "splits.train.pairs is True"),
+        ("splits/train/pairs", 2.0, "splits.train.pairs is 2.0"),
+        ("splits/train/pairs", float("nan"), "Out of range"),
+        ("splits/train/pairs", 10**4000, "splits.train.pairs is 1000"),
+        ("splits/train/source_tokens", ..., "splits.train.source_tokens is missing"),
+        ("splits/train/source_sha256", [1], "splits.train.source_sha256 is"),
+        ("splits/valid/target_text_sha256", "0" * 63, "splits.valid.target_text_sha256 is"),
+        ("splits/train/dropped", {"empty": None}, "splits.train.dropped.empty is None"),
+        ("splits/valid", 7, "splits.valid is 7 instead of an object"),
+        ("splits/trains", {}, "a key of splits is 'trains'"),
+        ("splits", [], "splits is"),
+        ("vocab_sizes/source", 331, "vocab_sizes.source is 331, but the subword model has 330 pieces"),
+        ("vocab_sizes/source", 2**40, "vocab_sizes.source is 1,099,511,627,776, but"),
+        ("vocab_sizes/source", "330", "vocab_sizes.source is '330'"),
+        ("subword_sha256/source", None, "subword_sha256.source is None"),
+        ("options/max_length", "9", "options.max_length is '9'"),
+        ("schema_version", True, "schema_version is True"),
+        ("schema_version", ..., "schema_version is missing"),
+        ("text", 7, "text processing"),
+        ("text", ..., "text processing"),
+        ("text/source_lang", "a/b", "source_lang is 'a/b'"),
+        ("text/source_lang", "a\0b", "source_lang is 'a"),
+        ("text/source_lang", "", "source_lang is ''"),
+        ("text/source_lang", "\ud800", "surrogates"),
+        ("text/tokenizer", 7, "tokenizer is 7"),
+        ("text/tokenizer", "none ", "tokenizer is 'none '"),
+        ("text/lowercase", "no", "lowercase is 'no'"),
+        ("text/subword", ["bpe"], "subword is"),
+        ("text/more", 1, "more"),
+    ],
+)
+def test_damaged_meta_is_found_when_the_folder_is_opened(store: Path, key: str, value: Any, found: str) -> None:
+    change_meta(store, key, value)
+    with pytest.raises(NmtError) as error:
+        DataFolder.open(store)
+    assert str(error.value).startswith(f"{store}/meta.json is damaged")
+    assert found in str(error.value)
+
+
+def test_a_language_too_long_for_a_file_name_is_one_sentence(store: Path) -> None:
+    change_meta(store, "text/source_lang", "a" * 300)
+    with pytest.raises(NmtError, match=r"tokens cannot be read \(File name too long\); copy the data folder again"):
+        DataFolder.open(store)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 990 + b"1" + b"}" * 990, b"[]", b"\xff", b"", b"NaN"])
+def test_meta_that_is_no_object_is_damaged(store: Path, text: bytes) -> None:
+    (store / "meta.json").write_bytes(text)
+    with pytest.raises(NmtError, match=r"meta\.json is damaged \("):
+        DataFolder.open(store)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "subword.model", "train.en.tokens"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Path, name: str) -> None:
+    (store / name).unlink()
+    os.mkfifo(store / name)
+    with pytest.raises(NmtError, match=rf"{name} .*is not a regular file"):
+        DataFolder.open(store)
+
+
+# Offsets
+
+
+def write_offsets(path: Path, offsets: list[int]) -> None:
+    path.write_bytes(np.array(offsets, "<i8").tobytes())
+
+
+@pytest.mark.parametrize(
+    ("offsets", "found"),
+    [
+        ([1, 2, 3], "sentence 1 starts at token 1 instead of 0"),
+        ([-(2**63), 2, 3], "sentence 1 starts at token -9,223,372,036,854,775,808 instead of 0"),
+        ([0, 2, 4], "the last sentence ends at token 4 instead of 3"),
+        ([0, 2, 2**62], "the last sentence ends at token 4,611,686,018,427,387,904 instead of 3"),
+        ([0, 5, 3], "sentence 2 starts at token 5 and ends at token 3"),
+        ([0, -1, 3], "sentence 1 starts at token 0 and ends at token -1"),
+    ],
+)
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_damaged_offsets_are_found_when_the_split_is_opened(
+    tmp_path: Path, split: str, offsets: list[int], found: str
+) -> None:
+    pairs = [([4, 5], [6]), ([7], [8, 9, 10])]
+    store = write(tmp_path / "data", {"train": pairs, "valid": pairs})
+    write_offsets(store / f"{split}.en.offsets", offsets)
+    with pytest.raises(NmtError) as error:
+        DataFolder.open(store).split(split)
+    assert str(error.value).startswith(f"{store}/{split}.en.offsets is damaged: {found}; copy the data folder again")
+
+
+def test_a_fall_that_overflows_is_found(tmp_path: Path) -> None:
+    """Where lengths are computed as 64-bit differences, they are all positive here."""
+    store = write(tmp_path / "data", {"train": [([4], [4]), ([4], [4]), ([4], [4])]})
+    write_offsets(store / "train.de.offsets", [0, 2**62 + 1, -(2**62) - 1, 3])
+    with pytest.raises(NmtError, match="sentence 2 starts at token 4,611"):
+        DataFolder.open(store).split("train")
+
+
+def test_a_fall_is_found_wherever_it_is(tmp_path: Path) -> None:
+    """Offsets are checked block by block; a block ends after 2^18 sentences."""
+    pairs = (1 << 18) + 5
+    with StoreWriter.at(tmp_path / "data") as writer:
+        with writer.split("train", CODEC.config, raw=False) as split:
+            lengths = np.ones(pairs, dtype=np.int64)
+            split.append(*[flatten([], 330)._replace(tokens=np.full(pairs, 4, "<u2"), lengths=lengths)] * 2)
+        writer.finish(CODEC, {"train": split.counts}, {})
+    path = tmp_path / "data" / "train.en.offsets"
+    good = np.fromfile(path, "<i8")
+    for sentence in (1 << 18, (1 << 18) + 1, pairs - 1):
+        bad = good.copy()
+        bad[sentence] = bad[sentence + 1] + 1
+        bad.tofile(path)
+        with pytest.raises(NmtError, match=rf"sentence {sentence + 1:,} starts"):
+            DataFolder.open(tmp_path / "data").split("train")
+
+
+def test_a_training_sentence_beyond_max_length_is_damage(store: Path) -> None:
+    change_meta(store, "options/max_length", 2)
+    data = DataFolder.open(store)
+    with pytest.raises(NmtError, match=r"train\.de\.offsets is damaged: sentence 2 has 3 pieces instead of at most 2"):
+        data.split("train")
+    change_meta(store, "options/max_length", 3)
+    DataFolder.open(store).split("train")
+    change_meta(store, "options", {})
+    DataFolder.open(store).split("train")
+
+
+def test_a_long_validation_sentence_is_no_damage(tmp_path: Path) -> None:
+    store = write(tmp_path / "data", {"train": [([4], [5])], "valid": [([6] * 9, [7])]})
+    change_meta(store, "options/max_length", 2)
+    assert len(DataFolder.open(store).split("valid").source[0]) == 9
+
+
+# Hashes
+
+HASHED = [
+    f"{split}.{lang}.{kind}"
+    for split, kinds in {"train": ("tokens", "offsets"), "valid": ("tokens", "offsets", "txt")}.items()
+    for lang in ("en", "de")
+    for kind in kinds
+]
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_every_file_is_verified(store: Path, name: str) -> None:
+    verify(DataFolder.open(store))
+    flip(store / name)
+    message = rf"{name} is damaged: it does not have the SHA-256 that meta\.json records; copy the data folder again"
+    for _ in range(2):
+        with pytest.raises(NmtError, match=message):
+            verify(DataFolder.open(store))
+
+
+def test_what_was_verified_is_not_hashed_again_until_it_changes(store: Path) -> None:
+    verify(DataFolder.open(store))
+    tokens = store / "train.en.tokens"
+    found = tokens.stat()
+    flip(tokens)
+    os.utime(tokens, ns=(found.st_atime_ns, found.st_mtime_ns))
+    verify(DataFolder.open(store))
+    copy = shutil.copytree(store, store.with_name("copy"))  # keeps the times, but not the inodes
+    os.utime(tokens, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
+    for damaged in (store, copy):
+        with pytest.raises(NmtError, match="is damaged"):
+            verify(DataFolder.open(damaged))
+
+
+def test_other_hashes_in_meta_count_as_a_change(store: Path) -> None:
+    verify(DataFolder.open(store))
+    change_meta(store, "splits/train/source_offsets_sha256", "0" * 64)
+    with pytest.raises(NmtError, match=r"train\.en\.offsets is damaged"):
+        verify(DataFolder.open(store))
+
+
+def test_folders_without_the_newer_hashes_are_verified_by_those_they_have(store: Path) -> None:
+    before = DataFolder.open(store).fingerprint
+    for side in ("source", "target"):
+        change_meta(store, f"splits/valid/{side}_text_sha256", ...)
+        for split in ("train", "valid"):
+            change_meta(store, f"splits/{split}/{side}_offsets_sha256", ...)
+    (store / "valid.en.txt").write_text("another\n")
+    data = DataFolder.open(store)
+    verify(data)
+    assert data.fingerprint == before
+    flip(store / "valid.en.tokens")
+    with pytest.raises(NmtError, match=r"valid\.en\.tokens is damaged"):
+        verify(data)
+
+
+def link_elsewhere(path: Path) -> None:
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        link_elsewhere,
+        os.mkfifo,
+        Path.mkdir,
+        lambda path: path.write_bytes(b"[" * 100_000),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_text('{"train.en.tokens": [[], 1, null]}'),
+        lambda path: path.write_bytes(b"\xff"),
+    ],
+)
+def test_whatever_lies_where_the_result_is_remembered(store: Path, put: Callable[[Path], None]) -> None:
+    (store.parent / "elsewhere").write_text("mine")
+    put(store / ".verified.json")
+    verify(DataFolder.open(store))
+    assert (store.parent / "elsewhere").read_text() == "mine"
+    assert not list(store.glob("*partial*"))
+    flip(store / "train.en.tokens")
+    with pytest.raises(NmtError, match="is damaged"):
+        verify(DataFolder.open(store))
+
+
+def test_a_file_that_cannot_be_hashed_is_named(store: Path) -> None:
+    (store / "valid.de.txt").unlink()
+    with pytest.raises(NmtError, match=r"valid\.de\.txt cannot be read \(No such file or directory\)"):
+        verify(DataFolder.open(store))
+
+
+def test_waiting_for_the_verification_is_announced_and_ends_with_a_signal(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verification, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(verification, "verify", lambda _: time.sleep(0.4))
+    assert Verification(DataFolder.open(store)).error(lambda: False) is None
+    assert capfd.readouterr().err.count("verifying the files of") == 1
+    monkeypatch.setattr(verification, "verify", lambda _: time.sleep(3600))
+    assert Verification(DataFolder.open(store)).error(lambda: True) is None

@@ -1,0 +1,235 @@
+"""Wrong command lines, odd values and hostile surroundings end in one sentence, whatever the command."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from commands import failed, run
+
+from nmt.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+TRAIN = ["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"]
+PREPROCESS = ["preprocess", "--source-lang=en", "--target-lang=de", "--valid=v", "--dest=d"]
+LONG = "x" * 5000
+
+READERS = [
+    "score --reference {}",
+    "average-checkpoints {} --output=o",
+    "train {} --arch=transformer_tiny --save-dir=r",
+    "preprocess --source-lang=en --target-lang=de --train={} --valid=v --dest=d",
+    "report {}",
+    "attention {} --source=a --output=o.html",
+    "export {} --output=o",
+    "trees words --like={}",
+    "trees restore --words={}",
+    "trees linearize --train={} --dest=d",
+]
+OTHERS = [
+    "generate {}",
+    "generate model --output={}",
+    "average-checkpoints model --output={}",
+    "preprocess --source-lang=en --target-lang=de --train=t --valid=v --dest={}",
+    "benchmark generate --checkpoint={} --input=in",
+]
+
+
+def refused(*arguments: str) -> str:
+    """What is said of a wrong command line, all of it."""
+    said = run(*arguments, code=2).stderr
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1, said
+    return said.removeprefix("error: ").removesuffix("\n")
+
+
+@pytest.mark.parametrize("arguments, said", [
+    ([*TRAIN, "--dropout", "abc"], "--dropout must be a number, but is 'abc'"),
+    ([*TRAIN, "--d-ff", "1.5"], "--d-ff must be a whole number, but is '1.5'"),
+    ([*TRAIN, "--seed="], "--seed must be a whole number, but is ''"),
+    ([*TRAIN, "--device", "tpu"], "--device must be one of auto, cpu, cuda, but is 'tpu'"),
+    ([*PREPROCESS, "--train=t", "--copies=2", "--copies=x"], "--copies must be a whole number, but is 'x'"),
+    (["generate", "m", "--workers=0"], "--workers must be a whole number from 1 to 1,024, but is '0'"),
+    ([*TRAIN, "--dropuot", "1"], "no such option: --dropuot (possible options: --dropout); see nmt train --help"),
+    ([*TRAIN, "x"], "got unexpected extra argument(s) (x); see nmt train --help"),
+    ([*TRAIN, "--dropout"], "option '--dropout' requires an argument; see nmt COMMAND --help"),
+    ([*TRAIN, "--dry-run=3"], "option '--dry-run' does not take a value; see nmt COMMAND --help"),
+    (PREPROCESS, "missing option '--train'; see nmt preprocess --help"),
+    (["train", "--arch=a", "--save-dir=b"], "missing argument 'data'; see nmt train --help"),
+    (["trian"], "no such command 'trian'; did you mean 'train'; see nmt --help"),
+    (["trees", "x"], "no such command 'x'; see nmt trees --help"),
+])  # fmt: skip
+def test_wrong_command_lines(arguments: list[str], said: str) -> None:
+    assert refused(*arguments) == said
+
+
+def test_a_wrong_command_line_is_told_in_a_few_lines_however_long_it_is() -> None:
+    assert len(refused("generate", "m", "--workers", LONG)) < 200
+    assert len(refused("architectures", *(f"file-{number}" for number in range(5000)))) < 1000
+
+
+def test_no_arguments_show_the_help() -> None:
+    done = run("train", code=2)
+    assert b"Usage" in done.stdout
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    "generate m --workers=2147483648",
+    "benchmark generate --arch=a --workers=2147483648",
+    "benchmark generate --arch=a --lines=2147483648",
+    "benchmark batching --pairs=1e300",
+    "benchmark batching --pairs=2147483648",
+    "benchmark batching --mean-length=1e300",
+    "benchmark batching --mean-length=nan",
+    "benchmark batching --vocab-size=2147483647",
+    "benchmark batching --repeats=2147483648",
+    "benchmark train --arch=a --updates=2147483648",
+    "architectures --vocab-size=-1",
+    "architectures --vocab-size=2147483648",
+    "average-checkpoints r --output=o --last=2147483648",
+    "report r --sustained-tflops=inf",
+    "report r --sustained-tflops=0",
+    "trees linearize --train=t --dest=d --rare-below=2147483648",
+])  # fmt: skip
+def test_absurd_numbers_are_out_of_range(arguments: str) -> None:
+    flag, value = arguments.split()[-1].split("=")
+    said = refused(*arguments.split())
+    assert said.startswith(f"{flag} must be ")
+    assert said.endswith(f"but is '{value}'")
+
+
+def command_lines(command: Any, name: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """A command line for every numeric option of every command, up to its value; the files in it do not exist."""
+    for sub in getattr(command, "commands", {}).values():
+        yield from command_lines(sub, (*name, sub.name))
+    given = {
+        p.opts[0]: "transformer_tiny" if p.name == "arch" else f"{p.name}-missing"
+        for p in command.params
+        if p.required or p.name == "data"
+    }
+    words = [f"{flag}={value}" if flag.startswith("-") else value for flag, value in given.items()]
+    for param in command.params:
+        if param.type_descriptor.annotation in (int, float, list[int]):
+            yield [*name, *words, param.opts[0]]
+
+
+@pytest.mark.parametrize("value", ["", "-1", "nan", "1e300", "9" * 5000])
+def test_no_value_is_too_odd_for_a_numeric_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = list(command_lines(typer.main.get_command(app)))
+    assert len(lines) > 90
+    for line in lines:
+        done = run(*line, value, code=None)
+        assert done.code in (1, 2), line
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("name", [LONG, "loop", "file/x", "\udcff", "a\nb", "\x1b[1mred"])
+@pytest.mark.parametrize("arguments", READERS + OTHERS)
+def test_names_of_files_end_in_one_sentence_that_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("loop").symlink_to("loop")
+    message = failed(*(word.format(name) for word in arguments.split()), stdin=b"a\n")
+    assert message.startswith("error: ")
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize("arguments", READERS)
+def test_folders_that_may_not_be_entered_are_named(
+    unprivileged: Callable[[], AbstractContextManager[None]], arguments: str
+) -> None:
+    failed(*arguments.format("missing").split(), stdin=b"a\n")  # loads modules, which only root may be able to read
+    with unprivileged():
+        message = failed(*arguments.format("closed/x").split(), stdin=b"a\n")
+    assert "closed/" in message
+    assert "ermission" in message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and memory limited as Linux does it")
+def test_memory_that_runs_out_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Path("zeros").open("wb") as file:
+        file.truncate(2**33)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, before[1]))
+    try:
+        message = failed("score", "--reference=zeros", stdin=b"a\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert message.startswith("error: memory ran out; ")
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("fail", [
+    lambda _: torch.empty(2**50),
+    raising(RuntimeError("could not create a primitive")),  # what oneDNN says
+    raising(OSError(12, "Cannot allocate memory")),
+])  # fmt: skip
+def test_memory_that_is_refused_is_one_sentence(monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]) -> None:
+    monkeypatch.setattr("nmt.pages.report.read_run", fail)
+    assert failed("report", "run").startswith("error: memory ran out (")
+
+
+@pytest.mark.parametrize("bug", [RecursionError("maximum recursion depth exceeded"), OSError("of no system call")])
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, bug: Exception) -> None:
+    monkeypatch.setattr("nmt.pages.report.read_run", raising(bug))
+    with pytest.raises(type(bug)):
+        run("report", "run")
+
+
+def test_two_files_of_one_failure_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmt.pages.report.read_run", raising(PermissionError(13, "Permission denied", "a", None, "b")))
+    assert failed("report", "run").startswith("error: a and b cannot be used (Permission denied); ")
+
+
+def in_shell(command: str, **environment: str) -> tuple[int, str]:
+    """The exit code of a shell's command, where $NMT starts `nmt`, and what it prints on both streams."""
+    environment |= {"NMT": f"{sys.executable} -m nmt", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=60
+    )
+    return done.returncode, (done.stdout + done.stderr).decode("ascii")
+
+
+@pytest.mark.parametrize("environment", [
+    {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+])  # fmt: skip
+def test_ascii_terminals_get_help_and_errors(environment: dict[str, str]) -> None:
+    code, printed = in_shell("$NMT generate --help && $NMT score --hypothesis ä --reference ä", **environment)
+    assert "length) / 6)^?" in printed
+    assert code == 1
+    assert printed.splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize("command, said", [
+    ("$NMT --version >&-", "error: the system refused an operation (Bad file descriptor)"),
+    ("$NMT architectures >/dev/full", "error: the system refused an operation (No space left on device)"),
+    ("$NMT score --reference README.md <&-", "error: standard input cannot be read (Bad file descriptor)"),
+    ("$NMT score --reference nowhere 2>&-", ""),
+    ("$NMT --version >&- 2>&-", ""),
+])  # fmt: skip
+def test_closed_and_full_streams(command: str, said: str) -> None:
+    code, printed = in_shell(command)
+    assert code == 1
+    assert printed.startswith(said)
+    assert printed.count("\n") == bool(said)
