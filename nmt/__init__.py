@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Module of each public name. It is imported at first use, so that `import nmt` and `nmt --help` do not import torch.
 _PUBLIC = {"Translator": "nmt.decoding.translator", "NmtError": "nmt.errors", "load_checkpoint": "nmt.checkpoint"}

@@ -1,247 +1,279 @@
-"""Writes a small English-German corpus from a grammar made by hand, to try a translation system on.
+"""Writes a small English-German corpus from a hand-written grammar, to try a translation system on.
 
-What there is to learn is what is hard about German: the verb comes second in main clauses and last in subordinate ones,
-prefixes leave their verbs, participles and infinitives close the clause, and articles, adjectives and nouns agree in
-gender, number and case. Every English sentence has exactly one German translation here, so a perfect score is possible.
+The corpus teaches what is hard about German: the verb is second in main clauses and last in subordinate ones, separable
+prefixes leave their verbs, participles and infinitives close the clause, and articles, adjectives, nouns and pronouns
+agree in gender, number and case. Each English sentence has exactly one German translation.
 
     python recipes/grammar.py --out DIR     # writes DIR/train.en, DIR/train.de, DIR/valid.en, …
 """
 
 import argparse
-from collections.abc import Callable
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 
-from english_german import lexicon
-from english_german.choices import (
-    IT,
-    NAMES,
-    PRONOUNS,
-    TENSES,
-    be,
-    definite,
-    other_subject,
-    person_of_known_gender,
-    pronoun_for,
-    some_adjective,
-    some_clause,
-    some_state,
-    some_subject,
-    some_time,
-    some_weather,
-)  # fmt: skip
-from english_german.clauses import NOMINATIVE, Clause, NounPhrase, english, german, german_determiner, noun_phrase
-from english_german.lexicon import Pair, pairs
+import lexicon
+from lexicon import ACCUSATIVE, NOMINATIVE, POSSESSIVES, THE, Phrase, Verb, adjectives, entries, nouns, spaced
 
-WHO = NounPhrase("who", ("wer", "wen", "wem"))
-QUESTION_WORDS = [("", ""), ("why ", "warum "), ("when ", "wann ")]
-COLOURS = ("red", "green", "black", "white")
+# ------------------------------------------------------------------------------------------------------------ clauses
+
+# The ranks of what follows the finite verb of a German clause, in order.
+PRONOUN, TIME, INDIRECT, LOCATION, DIRECT, NEGATION, OTHER, CLOSING, CLAUSE = range(9)
+
+
+@dataclass(frozen=True)
+class Part:
+    """An object, adverbial or other part of a clause, with its rank in German and the noun phrase it contains."""
+
+    english: str
+    german: str
+    rank: int
+    phrase: Phrase | None = None
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause before its words are put in order; `tense` is habit, now (progressive), past or an English auxiliary."""
+
+    subject: Phrase
+    verb: Verb
+    tense: str
+    parts: tuple[Part, ...] = ()
+    time: tuple[str, ...] = ("", "")
+    negated: bool = False
+
+
+BE, HAVE, WANT = Verb("be/was", "sein/ist/gewesen", "state"), Verb("have/had", "haben"), Verb("want", "wollen")
+BE_FORMS = {"habit": ("am", "is", "are"), "now": ("am", "is", "are"), "past": ("was", "was", "were")}
+WITH_TO = {"want": (WANT, "habit"), "wanted": (WANT, "past"), "had to": (HAVE, "past")}
+FINITE = {word: forms for word, *forms in entries(lexicon.FINITE)}
+
+
+def english_verb(verb: Verb, tense: str, person: int) -> tuple[str, str, str]:
+    """The auxiliary, what follows it, and the form in a plain statement: ("did", "go", "went")."""
+    base, third, past, progressive = verb.english
+    if tense in WITH_TO:
+        auxiliary, rest, plain = english_verb(*WITH_TO[tense], person)
+        return auxiliary, f"{rest} to {base}", f"{plain} to {base}"
+    if verb is BE and tense in BE_FORMS:
+        return BE_FORMS[tense][person], "", BE_FORMS[tense][person]
+    if tense == "habit":
+        return ("does", base, third) if person == 1 else ("do", base, base)
+    if tense == "past":
+        return "did", base, past
+    auxiliary, rest = (BE_FORMS["now"][person], progressive) if tense == "now" else (tense, base)
+    return auxiliary, rest, f"{auxiliary} {rest}"
+
+
+def english(clause: Clause) -> dict[str, str]:
+    """The clause in English by word order; subordinate clauses have the main order."""
+    auxiliary, rest, plain = english_verb(clause.verb, clause.tense, clause.subject.person)
+    parts = [part.english for part in clause.parts]
+    pronouns = sum(part.rank == PRONOUN for part in clause.parts)
+    parts.insert(pronouns, clause.verb.particle)  # "picks him up", but "picks up the man"
+    subject, time, no = clause.subject.english, clause.time[0], "not" if clause.negated else ""
+    verb = spaced(auxiliary, no, rest).replace("can not", "cannot") if no else plain
+    return {
+        "main": spaced(subject, verb, *parts, time),
+        "fronted": spaced(f"{time}," if " " in time else time, subject, verb, *parts),
+        "question": spaced(auxiliary, subject, no, rest, *parts, time),
+        "infinitive": spaced(no, "to", clause.verb.english[0], *parts, time),
+    }
+
+
+def german_verb(verb: Verb, tense: str, person: int) -> tuple[str, str]:
+    """The finite verb, and what closes the clause: a separable prefix, a participle, an infinitive or nothing."""
+    infinitive, third, participle = verb.german
+    if tense in ("habit", "now"):
+        return FINITE.get(infinitive, [infinitive.removesuffix("n"), third, infinitive])[person], verb.prefix
+    if tense == "past" and verb is BE:
+        return FINITE["was"][person], ""
+    if tense == "past":
+        auxiliary = "sein" if verb.prefix + infinitive in lexicon.WITH_SEIN.split() else "haben"
+        return FINITE[auxiliary][person], verb.prefix + participle
+    return FINITE[tense][person], verb.prefix + infinitive
+
+
+def german(clause: Clause) -> dict[str, str]:
+    """The clause in German by word order: verb second (after the time if fronted), first, last, or an infinitive."""
+    finite, closing = german_verb(clause.verb, clause.tense, clause.subject.person)
+    subject, prefix, time = clause.subject.german[NOMINATIVE], clause.verb.prefix, clause.time[1]
+    is_nicht = clause.negated and not any(part.german.startswith("kein") for part in clause.parts)
+
+    def rest(closing: str, time: str = time) -> str:
+        added = [Part("", time, TIME), Part("", "nicht" if is_nicht else "", NEGATION), Part("", closing, CLOSING)]
+        return spaced(*(part.german for part in sorted([*clause.parts, *added], key=lambda part: part.rank)))
+
+    main = spaced(subject, finite, rest(closing))
+    return {
+        "main": main,
+        "fronted": spaced(time, finite, subject, rest(closing, time="")) if time else main,
+        "inverted": spaced(finite, subject, rest(closing)),
+        "final": spaced(subject, rest(closing + finite if closing == prefix else f"{closing} {finite}")),
+        "infinitive": rest(prefix + ("zu" if prefix else "zu ") + clause.verb.german[0]),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ random choices
+
+HUMAN = ("person", "kin")
+PRONOUN_OF = {pronoun.gender: pronoun for pronoun in [*lexicon.PERSONAL_PRONOUNS, lexicon.IT]}
+WEATHER = replace(lexicon.IT, kind="weather")
+SINGULAR, PLURAL = ["the", "the", "this", "a", "a", "every"], ["the", "the", "these", "many", "some"]
+VERBS = [Verb(*entry, frame) for frame, table in lexicon.VERBS.items() for entry in entries(table)]
+CLAUSE_VERBS = [Verb(*entry, frame) for frame, table in lexicon.CLAUSE_VERBS.items() for entry in entries(table)]
+# Tenses to choose from; a tense that is named twice is twice as frequent.
+ANY = "habit habit now now past past past will will can should want must"
+PRESENT, PAST, FUTURE = "habit now want must can", "past past wanted had_to could", "will will can should want"
+
+
+def some_phrase(rng: Random, kinds: str, *, negated: bool = False) -> Phrase:
+    """A random noun, determiner and perhaps adjective; negated, the phrase is definite or has "kein"."""
+    noun = rng.choice(nouns(kinds))
+    adjective = rng.choice(adjectives(noun.kind)) if rng.random() < 0.35 else ("", "")
+    plural = noun.plural != "" and rng.random() < 0.3
+    determiner = rng.choice(list(POSSESSIVES)) if noun.plural else ""
+    if noun.plural and noun.kind != "kin":
+        articles = [*PLURAL, rng.choice(list(lexicon.NUMBERS))] if plural else SINGULAR
+        determiner = rng.choice([determiner, *articles])
+    if negated and determiner not in ("the", "this", "these", *POSSESSIVES):
+        determiner = "no"
+    return lexicon.noun_phrase(noun, determiner, adjective, plural=plural)
+
+
+def some_person(rng: Random, besides: str = "") -> Phrase:
+    """A pronoun, a name or a noun phrase that is not of the gender `besides`, so that a pronoun cannot mean both."""
+    person = rng.choice(lexicon.PERSONAL_PRONOUNS + lexicon.NAMES) if rng.random() < 0.5 else some_phrase(rng, "human")
+    return person if person.gender != besides else some_person(rng, besides)
+
+
+def some_subject(rng: Random) -> Phrase:
+    """A person or a thing, perhaps with a relative clause: `the man who called Anna`, `the lamp that I bought`."""
+    form = rng.random()
+    if form < 0.75:
+        return some_person(rng)
+    kinds, who = rng.choice([("human", "who"), ("ware", "that")])
+    phrase = some_phrase(rng, kinds)
+    if form < 0.83:
+        return phrase
+    case, clause = NOMINATIVE, some_clause(rng, "habit past", replace(phrase, english="", german=("",)))
+    if form < 0.92:
+        verb = rng.choice([verb for verb in VERBS if verb.complements == [f"acc:{kinds}"]])
+        who, case, clause = "that", ACCUSATIVE, Clause(some_person(rng), verb, "past")
+    words = f"{phrase.german[NOMINATIVE]}, {THE[phrase.gender][case]} {german(clause)['final']},"
+    return replace(phrase, english=f"{phrase.english} {who} {english(clause)['main']}", german=(words,))
+
+
+def object_part(rule: str, phrase: Phrase) -> Part:
+    """The phrase as an object by the rule [English preposition=][German preposition+]case."""
+    english_preposition, _, rest = rule.rpartition("=")
+    preposition, _, case = rest.rpartition("+")
+    rank = OTHER if preposition else PRONOUN if phrase.english_object else DIRECT if case == "acc" else INDIRECT
+    german_words = spaced(preposition, phrase.german[ACCUSATIVE if case == "acc" else lexicon.DATIVE])
+    english_words = spaced(english_preposition, phrase.english_object or phrase.english)
+    return Part(english_words, german_words.replace("in dem ", "im ").replace("in das ", "ins "), rank, phrase)
+
+
+def some_part(rng: Random, complement: str, subject: Phrase, negated: bool) -> Part:
+    """Words for a complement; the tables of verbs explain the notation."""
+    rule, _, kinds = complement.partition(":")
+    if kinds == "human" and rng.random() < 0.35:
+        return object_part(rule, some_person(rng, subject.gender))
+    if kinds:
+        return object_part(rule, some_phrase(rng, kinds, negated=negated and rule == "acc"))
+    if rule == "state":
+        words, german_words = rng.choice(adjectives(subject.kind))
+        degree, german_degree = rng.choice([("", ""), ("very", "sehr"), ("too", "zu")])
+        return Part(spaced(degree, words), spaced(german_degree, german_words), OTHER)
+    if rule == "refl":
+        return Part("", subject.german[ACCUSATIVE] if subject.gender == "1" else "sich", PRONOUN)
+    if rule == "?":
+        return replace(object_part("in=in+dat", some_phrase(rng, "room")), rank=LOCATION)
+    if rule == "to":
+        clause = some_clause(rng, "habit", subject)
+        return Part(english(clause)["infinitive"], ", " + german(clause)["infinitive"], CLAUSE)
+    clause = some_clause(rng, ANY, some_person(rng, subject.gender))
+    that, dass = rule.split("=")
+    return Part(f"{that} {english(clause)['main']}", f", {dass} {german(clause)['final']}", CLAUSE)
+
+
+def some_clause(rng: Random, tenses: str, subject: Phrase, verbs: list[Verb] = VERBS, *, timed: float = 0.0) -> Clause:
+    """How the subject is or, if it is a person, what it does; `timed` is the probability of a time."""
+    tense = rng.choice(tenses.split()).replace("_", " ")
+    verb = rng.choice([verb for verb in verbs if tense != "now" or verb.english[0] not in lexicon.STATIVE])
+    simple = ("habit", "past", "will")  # tenses of "to be"
+    if subject.kind not in HUMAN or (tense in simple and rng.random() < 0.2):
+        verb = BE
+        tense = tense if tense in simple else "past" if tenses == PAST else "habit"
+    negated = tense != "must" and rng.random() < 0.12
+    complements = [word for word in verb.complements if word != "?" or (not negated and rng.random() < 0.3)]
+    parts = tuple(some_part(rng, complement, subject, negated) for complement in complements)
+    has_time = rng.random() < timed and not negated and verb not in CLAUSE_VERBS
+    times = entries(lexicon.TIMES.get(tense, lexicon.TIMES["will"]))
+    return Clause(subject, verb, tense, parts, rng.choice(times) if has_time else ("", ""), negated)
+
+
+def linked_subject(rng: Random, clause: Clause) -> Phrase:
+    """The subject of the next clause: a pronoun for what this one names, the weather, or somebody else."""
+    candidates = [WEATHER, some_person(rng, clause.subject.gender)]
+    for phrase in [clause.subject] * 2 + [part.phrase for part in clause.parts[:1] if part.phrase] * 2:
+        pronoun = phrase if phrase.english_object else PRONOUN_OF[phrase.gender]
+        is_it = phrase.kind not in HUMAN and phrase.gender != "p"
+        candidates.append(replace(pronoun, kind=phrase.kind, english="it" if is_it else pronoun.english))
+    return rng.choice(candidates)
+
 
 # ---------------------------------------------------------------------------------------------------------- sentences
 
-
-def statement(rng: Random) -> Pair:
-    """`Yesterday Anna called her mother.`"""
-    clause = some_clause(rng)
-    order = "fronted" if clause.time and rng.random() < 0.5 else "main"
-    return english(clause, order) + ".", german(clause, order) + "."
-
-
-def question(rng: Random) -> Pair:
-    """`Did Anna call her mother?`, `Why did …?`, `Who called her mother?`"""
-    tenses = rng.choice(["hnpfm", "hnpfm", "pf"])
-    who = WHO if rng.random() < 0.2 else None
-    clause = some_clause(rng, tenses, who, timed=0.3, negated=0.0)
-    if who:
-        return english(clause) + "?", german(clause) + "?"
-    clause = replace(clause, tense="can" if clause.tense == "must" else clause.tense, frequency=None)
-    words = rng.choice(QUESTION_WORDS[: 2 if clause.time or clause.tense not in ("past", "future") else 3])
-    return words[0] + english(clause, "question") + "?", words[1] + german(clause, "inverted") + "?"
-
-
-def reason(rng: Random) -> Pair:
-    """`Anna stayed at home because she was tired.`, `Although it is raining, …`"""
-    subject = person_of_known_gender(rng)
-    main = some_clause(rng, rng.choice("npfm"), subject, timed=0.4)
-    tense = "past" if main.tense == "past" else "habit"
-    why = rng.choice([some_state, some_state, wish, weather_for])(rng, subject, tense)
-    words = rng.choice([("because", "weil"), ("although", "obwohl")])
-    return joined(words, main, why, subordinate_first=rng.random() < 0.4)
+# Weight, English, German, tenses of the first clause, and of the second clause if there is one.
+SENTENCES = [
+    (20, "{0[main]}.", "{0[main]}.", ANY, ""),
+    (10, "{0[fronted]}.", "{0[fronted]}.", ANY, ""),
+    (8, "{0[question]}?", "{0[inverted]}?", ANY, ""),
+    (5, "why {0[question]}?", "warum {0[inverted]}?", ANY, ""),
+    (4, "{0[main]} and {1[main]}.", "{0[main]} und {1[main]}.", "past", PAST),
+    (4, "{0[main]}, but {1[main]}.", "{0[main]}, aber {1[main]}.", "now", PRESENT),
+    (5, "{0[main]} because {1[main]}.", "{0[main]}, weil {1[final]}.", FUTURE, PRESENT),
+    (5, "{0[main]} because {1[main]}.", "{0[main]}, weil {1[final]}.", "past", PAST),
+    (4, "although {1[main]}, {0[main]}.", "obwohl {1[final]}, {0[inverted]}.", "now habit", PRESENT),
+    (4, "although {1[main]}, {0[main]}.", "obwohl {1[final]}, {0[inverted]}.", "past", PAST),
+    (4, "if {1[main]}, {0[main]}.", "wenn {1[final]}, {0[inverted]}.", FUTURE, PRESENT),
+    (3, "while {1[main]}, {0[main]}.", "während {1[final]}, {0[inverted]}.", "now", "now"),
+    (3, "when {1[main]}, {0[main]}.", "als {1[final]}, {0[inverted]}.", "past", "past"),
+    (3, "{0[main]} before {1[main]}.", "{0[main]}, bevor {1[final]}.", "past", "past"),
+]
 
 
-def weather_for(rng: Random, _: NounPhrase, tense: str) -> Clause:
-    return some_weather(rng, tense)
-
-
-def wish(rng: Random, subject: NounPhrase, tense: str) -> Clause:
-    """`she wants to visit her aunt`, `she had to work`."""
-    modals = ["wanted", "had to", "could"] if tense == "past" else ["want", "must", "can"]
-    return replace(some_clause(rng, "m", subject, timed=0.0, negated=0.0), tense=rng.choice(modals))
-
-
-def joined(words: Pair, main: Clause, subordinate: Clause, *, subordinate_first: bool) -> Pair:
-    """Main and subordinate clause; the second mention of the same person is a pronoun."""
-    if subordinate_first:
-        main = with_pronoun(main, subordinate)
-        return (
-            f"{words[0]} {english(subordinate)}, {english(main)}.",
-            f"{words[1]} {german(subordinate, 'final')}, {german(main, 'inverted')}.",
-        )
-    subordinate = with_pronoun(subordinate, main)
-    return (
-        f"{english(main)} {words[0]} {english(subordinate)}.",
-        f"{german(main)}, {words[1]} {german(subordinate, 'final')}.",
-    )
-
-
-def with_pronoun(second: Clause, first: Clause) -> Clause:
-    return replace(second, subject=pronoun_for(second.subject)) if second.subject == first.subject else second
-
-
-def condition(rng: Random) -> Pair:
-    """`If it rains tomorrow, Anna will stay at home.`"""
-    subject = person_of_known_gender(rng)
-    main = some_clause(rng, rng.choice("fm"), subject, timed=0.0)
-    if rng.random() < 0.4:
-        verb = rng.choice([verb for verb in lexicon.VERBS if verb.subject == "it"])
-        given = Clause(IT, verb, "habit", time=some_time(rng, "f") if rng.random() < 0.5 else None)
-    else:
-        given = rng.choice([some_state, wish])(rng, subject, "habit")
-    return joined(("if", "wenn"), main, given, subordinate_first=rng.random() < 0.6)
-
-
-def meanwhile(rng: Random) -> Pair:
-    """`While Anna is reading the newspaper, Peter is cooking the soup.`"""
-    first = some_clause(rng, "n", timed=0.0, negated=0.0)
-    second = some_clause(rng, "n", other_subject(rng, first.subject), timed=0.0, negated=0.0)
-    return joined(("while", "während"), second, first, subordinate_first=rng.random() < 0.7)
-
-
-def coordination(rng: Random) -> Pair:
-    """`Anna is reading the newspaper, but Peter is sleeping.`"""
-    tense = rng.choice("np")
-    first = some_clause(rng, tense, timed=0.2)
-    second = some_clause(rng, tense, other_subject(rng, first.subject), timed=0.0)
-    and_, und = rng.choice([(" and ", " und "), (", but ", ", aber ")])
-    return english(first) + and_ + english(second) + ".", german(first) + und + german(second) + "."
-
-
-def report(rng: Random) -> Pair:
-    """`Anna knows that Peter bought a car.`, `Anna does not know whether …`"""
-    subject = some_subject(rng, "person")
-    verb = rng.choice([verb for verb in lexicon.MATRIX_VERBS if verb.complements != ("to",)])
-    that, dass = rng.choice([spec for spec in verb.complements if spec != "to"]).split("=")
-    said = some_clause(rng, "f" if verb.english[0] == "hope" else "hnpfms", other_subject(rng, subject))
-    matrix = Clause(subject, verb, "habit", negated=verb.english[0] == "know" and that == "whether")
-    return f"{english(matrix)} {that} {english(said)}.", f"{german(matrix)}, {dass} {german(said, 'final')}."
-
-
-def infinitive(rng: Random) -> Pair:
-    """`Anna tried to call her mother.`"""
-    subject = some_subject(rng, "person")
-    verb = rng.choice([verb for verb in lexicon.MATRIX_VERBS if "to" in verb.complements])
-    matrix = Clause(subject, verb, TENSES[rng.choice(verb.tenses)])
-    tried = some_clause(rng, "m", subject, timed=0.0, negated=0.0)
-    return f"{english(matrix)} {english(tried, 'infinitive')}.", f"{german(matrix)}, {german(tried, 'infinitive')}."
-
-
-def relative(rng: Random) -> Pair:
-    """`The man who is waiting for Anna knows my brother.`"""
-    noun = rng.choice([noun for noun in lexicon.nouns("person") if "person" in noun.kinds])
-    plural = rng.random() < 0.3
-    head = noun_phrase(noun, "the", some_adjective(rng, noun), plural=plural)
-    pronoun = (german_determiner("the", head.gender, NOMINATIVE),) * 3
-    about = some_clause(rng, "nps", replace(head, english="who", german=pronoun), timed=0.2)
-    described = (f"{head.german[NOMINATIVE]}, {german(about, 'final')},",) * 3
-    main = some_clause(
-        rng, "nps", replace(head, english=f"{head.english} {english(about)}", german=described), timed=0.2
-    )
-    return english(main) + ".", german(main) + "."
-
-
-def description(rng: Random) -> Pair:
-    """`Anna was sick yesterday.`, `The house is too small.`, `It is cold.`"""
-    if rng.random() < 0.25:
-        tense = rng.choice(["habit", "past", "future"])
-        clause = some_weather(rng, tense)
-    else:
-        tense = rng.choice(["habit", "past"])
-        clause = some_state(rng, some_subject(rng, "person"), tense)
-    if tense != "habit" and rng.random() < 0.6:
-        clause = replace(clause, time=some_time(rng, tense[0]))
-    order = "fronted" if clause.time and rng.random() < 0.5 else "main"
-    return english(clause, order) + ".", german(clause, order) + "."
-
-
-def quality(rng: Random) -> Pair:
-    """`The house is too small.`, `These books are not very long.`"""
-    noun = rng.choice(lexicon.nouns(rng.choice(["ware", "building", "animal", "part"])))
-    subject = definite(rng, noun, with_adjective=False)
-    adjectives = [a for a in lexicon.ADJECTIVES if set(a.kinds) & set(noun.kinds)]
-    adjective = rng.choice(adjectives)
-    degrees = [("", ""), ("very ", "sehr "), ("too ", "zu ")]
-    degree, german_degree = ("", "") if adjective.english in COLOURS else rng.choice(degrees)
-    words = degree + adjective.english, german_degree + adjective.german
-    clause = be(subject, "habit", words, negated=rng.random() < 0.2)
-    return english(clause) + ".", german(clause) + "."
-
-
-def comparison(rng: Random) -> Pair:
-    """`Anna is older than my brother.`, `Anna is 12 years old.`"""
-    second = rng.choice(NAMES)
-    first = other_subject(rng, second)
-    if rng.random() < 0.25:
-        age = str(rng.randint(2, 99))
-        clause = be(rng.choice([second, *PRONOUNS]), "habit", (f"{age} years old", f"{age} Jahre alt"))
-        return english(clause) + ".", german(clause) + "."
-    if first.is_pronoun or rng.random() < 0.5:
-        first, second = second, definite(rng, rng.choice(lexicon.nouns("person")))
-    (older, old), (aelter, alt) = (word.split("/") for word in rng.choice(pairs(lexicon.COMPARATIVES)))
-    if rng.random() < 0.5:
-        words = f"{older} than {second.english}", f"{aelter} als {second.german[NOMINATIVE]}"
-    else:
-        words = f"as {old} as {second.english}", f"so {alt} wie {second.german[NOMINATIVE]}"
-    clause = be(first, "habit", words, negated=rng.random() < 0.3)
-    return english(clause) + ".", german(clause) + "."
-
-
-# ------------------------------------------------------------------------------------------------------------- corpus
-
-RULES: dict[Callable[[Random], Pair], int] = {
-    statement: 30, question: 12, reason: 14, report: 12, condition: 6, meanwhile: 5, coordination: 5, relative: 5,
-    infinitive: 5, description: 3, quality: 3, comparison: 2,
-}  # fmt: skip
-
-
-def sentence(rng: Random) -> Pair:
-    source, target = rng.choices(list(RULES), list(RULES.values()))[0](rng)
+def sentence(rng: Random) -> tuple[str, str]:
+    """A random sentence in English and in German."""
+    _, source, target, tenses, second_tenses = rng.choices(SENTENCES, [row[0] for row in SENTENCES])[0]
+    verbs = VERBS if second_tenses else VERBS + 2 * CLAUSE_VERBS
+    clauses = [some_clause(rng, tenses, some_subject(rng), verbs, timed=0.4)]
+    if second_tenses:
+        clauses.append(some_clause(rng, second_tenses, linked_subject(rng, clauses[0])))
+    source, target = source.format(*map(english, clauses)), target.format(*map(german, clauses))
+    target = re.sub(",(?=[,.?])", "", target)  # the comma after a relative clause
     return source[0].upper() + source[1:], target[0].upper() + target[1:]
 
 
-def corpus(size: int, seed: int) -> list[Pair]:
-    """`size` pairs, no two of which share either side, so that what is held out of them is new on both sides."""
+def corpus(size: int, seed: int) -> list[tuple[str, str]]:
+    """`size` pairs without a repeated sentence in either language, so that held-out pairs are new on both sides."""
     rng = Random(seed)
-    found: dict[str, str] = {}
-    targets: set[str] = set()
+    found: list[tuple[str, str]] = []
+    seen: set[str] = set()
     while len(found) < size:
-        source, target = sentence(rng)
-        if source not in found and target not in targets:
-            found[source] = target
-            targets.add(target)
-    shuffled = list(found.items())
-    rng.shuffle(shuffled)
-    return shuffled
-
-
-def write(folder: Path, split: str, sentences: list[Pair]) -> None:
-    for language, lines in zip(("en", "de"), zip(*sentences, strict=True), strict=True):
-        (folder / f"{split}.{language}").write_text(
-            "".join(line + "\n" for line in lines), encoding="utf-8", newline="\n"
-        )
+        pair = sentence(rng)
+        if seen.isdisjoint(pair):
+            found.append(pair)
+            seen.update(pair)
+    rng.shuffle(found)
+    return found
 
 
 def main() -> None:
+    """Writes the training, validation and test sets as the command line asks."""
     parser = argparse.ArgumentParser(description="Write a small English-German corpus made by a grammar.")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; made if it does not exist")
     for split, size in {"train": 8000, "valid": 500, "test": 500}.items():
@@ -251,11 +283,12 @@ def main() -> None:
     sizes = {split: getattr(options, split) for split in ("train", "valid", "test")}
     if min(sizes.values()) < 1:
         parser.error("--train, --valid and --test must be at least 1")
-    sentences = corpus(sum(sizes.values()), options.seed)
+    sentences = iter(corpus(sum(sizes.values()), options.seed))
     options.out.mkdir(parents=True, exist_ok=True)
     for split, size in sizes.items():
-        write(options.out, split, sentences[:size])
-        sentences = sentences[size:]
+        for language, lines in zip(("en", "de"), zip(*islice(sentences, size), strict=True), strict=True):
+            path = options.out / f"{split}.{language}"
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

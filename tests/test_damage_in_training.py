@@ -45,7 +45,7 @@ def test_the_data_is_verified_before_the_first_update(data: Path, tmp_path: Path
     assert (data / ".verified.json").exists()
     flip(data / "train.de.tokens")
     for extra in ([], ["--dry-run"]):
-        message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *extra)
+        message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--max-updates=1", *extra)
         assert "train.de.tokens is damaged: it does not have the SHA-256 that meta.json records" in message
     assert not (tmp_path / "run").exists()
 
@@ -54,7 +54,7 @@ def test_damaged_validation_offsets_end_training_before_it_starts(data: Path, tm
     offsets = np.fromfile(data / "valid.de.offsets", "<i8")
     offsets[3] += 1 << 40
     offsets.tofile(data / "valid.de.offsets")
-    message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL)
+    message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--max-updates=1")
     assert "valid.de.offsets is damaged: sentence 4 starts at token 1,099,511" in message
     assert not (tmp_path / "run").exists()
 

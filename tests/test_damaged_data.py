@@ -13,10 +13,12 @@ import pytest
 from test_store import CODEC, write
 
 from nmt.data import verification
+from nmt.data.batching import make_plan
+from nmt.data.loader import updates
 from nmt.data.store import DataFolder
 from nmt.data.verification import Verification, verify
 from nmt.data.writer import StoreWriter, flatten
-from nmt.errors import NmtError
+from nmt.errors import DataChanged, NmtError
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def change_meta(store: Path, key: str, value: Any) -> None:
         ("splits/train/pairs", True, "splits.train.pairs is True"),
         ("splits/train/pairs", 2.0, "splits.train.pairs is 2.0"),
         ("splits/train/pairs", float("nan"), "Out of range"),
-        ("splits/train/pairs", 10**4000, "splits.train.pairs is 1000"),
+        ("splits/train/pairs", 2**63, "splits.train.pairs is 9223372036854775808"),
         ("splits/train/source_tokens", ..., "splits.train.source_tokens is missing"),
         ("splits/train/source_sha256", [1], "splits.train.source_sha256 is"),
         ("splits/valid/target_text_sha256", "0" * 63, "splits.valid.target_text_sha256 is"),
@@ -173,6 +175,48 @@ def test_a_long_validation_sentence_is_no_damage(tmp_path: Path) -> None:
     store = write(tmp_path / "data", {"train": [([4], [5])], "valid": [([6] * 9, [7])]})
     change_meta(store, "options/max_length", 2)
     assert len(DataFolder.open(store).split("valid").source[0]) == 9
+
+
+# Files that change while they are in use
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 2), lambda path: os.truncate(path, 99)])
+@pytest.mark.parametrize("name", ["train.en.tokens", "train.de.offsets"])
+def test_a_change_of_a_file_in_use_is_noticed(store: Path, name: str, change: Callable[[Path], None]) -> None:
+    data = DataFolder.open(store)
+    split = data.split("train")
+    split.check_files()
+    change(store / name)
+    message = (
+        rf"{name} (is missing|has \d+ bytes instead of \d+); put the data folder back as it was and start the same"
+    )
+    with pytest.raises(DataChanged, match=message):
+        split.check_files()
+    with pytest.raises(DataChanged, match=message):
+        next(
+            updates(
+                split, make_plan(*[np.array([3, 2]), np.array([2, 4])], batch_tokens=9, groups=1, seed=1, epoch=0), 9
+            )
+        )
+
+
+def test_a_folder_that_vanishes_before_a_split_is_opened(store: Path) -> None:
+    data = DataFolder.open(store)
+    store.rename(store.with_name("gone"))
+    with pytest.raises(DataChanged, match=r"train\.en\.tokens cannot be read"):
+        data.split("train")
+    with pytest.raises(DataChanged, match=r"valid\.en\.txt cannot be read \(No such file or directory\)"):
+        data.raw_lines("valid", "en")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(b"", "has 0 lines instead of 1"), (b"a\nb\n", "has 2 lines instead of 1"), (b"\xff\n", "byte 1 is not UTF-8")],
+)
+def test_text_that_is_not_that_of_the_split(store: Path, text: bytes, found: str) -> None:
+    (store / "valid.en.txt").write_bytes(text)
+    with pytest.raises(DataChanged, match=rf"valid\.en\.txt .*{found}"):
+        DataFolder.open(store).raw_lines("valid", "en")
 
 
 # Hashes

@@ -79,7 +79,8 @@ def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
     assert log.count("parameters") == 1
     run(*command(data, tmp_path / "one", *options))
     one, two = (weights(tmp_path / name, 20) for name in ("one", "two"))
-    assert difference(one, two) < 1e-6
+    # Sums over ranks round differently, and Adam amplifies rounding: how far depends on the CPU.
+    assert difference(one, two) < 5e-5
     for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu"))):
         for first, second in zip(*(records(tmp_path / name, kind) for name in ("one", "two")), strict=True):
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)

@@ -112,7 +112,7 @@ def test_what_cannot_be_exported(
     options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "other", *options)
     message = failed("export", tmp_path / "other" / "best.pt", "--output", tmp_path / "model")
-    assert "no --attention or --attention-window" in message
+    assert "does not support --attention or --attention-window" in message
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     assert "pip install ctranslate2" in failed("export", average, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()

@@ -58,6 +58,14 @@ def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
     metrics.write_text(whole + '{"kind": "tra')  # a record that is being written
     run("report", metrics, "--output", page)
     assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
+    metrics.write_text("no record\n" + whole)
+    said = " ".join(run("report", metrics, "--output", page).stderr.split())
+    assert f"warning: line 1 of {metrics} is damaged; left out" in said
+    assert data_of(page)["runs"][0]["valid"] == records(trained / "run", "valid")
+    assert metrics.read_text() == "no record\n" + whole
+    for odd in ("null", '"12"', "[]"):
+        metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
+        assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
     assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
     metrics.write_text("")

@@ -214,7 +214,7 @@ def spoil(path: str, data: bytes) -> None:
     ("valid.en", b"", {}, r"valid\.en has 0 lines but .*valid\.de has 20"),
     (None, b"", {"source_lang": "fr"}, r"neither .*train\.fr nor .*train\.fr\.gz exists"),
     (None, b"", {"vocab_size": 20_000}, r"--vocab-size is 20000, .* at most \d+ pieces"),
-    (None, b"", {"vocab_size": 8}, r"--vocab-size is 8, .* alone are \d+; raise it"),
+    (None, b"", {"vocab_size": 8}, r"--vocab-size is 8, .* need \d+; raise it"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_leaves_nothing(
     run: Run, tmp_path: Path, spoilt: str | None, data: bytes, changes: dict[str, Any], message: str

@@ -154,9 +154,9 @@ def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
 
 @kinds
 def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
-    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* alone are \d+; raise it") as caught:
+    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* need \d+; raise it") as caught:
         Subword.train(TEXT, kind, 100)
-    assert 260 < int(str(caught.value).split("alone are ")[1].split(";")[0]) < 300
+    assert 260 < int(str(caught.value).split("need ")[1].split(";")[0]) < 300
 
 
 @kinds

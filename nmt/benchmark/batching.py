@@ -54,7 +54,7 @@ def _measure_planning(
     opening, planning = [], []
     tracemalloc.start()
     for epoch in range(repeats):
-        plan = None  # otherwise the previous plan would count as memory of the next one
+        split = plan = None  # otherwise the previous plan would count as memory of the next one
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         started = time.perf_counter()
@@ -72,7 +72,7 @@ def _measure_planning(
         planning.append(time.perf_counter() - opened)
         kept, peak = ((size - before) / 2**20 for size in tracemalloc.get_traced_memory())
     tracemalloc.stop()
-    assert plan
+    assert split and plan
     report.add("opening", "s", *opening)
     report.add("planning an epoch", "s", *planning)
     report.add("peak memory of planning", "MiB", peak)

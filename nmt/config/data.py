@@ -38,7 +38,7 @@ class DataConfig(Config):
     subword: SubwordKind = option("bpe", help="Kind of subword model to train.", panel="Subwords")
     vocab_size: int = option(
         37000,
-        help="Pieces in the vocabulary (each vocabulary, if separate); with --symbols, at most so many.",
+        help="Pieces in the vocabulary, or in each vocabulary if separate; with --symbols, there may be fewer.",
         panel="Subwords",
         at_least=8,
         at_most=1_000_000,

@@ -95,7 +95,11 @@ class TrainConfig(BatchConfig):
     )
     warmup_updates: int = option(4000, help="Updates of linear warm-up.", panel="Optimiser", at_least=1)
     lr_scale: float = option(
-        1.0, help="Factor on the paper's d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).", panel="Optimiser", above=0
+        1.0,
+        help="Factor on the paper's d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).",
+        panel="Optimiser",
+        above=0,
+        at_most=1e30,
     )
     adam_beta1: float = option(0.9, help="Adam's β1.", panel="Optimiser", at_least=0, below=1)
     adam_beta2: float = option(0.98, help="Adam's β2.", panel="Optimiser", at_least=0, below=1)
