@@ -146,6 +146,20 @@ def test_thousands_of_brackets_are_no_problem() -> None:
     assert sentence_counts(found, found).matched == 3000
 
 
+def test_depth_takes_time_in_proportion(tmp_path: Path) -> None:
+    """With a comparison of every bracket of one tree to every bracket of the other, these would take minutes."""
+    depth = 20_000
+    sequence = "(S XX " * depth + "XX " + ")S " * depth
+    (tmp_path / "words").write_text("a " * depth + "b\n")
+    (tmp_path / "sequence").write_text(sequence + "\n")
+    run("trees", "restore", "--words", tmp_path / "words", "--output", tmp_path / "tree", stdin=sequence.encode())
+    for hypothesis in ("tree", "sequence"):
+        done = run("score", "--metric=evalb", "--reference", tmp_path / "tree", "--hypothesis", tmp_path / hypothesis)
+        assert done.stdout.startswith(b"EVALB F1 100.00")
+    run("trees", "linearize", "--train", tmp_path / "tree", "--dest", tmp_path / "data")
+    assert (tmp_path / "data" / "train.trees").read_text().split() == sequence.split()
+
+
 @pytest.mark.parametrize(
     ("symbols", "expected", "repairs"),
     [
@@ -270,6 +284,14 @@ def read_as_evalb(text: str) -> tuple[list[str], list[list]]:
             brackets.append([tokens[i + 1].replace("=", "-").split("-")[0], len(words), -1])
             i += 2
     return words, [b for b in brackets if b[1] < b[2] and b[0] not in deleted]
+
+
+@given(tops, st.randoms(use_true_random=False))
+def test_brackets_that_cross(top: Node, draw: random.Random) -> None:
+    other = damaged(top, draw)
+    (_, gold), (words, test) = (read_as_evalb(write_tree(found)) for found in (top, other))
+    crossing = sum(any(a < c < b < d or c < a < d < b for _, c, d in gold) for _, a, b in test)
+    assert sentence_counts(top, other).crossing == (crossing if words else 0)
 
 
 @given(st.lists(tops, min_size=1, max_size=4), st.randoms(use_true_random=False))
@@ -422,9 +444,16 @@ def test_bad_treebanks(tmp_path: Path) -> None:
         *score, "--lowercase", "--bootstrap=9", stdin=b"XX\n"
     )
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
-    for line in (b'{"a": 1}\n', b'{"hypotheses": []}\n'):
+    for line in (b'{"a": 1}\n', b'{"hypotheses": []}\n', b'{"hypotheses": ' + b"[" * 100_000 + b"\n"):
         assert "line 1, is not of nmt generate --output-format jsonl" in failed(*score, stdin=line)
     assert b"EVALB F1" in run(*score, stdin=b"{ (S XX XX\n").stdout
+    assert "source.json cannot be read" in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
+    source = {"lowercase": True, "numbers": False, "known": ["a"]}
+    for wrong in ({"known": [["a"]]}, {"known": "a"}, {"lowercase": 1}, {"numbers": None}):
+        (tmp_path / "source.json").write_text(json.dumps(source | wrong))
+        message = failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
+        assert "source.json cannot be read (a value is missing or of another type)" in message
+    (tmp_path / "source.json").write_text("[" * 100_000)
     assert "source.json cannot be read" in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
 
 

@@ -16,10 +16,11 @@ _TRAINING_BYTES = 16
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Checks that the run folder is not the data folder, and that learned positions suffice for all sentences.
+    """Checks that data, model and options fit together.
 
     Raises:
-        NmtError: one of them does not hold, or the model does not fit into memory.
+        NmtError: the run folder is the data folder, a sentence has more positions than the model learns, or the model
+            is too large for the memory.
     """
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another for the run")
