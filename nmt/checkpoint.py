@@ -123,7 +123,7 @@ def _all_are(kind: type, values: Iterable[Any]) -> bool:
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """The model with the checkpoint's weights, which it takes over without a copy.
+    """Returns the model with the checkpoint's weights. It uses their memory, without a copy.
 
     Raises:
         NmtError: the weights do not fit the architecture; names the missing, unexpected and misshapen tensors.

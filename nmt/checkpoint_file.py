@@ -46,7 +46,7 @@ def write_content(content: Mapping[str, Any], file: Output) -> None:
     whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
     try:
         torch.save(whole, file, pickle_protocol=2)  # type: ignore[arg-type] # it needs only `write` and `flush`
-    except RuntimeError as error:  # which torch raises when a write fails, with the reason behind it
+    except RuntimeError as error:  # torch raises it when a write fails; the reason is in its context
         cause: BaseException | None = error
         while cause and not isinstance(cause, NmtError):
             cause = cause.__context__
@@ -94,7 +94,7 @@ def _opened(path: Path) -> BufferedReader:
 
 
 class _Archive:
-    """The zip archive that torch.save writes; the file is checked to be as large as it claims."""
+    """The zip archive that torch.save writes. Its entries are checked not to claim more bytes than the file has."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file, self._zip = file, zipfile.ZipFile(file)
@@ -126,7 +126,7 @@ class _Archive:
                 tensor.numpy().byteswap(inplace=True)
 
     def _read(self, tensor: Tensor, entry: zipfile.ZipInfo) -> None:
-        # Not by `zipfile`, which would compute a checksum of its own and make loading a third slower.
+        # `zipfile` would compute a checksum of its own, which makes loading a third slower.
         self._file.seek(entry.header_offset + _LENGTHS_AT)
         name_bytes, extra_bytes = struct.unpack("<HH", self._file.read(4))
         self._file.seek(name_bytes + extra_bytes, os.SEEK_CUR)
@@ -146,7 +146,7 @@ def _check_header(whole: Any, path: Path) -> None:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether a tensor has contiguous fp32 numbers and shares them with no other tensor."""
+    """Returns whether a tensor has contiguous fp32 numbers and shares them with no other tensor."""
     return (
         tensor.dtype == torch.float32
         and tensor.is_contiguous()
@@ -155,12 +155,12 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def _numbers(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor's numbers, which can be written to if it is on the CPU."""
+    """Returns the bytes of a tensor's numbers, which can be written to if the tensor is on the CPU."""
     return tensor.detach().cpu().view(-1).view(torch.uint8).numpy().data
 
 
 def _sha256(content: Any) -> str:
-    """A digest of nested plain data and tensors.
+    """Returns a digest of nested plain data and tensors.
 
     Raises:
         TypeError: it holds something that `read_content` would refuse.

@@ -3,8 +3,8 @@
 A checkpoint may come from anyone. torch.load(weights_only=True) runs no code from it, but a pickle of a few hundred
 bytes can crash it or keep it busy forever: it hashes nested tuples as keys of dictionaries, follows references that
 double the content with every level, and encodes text with any codec of Python. The reader here accepts what torch.save
-writes for a checkpoint and nothing else. Only strings can be referred to twice, so the content cannot be larger than
-the pickle and cannot contain itself.
+writes for a checkpoint and nothing else. Only short strings can be referred to twice. Therefore the content cannot be
+much larger than the pickle, and cannot contain itself.
 """
 
 import pickletools
@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-# The state of a model with a thousand layers has about a million.
-_MOST_OPCODES = 2**22
+# The state of a model with a thousand layers has about a million opcodes. The names of tensors are shorter than this.
+_MOST_OPCODES, _LONGEST_SHARED = 2**22, 1000
 
 # What the opcodes push that only add a value to the stack.
 _VALUES: dict[str, Callable[[Any], Any]] = {
@@ -96,7 +96,7 @@ class _Machine:
                 items = self._popped(self.marks.pop() if opcode == "SETITEMS" else -2)
                 self._innermost(dict).update(_pairs(items))
             case "BINPUT" | "LONG_BINPUT":
-                if isinstance(self.stack[-1], str | _Global):
+                if _can_be_shared(self.stack[-1]):
                     self.memo[argument] = self.stack[-1]
             case "BINGET" | "LONG_BINGET":
                 self.stack.append(self.memo[argument])
@@ -148,9 +148,18 @@ def _storage(reference: Any) -> _Storage:
     raise ValueError("a reference to something that is no fp32 storage")
 
 
+def _can_be_shared(value: Any) -> bool:
+    return isinstance(value, _Global) or (isinstance(value, str) and len(value) <= _LONGEST_SHARED)
+
+
 def _pairs(items: list[Any]) -> list[tuple[Any, Any]]:
-    """The keys and values of a dictionary; no other keys than strings and numbers, because keys are hashed."""
+    """Returns the keys and values of a dictionary."""
     keys, values = items[::2], items[1::2]
-    if not all(type(key) in (str, int) for key in keys):
-        raise ValueError("a dictionary whose keys are no strings or numbers")
+    if not all(map(_can_be_key, keys)):
+        raise ValueError("a dictionary whose keys are no strings or small numbers")
     return list(zip(keys, values, strict=True))
+
+
+def _can_be_key(value: Any) -> bool:
+    """Returns whether a value has a hash that is quick to compute and cannot be made to collide with many others."""
+    return type(value) is str or (type(value) is int and 0 <= value < _MOST_OPCODES)

@@ -161,6 +161,10 @@ PICKLES = {
     "exponentially large": b"}" + text("x") + b")\x85" + DOUBLED + b"s",
     "exponentially large key": b"})\x85" + DOUBLED + b"Ns",
     "slow codec": b"c_codecs\nencode\n" + text("".join(map(chr, range(0x4E00, 0x9E00)))) + text("punycode") + b"\x86R",
+    "long string many times": b"]" + text("x" * 10**6) + b"q\x010(" + b"h\x01" * 10**5 + b"e",
+    "keys with one hash": b"}("
+    + b"".join(b"\x8a\x0a" + (i * (2**61 - 1)).to_bytes(10, "little") + b"N" for i in range(1, 30_000))
+    + b"u",
     "function": b"cos\nsystem\n" + text("true") + b"\x85R",
     "class": b"ctorch\ndevice\n" + text("cpu") + b"\x85R",
     "global as a value": b"ccollections\nOrderedDict\n",

@@ -124,7 +124,7 @@ def sentence_counts(gold: Node, test: Node) -> Counts:
 
 
 def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
-    """How many test brackets cross a gold bracket.
+    """Returns how many test brackets cross a gold bracket.
 
     If a bracket crosses any that is open at one of its ends, it crosses the innermost of them. So the time grows with
     the number of brackets, not with its square.
@@ -134,7 +134,7 @@ def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
 
 
 def _innermost(brackets: list[Bracket], length: int) -> list[tuple[int, int]]:
-    """Start and end of the innermost bracket that is open at each place between words, the two ends included."""
+    """Returns start and end of the innermost bracket that is open at each place, from before the first word on."""
     whole = (-1, length + 1)
     # Outer brackets before inner ones, from the end of the list.
     waiting = sorted({(b.start, b.end) for b in brackets}, key=lambda span: (-span[0], span[1]))

@@ -124,7 +124,7 @@ def _counter_flaws(counters: Any) -> Iterator[str]:
 
 
 def _optimizer_flaws(optimizer: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
-    """What is wrong with Adam's state, which is numbered like the weights."""
+    """Yields what is wrong with Adam's state, which is numbered like the weights."""
     state = optimizer.get("state") if isinstance(optimizer, dict) else None
     if not isinstance(state, dict) or state.keys() != set(range(len(weights))):
         yield f"its optimiser has no state for each of the {len(weights)} weights"
