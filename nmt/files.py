@@ -28,21 +28,21 @@ _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
 
 
 @contextmanager
-def writing(path: str | Path, way_out: str) -> Iterator[None]:
-    """Turns an OSError into an NmtError that names `path` and ends with `way_out`, the advice to the user."""
+def writing(path: str | Path, advice: str) -> Iterator[None]:
+    """Turns an OSError into an NmtError that names `path` and ends with `advice`, the advice to the user."""
     try:
         yield
     except BrokenPipeError:  # the reader of the pipe has gone
         raise
     except OSError as error:
-        raise NmtError(f"{path} cannot be written ({error.strerror or error}); {way_out}") from error
+        raise NmtError(f"{path} cannot be written ({error.strerror or error}); {advice}") from error
 
 
 class Output:
     """A binary file whose write errors are NmtErrors that name it."""
 
-    def __init__(self, file: IO[bytes], name: str | Path, way_out: str) -> None:
-        self._file, self._name, self._way_out = file, name, way_out
+    def __init__(self, file: IO[bytes], name: str | Path, advice: str) -> None:
+        self._file, self._name, self._advice = file, name, advice
 
     def write(self, data: bytes | str) -> int:
         """Writes bytes, or text as UTF-8."""
@@ -61,26 +61,26 @@ class Output:
             os.fsync(self._file.fileno())
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._name, self._way_out)
+        return writing(self._name, self._advice)
 
 
 @contextmanager
-def replaced_file(path: Path, way_out: str, name: str | None = None) -> Iterator[Output]:
+def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
     """Yields a temporary file that replaces `path` when it is complete and on disk. A failure removes it.
 
     Raises:
-        NmtError: it cannot be written. The message starts with `name`, by default the path, and ends with `way_out`.
+        NmtError: it cannot be written. The message starts with `name`, by default the path, and ends with `advice`.
     """
     partial = _partial(path)
     name = name or str(path)
-    with cleaning_up(), writing(name, way_out):
+    with cleaning_up(), writing(name, advice):
         file = partial.open("xb")
     with cleaning_up():
         try:
-            output = Output(file, name, way_out)
+            output = Output(file, name, advice)
             yield output
             output.sync()
-            with writing(name, way_out):
+            with writing(name, advice):
                 partial.replace(path)
                 _sync_folder(path.parent)
         finally:
@@ -134,17 +134,17 @@ def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--out
     if not path:
         raise NmtError(f"{flag} is empty; give the name of a file")
     name = "standard output" if path == STDIO else f"{flag} {path}"
-    way_out = "free some space" if path == STDIO else "choose another file"
+    advice = "free some space" if path == STDIO else "choose another file"
     _refuse_inputs(path, inputs, name)
     if path != STDIO and _is_replaceable(path):
-        with replaced_file(Path(os.path.realpath(path)), way_out, name) as output:
+        with replaced_file(Path(os.path.realpath(path)), advice, name) as output:
             yield output
         return
     with cleaning_up():
-        with writing(name, way_out):
+        with writing(name, advice):
             file = _stdout() if path == STDIO else open(path, "wb")  # noqa: SIM115 (closed below)
         try:
-            output = Output(file, name, way_out)
+            output = Output(file, name, advice)
             yield output
             output.flush()
         finally:
@@ -200,26 +200,26 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     """
     check_new(path, flag)
     dest = Path(path)
-    way_out = f"make room or choose another {flag}"
+    advice = f"make room or choose another {flag}"
     partial = _partial(dest)
     with cleaning_up():
         try:
-            with writing(f"{flag} {path}", way_out):
+            with writing(f"{flag} {path}", advice):
                 partial.mkdir(parents=True)
             yield partial
-            with writing(f"{flag} {path}", way_out):
+            with writing(f"{flag} {path}", advice):
                 partial.rename(dest)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager
-def locked(folder: Path, busy: str, way_out: str, patience: float = 0.0) -> Iterator[None]:
+def locked(folder: Path, busy: str, advice: str, patience: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder. The lock ends when the process ends, if not before.
 
     Raises:
         NmtError: another process still holds the lock after `patience` seconds (the message is `busy`), or the folder
-            cannot be written (the message ends with `way_out`).
+            cannot be written (the message ends with `advice`).
     """
     from filelock import FileLock, Timeout  # slow, because it imports asyncio; help texts do not need it
 
@@ -230,7 +230,7 @@ def locked(folder: Path, busy: str, way_out: str, patience: float = 0.0) -> Iter
         raise NmtError(busy) from error
     except OSError as error:
         if error.errno not in _NO_LOCKS:
-            raise NmtError(f"{folder / LOCK} cannot be written ({error.strerror or error}); {way_out}") from error
+            raise NmtError(f"{folder / LOCK} cannot be written ({error.strerror or error}); {advice}") from error
         console.warn(f"{folder} is on a file system without locks; run only one process there")
     try:
         yield

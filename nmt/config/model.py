@@ -66,7 +66,7 @@ class ModelConfig(Config):
         optional = [f for f in fields(self) if f.default is not MISSING]
         return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
 
-    def check_positions(self, needed: int, why: str, way_out: str) -> None:
+    def check_positions(self, needed: int, why: str, advice: str) -> None:
         """Raises NmtError if positions are learned and fewer than `needed`; `why` says what needs them."""
         if self.learned_positions is not None and needed > self.learned_positions:
-            raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {way_out}")
+            raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {advice}")

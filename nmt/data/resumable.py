@@ -103,16 +103,16 @@ def resumable_folder(dest: str | Path, flag: str, work: Mapping[str, Any], files
             DEST.partial belongs to something else.
     """
     check_new(dest, flag)
-    dest, way_out = Path(dest), f"choose another {flag}"
+    dest, advice = Path(dest), f"choose another {flag}"
     partial = dest.with_name(f"{dest.name}.partial")
     _make_or_take(partial, dest, flag)
-    busy = f"another process is making {dest}; wait for its end or {way_out}"
-    with cleaning_up(), locked(partial, busy, way_out):
+    busy = f"another process is making {dest}; wait for its end or {advice}"
+    with cleaning_up(), locked(partial, busy, advice):
         check_new(dest, flag)  # another process may just have finished
         folder = Resumable(partial, work, files)
         try:
             yield folder
-            with writing(f"{flag} {dest}", f"move what is there, or {way_out}"):
+            with writing(f"{flag} {dest}", f"move what is there, or {advice}"):
                 partial.rename(dest)
         except BaseException:
             if folder.saved is None:

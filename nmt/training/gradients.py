@@ -185,8 +185,8 @@ class Gradients:
         while tokens and not self._fit(pairs, tokens, optimizer_bytes):
             tokens //= 2
         if tokens < device_tokens:
-            way_out = f"give --device-tokens {tokens}" if tokens else "train a smaller model or drop long pairs"
-            raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {way_out}")
+            advice = f"give --device-tokens {tokens}" if tokens else "train a smaller model or drop long pairs"
+            raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {advice}")
 
     def _fit(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> bool:
         """Returns whether micro-batches of this size fit."""

@@ -89,12 +89,12 @@ class MetricsFile:
         with replaced_file(self.path, _MAKE_ROOM) as file:
             file.write(b"".join(kept))
 
-    def _lines(self, way_out: str) -> list[_Line]:
+    def _lines(self, advice: str) -> list[_Line]:
         try:
             with open_regular(self.path) as file:
                 *ended, rest = file.read().split(b"\n")
         except OSError as error:
-            raise NmtError(f"{self.path} cannot be read ({error.strerror}); {way_out}") from error
+            raise NmtError(f"{self.path} cannot be read ({error.strerror}); {advice}") from error
         lines = [_Line(number, text, _record(text), True) for number, text in enumerate(ended, start=1) if text]
         return [*lines, _Line(len(ended) + 1, rest, _record(rest), False)] if rest else lines
 

@@ -42,12 +42,12 @@ class RunFolder:
         Raises:
             NmtError: it cannot be made or written to, or another training is at work in it.
         """
-        way_out = "give another --save-dir"
-        with writing(self.path, way_out):
+        advice = "give another --save-dir"
+        with writing(self.path, advice):
             made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-        busy = f"another training is at work in {self.path}; wait for its end or {way_out}"
-        with locked(self.path, busy, way_out, _LOCK_SECONDS):
+        busy = f"another training is at work in {self.path}; wait for its end or {advice}"
+        with locked(self.path, busy, advice, _LOCK_SECONDS):
             remove_partial_files(self.path)
             try:
                 yield
