@@ -7,10 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any, TypeVar
 
 from nmt.errors import NmtError
@@ -22,45 +25,57 @@ _PARENT_CHECK_SECONDS = 0.2
 # Environment variable with the id of the process that started a command. The command ends when that process ends.
 _STARTER = "NMT_STARTED_BY"
 
-_task: Callable[[Any], Any]  # the task of this worker process
+# Of a worker process: makes its task, and the task once it is made.
+_make_task: Callable[[], Callable[[Any], Any]]
+_task: Callable[[Any], Any] | None = None
+
+
+class WorkerDied(NmtError):
+    """A worker process ended without a result, as often as allowed."""
+
+    def __init__(self) -> None:
+        super().__init__("a worker process died, perhaps because memory ran out; try again with fewer --workers")
 
 
 @contextmanager
 def worker_pool(
-    make_task: Callable[[int], Callable[[_In], _Out]], workers: int
+    make_task: Callable[[int], Callable[[_In], _Out]], workers: int, attempts: int = 1
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
     """Yields a function that submits a chunk to the worker processes.
 
     Worker n, counted from 0, makes its task with `make_task(n)`; `make_task` must be picklable. Leaving the block waits
     until the workers have ended. If the block fails, they are killed.
 
-    Raises:
-        NmtError: a worker process died.
+    Args:
+        attempts: how often a chunk is tried, with a new process each time, if the process that works on it dies.
+
+    Raises (from the future):
+        WorkerDied: all attempts ended so.
+        Exception: whatever the task raises.
     """
-    # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
-    context = get_context("spawn")
-    numbers = context.SimpleQueue()
-    for number in range(workers):
-        numbers.put(number)
-    # The task is unpickled last in the worker, because that may import torch, which takes seconds.
-    arguments = (os.getpid(), numbers, pickle.dumps(make_task))
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=arguments)
+    processes = [_Worker(make_task, number) for number in range(workers)]
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    for process in processes:
+        idle.put(process)
 
-    def submit(chunk: _In) -> Future[_Out]:
-        with _interrupts_held():
-            return pool.submit(_do_task, chunk)
+    def do(chunk: _In) -> _Out:
+        process = idle.get()
+        try:
+            return process.do(chunk, attempts)
+        finally:
+            idle.put(process)
 
+    threads = ThreadPoolExecutor(workers, "nmt-worker")  # one thread waits for each process
     try:
-        yield submit
-    except BrokenProcessPool as error:
-        raise NmtError(
-            "a worker process died, perhaps because memory ran out; try again with fewer --workers"
-        ) from error
+        yield partial(threads.submit, do)
     except BaseException:
-        _kill(pool)
+        for process in processes:
+            process.kill()
         raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            process.end()
 
 
 def in_order(
@@ -72,7 +87,7 @@ def in_order(
     (contextlib.closing) to be sure that the workers have ended.
 
     Raises:
-        NmtError: a worker process died.
+        WorkerDied: a worker process died.
         Exception: whatever the task raises.
     """
     if workers == 1:
@@ -88,20 +103,60 @@ def in_order(
             yield pending.popleft().result()
 
 
-def _start_worker(parent: int, numbers: Any, make_task: bytes) -> None:
-    global _task
+class _Worker:
+    """One worker process, which is replaced when it dies."""
+
+    def __init__(self, make_task: Callable[[int], Callable[[Any], Any]], number: int) -> None:
+        # The task is unpickled in the worker after its start, because that may import torch, which takes seconds.
+        self._arguments = os.getpid(), pickle.dumps(partial(make_task, number))
+        self._changing = Lock()  # held while the process changes, so that `kill` meets every process
+        self._killed = False
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
+        return ProcessPoolExecutor(1, get_context("spawn"), initializer=_start_worker, initargs=self._arguments)
+
+    def do(self, chunk: Any, attempts: int) -> Any:
+        """Returns the task's result for a chunk."""
+        for _ in range(attempts):
+            try:
+                return self._submit(chunk).result()
+            except BrokenProcessPool:
+                self.end()
+                with self._changing:
+                    self._pool = self._new_pool()
+        raise WorkerDied
+
+    def _submit(self, chunk: Any) -> Future[Any]:
+        with self._changing, _interrupts_held():
+            if self._killed:
+                raise WorkerDied
+            return self._pool.submit(_do_task, chunk)
+
+    def kill(self) -> None:
+        """Ends the process at once, for good. ProcessPoolExecutor.kill_workers does this from Python 3.14 on."""
+        with self._changing:
+            self._killed = True
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+
+    def end(self) -> None:
+        """Waits until the process has ended."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(parent: int, make_task: bytes) -> None:
+    global _make_task
     _end_with(parent)
-    _task = pickle.loads(make_task)(numbers.get())
+    _make_task = pickle.loads(make_task)
 
 
 def _do_task(chunk: Any) -> Any:
+    global _task
+    if _task is None:  # made here rather than at the start of the process, so that its errors reach the parent
+        _task = _make_task()
     return _task(chunk)
-
-
-def _kill(pool: ProcessPoolExecutor) -> None:
-    """Kills the pool's processes. ProcessPoolExecutor.kill_workers does this from Python 3.14 on."""
-    for process in list((pool._processes or {}).values()):
-        process.kill()
 
 
 @contextmanager

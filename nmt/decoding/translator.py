@@ -1,14 +1,13 @@
-"""Raw text to translations: batches, ensembles, and lines in order.
+"""Raw text to translations, with one model or an ensemble.
 
 Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabulary.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import groupby, islice
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,7 +17,9 @@ from nmt import console
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
-from nmt.decoding.search import Found, beam_search
+from nmt.decoding.outputs import Found, Required
+from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode
+from nmt.decoding.search import search as search_for
 from nmt.errors import NmtError
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.runtime import Runtime, is_out_of_memory, resolve
@@ -26,21 +27,39 @@ from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, with_eos
 
-# Source sentences are padded to a multiple of this, so that many have the same width and can share a batch.
-_WIDTHS = 4
-
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: raw text, score (log P over the length penalty), log P, and the target pieces.
+    """A translation.
 
-    If a line was translated in parts, texts and pieces are joined and scores are summed.
+    If a line was translated in parts, texts, pieces and their log P are joined, and scores are summed.
+
+    Attributes:
+        text: raw text.
+        score: log P over the length penalty.
+        pieces: the target pieces.
+        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS.
+        unmet: whether a constraint is missing.
     """
 
     text: str
     score: float
-    log_prob: float
     pieces: list[str]
+    log_probs: list[float]
+    unmet: bool = False
+
+    @property
+    def log_prob(self) -> float:
+        """Natural log P of the whole translation."""
+        return sum(self.log_probs)
+
+
+class _Sentence(NamedTuple):
+    """What is searched at once: a line, or a part of one."""
+
+    ids: np.ndarray
+    required: Required
+    number: int
 
 
 @dataclass(frozen=True)
@@ -85,7 +104,7 @@ class Translator:
         """Returns the best translation of each raw line, in order. An empty line gives an empty line.
 
         Args:
-            advance: called after each batch with the number of sentences it held.
+            advance: called after each batch with the number of lines it held.
 
         Raises:
             TypeError: `lines` is a single string, whose characters would be taken for lines.
@@ -94,71 +113,88 @@ class Translator:
             raise TypeError("translate takes a list of lines; put a single one in brackets")
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig(), advance)]
 
-    @torch.no_grad()
     def hypotheses(
         self,
-        lines: Sequence[str],
+        lines: Sequence[str | Request],
         search: SearchConfig,
         advance: Callable[[int], None] = lambda _: None,
-        line_numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Returns the n best translations of each raw line, best first. A blank line has one empty translation.
+        """Returns the n best translations of each line, best first, or its samples.
 
-        A line of more than `search.max_source_length` pieces is translated in parts, with a warning. The best
-        translations of the parts are joined.
+        A blank line has one empty translation. A line of more than `search.max_source_length` pieces is translated in
+        parts, with a warning. The best translations of the parts are joined.
 
         Args:
-            advance: called after each batch with the number of sentences it held.
-            line_numbers: numbers of the lines for warnings; 1, 2, … if not given.
+            lines: raw text, or requests with prefixes and constraints.
+            advance: called after each batch with the number of lines it held.
+        """
+        requests = [line if isinstance(line, Request) else Request(line) for line in lines]
+        encoded = encode(self.codec, requests, 1, search)
+        found: list[list[Hypothesis]] = [[] for _ in encoded]
+        with self.session():
+            for batch in batches(encoded, search.tokens_at_once(self.runtime.device.type)):
+                for index, result in zip(batch, self.search([encoded[i] for i in batch], search), strict=True):
+                    found[index] = result
+                advance(len(batch))
+        return found
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for several calls of `search`, within which converted weights are kept."""
+        return self.runtime.autocast()
+
+    @torch.no_grad()
+    def search(self, lines: Sequence[Encoded], search: SearchConfig) -> list[list[Hypothesis]]:
+        """Returns the translations of the lines of a batch.
+
+        Raises:
+            NmtError: memory runs out for a single sentence, or the model is not usable.
         """
         for model in self.models:
             model.config.check_positions(
-                max(search.longest, search.max_source_length + _WIDTHS),
+                max(search.longest, search.max_source_length + WIDTHS),
                 "--max-source-length and --max-length-offset allow sentences of",
                 "lower them, and longer lines are translated in parts",
             )
-        encoded = [np.array(ids) for ids in self.codec.encode_source(list(lines))]
-        parts = [_parts(ids, search.max_source_length) for ids in encoded]
-        for number, line_parts in zip(line_numbers or range(1, len(parts) + 1), parts, strict=True):
-            if len(line_parts) > 1:
-                pieces = sum(map(len, line_parts))
-                console.warn(
-                    f"line {number} has {pieces:,} pieces, more than --max-source-length "
-                    f"{search.max_source_length}; it is translated in {len(line_parts)} parts"
-                )
-        flat = [part for line_parts in parts for part in line_parts]
-        found: list[list[Found]] = [[] for _ in flat]
-        with self.runtime.autocast():  # entered once, because it keeps converted weights only until it is left
-            for batch in _batches([len(part) for part in flat], search.tokens_at_once(self.runtime.device.type)):
-                for index, result in zip(batch, self._search([flat[i] for i in batch], search), strict=True):
-                    if not result:
-                        raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
-                    found[index] = result
-                advance(len(batch))
-        return self._assemble(parts, found)
+        sentences = [_Sentence(part, line.required, line.number) for line in lines for part in line.parts]
+        with self.session():
+            found = self._search(sentences, search) if sentences else []
+        if not all(found):
+            raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
+        texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
+        parts = iter([[self._hypothesis(f, next(texts)) for f in part] for part in found])
+        return [_joined([next(parts) for _ in line.parts]) for line in lines]
 
-    def _search(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
+    def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
         """Searches sentences of one padded width, in halves if memory runs out."""
         try:
-            return self._search_at_once(sources, search)
+            return self._search_at_once(sentences, search)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if len(sources) == 1:
+            if len(sentences) == 1:
                 raise NmtError(
-                    f"memory ran out for a single sentence of {len(sources[0]):,} pieces; lower --max-source-length, "
-                    f"and it is translated in parts, or --beam"
+                    f"memory ran out for a single sentence of {len(sentences[0].ids):,} pieces; "
+                    f"lower --max-source-length, and it is translated in parts, or --beam"
                 ) from error
         # Outside the handler, because the error keeps the tensors of the failed attempt alive.
-        half = len(sources) // 2
-        console.warn(f"memory ran out with {len(sources):,} sentences at once, which are now translated in two halves")
-        return self._search(sources[:half], search) + self._search(sources[half:], search)
+        half = len(sentences) // 2
+        console.warn(f"memory ran out with {len(sentences):,} sentences at once, which are now translated in two halves")
+        return self._search(sentences[:half], search) + self._search(sentences[half:], search)
 
-    def _search_at_once(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
-        side = make_side([[with_eos(ids) for ids in sources]], width_multiple=_WIDTHS).to(self.runtime.device)
+    def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
+        side = make_side([[with_eos(s.ids) for s in sentences]], width_multiple=WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
-        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.beam) for model in self.models))
-        return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
+        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
+        return search_for(
+            self._step,  # type: ignore[arg-type]
+            cache,
+            max_lengths_B,
+            bos=BOS,
+            eos=EOS,
+            config=search,
+            required=[s.required for s in sentences],
+            streams=[s.number for s in sentences],
+        )
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
         """Returns scores RV of the next token: the logits of one model, or log summed probabilities of several."""
@@ -168,49 +204,21 @@ class Translator:
             return outputs[0][0].float(), caches
         return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
 
-    def _assemble(self, parts: list[list[np.ndarray]], found: list[list[Found]]) -> list[list[Hypothesis]]:
-        """Turns the found token sequences into hypotheses of lines."""
-        texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
-        made = [[self._hypothesis(f, next(texts)) for f in part] for part in found]
-        following = iter(made)
-        return [_joined([next(following) for _ in line_parts]) for line_parts in parts]
-
     def _hypothesis(self, found: Found, text: str) -> Hypothesis:
-        return Hypothesis(text, found.score, found.log_prob, self.codec.target.pieces(found.tokens))
-
-
-def _parts(ids: np.ndarray, longest: int) -> list[np.ndarray]:
-    """Cuts a line's ids into as few even parts as possible, none longer than `longest`. No ids give no parts."""
-    return np.array_split(ids, math.ceil(len(ids) / longest)) if len(ids) else []
+        return Hypothesis(text, found.score, self.codec.target.pieces(found.tokens), found.log_probs, found.unmet)
 
 
 def _joined(parts: list[list[Hypothesis]]) -> list[Hypothesis]:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return [Hypothesis("", 0.0, 0.0, [])]
+        return [Hypothesis("", 0.0, [], [])]
     return [
         Hypothesis(
             " ".join(h.text for h in ranked),
             sum(h.score for h in ranked),
-            sum(h.log_prob for h in ranked),
             [piece for h in ranked for piece in h.pieces],
+            [log_prob for h in ranked for log_prob in h.log_probs],
         )
         for ranked in zip(*parts, strict=False)
     ]
-
-
-def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields the indices of sentences that are padded to one width, longest first.
-
-    Starting with the longest shows at once whether memory is enough. The padding of a sentence depends only on its own
-    length, so its translation does not depend on the rest of its batch.
-    """
-
-    def width(i: int) -> int:
-        return math.ceil((lengths[i] + 1) / _WIDTHS) * _WIDTHS  # with EOS
-
-    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
-    for padded, alike in groupby(longest_first, key=width):
-        while batch := list(islice(alike, max(1, batch_tokens // padded))):
-            yield batch

@@ -1,0 +1,123 @@
+"""What a line of input asks for, as text and as ids, and which lines are translated together."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import NamedTuple
+
+import numpy as np
+
+from nmt import console
+from nmt.config import SearchConfig
+from nmt.decoding.outputs import Required
+from nmt.errors import NmtError
+from nmt.text.codec import TextCodec
+
+# Source sentences are padded to a multiple of this, so that many have the same width and can share a batch.
+WIDTHS = 4
+
+
+class Request(NamedTuple):
+    """A line to translate, with what its translation must have.
+
+    Attributes:
+        prefix: how the translation must begin, as raw text.
+        constraints: phrases that must occur in the translation, as raw text.
+    """
+
+    source: str
+    prefix: str = ""
+    constraints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A request as ids.
+
+    Attributes:
+        number: the line's number in the input, from 1.
+        parts: ids of the source, without EOS. A blank line has no parts, a long one several.
+    """
+
+    number: int
+    parts: tuple[np.ndarray, ...]
+    required: Required
+
+    @property
+    def width(self) -> int:
+        """Positions of the widest part in a padded batch; 0 for a blank line."""
+        return max((math.ceil((len(part) + 1) / WIDTHS) * WIDTHS for part in self.parts), default=0)
+
+
+def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, search: SearchConfig) -> list[Encoded]:
+    """Returns the requests as ids.
+
+    A line of more than `search.max_source_length` pieces is cut into parts, with a warning.
+
+    Args:
+        first_number: the number of the first request's line.
+
+    Raises:
+        NmtError: a line cannot be translated with its prefix or constraints; names the line.
+    """
+    sources = codec.encode_source([request.source for request in requests])
+    required = _required(codec, requests)
+    encoded = []
+    for number, (ids, needed) in enumerate(zip(sources, required, strict=True), start=first_number):
+        line = Encoded(number, _parts(np.array(ids, dtype=np.int64), search.max_source_length, needed), needed)
+        _check(line, search)
+        encoded.append(line)
+    return encoded
+
+
+def _required(codec: TextCodec, requests: Sequence[Request]) -> list[Required]:
+    """Returns prefixes and constraints as ids. They are tokenised and split like other target text."""
+    if not any(request.prefix or request.constraints for request in requests):
+        return [Required()] * len(requests)
+    prefixes = codec.encode_target([request.prefix for request in requests])
+    phrases = iter(codec.encode_target([phrase for request in requests for phrase in request.constraints]))
+    return [
+        Required(tuple(prefix), tuple(tuple(ids) for ids in islice(phrases, len(request.constraints)) if ids))
+        for request, prefix in zip(requests, prefixes, strict=True)
+    ]
+
+
+def _parts(ids: np.ndarray, longest: int, required: Required) -> tuple[np.ndarray, ...]:
+    """Cuts a line's ids into as few even parts as possible, none longer than `longest`.
+
+    A blank line has no parts, unless its translation must have something.
+    """
+    if not len(ids):
+        return (ids,) if required != Required() else ()
+    return tuple(np.array_split(ids, math.ceil(len(ids) / longest)))
+
+
+def _check(line: Encoded, search: SearchConfig) -> None:
+    """Warns of a line that is translated in parts; raises NmtError if its prefix or constraints cannot be kept."""
+    pieces = sum(map(len, line.parts))
+    limit = pieces + search.max_length_offset
+    if len(line.required.prefix) > limit:
+        raise NmtError(
+            f"line {line.number}: its prefix has {len(line.required.prefix):,} pieces, but --max-length-offset "
+            f"{search.max_length_offset} allows {limit:,}; shorten it or raise --max-length-offset"
+        )
+    if len(line.parts) > 1:
+        found = f"line {line.number} has {pieces:,} pieces, more than --max-source-length {search.max_source_length}"
+        if line.required != Required():
+            raise NmtError(f"{found}, and a line with a prefix or constraints cannot be translated in parts; raise it")
+        console.warn(f"{found}; it is translated in {len(line.parts)} parts")
+
+
+def batches(lines: Sequence[Encoded], batch_tokens: int) -> Iterator[list[int]]:
+    """Yields the indices of lines that are translated together, longest first.
+
+    All sentences of a batch are padded to the same width, which depends on each of them alone, so that a translation
+    does not depend on the rest of its batch. A line in parts has a batch of its own. Starting with the longest shows at
+    once whether memory is enough.
+    """
+    longest_first = sorted(range(len(lines)), key=lambda i: -lines[i].width)
+    for (width, whole), alike in groupby(longest_first, key=lambda i: (lines[i].width, len(lines[i].parts) <= 1)):
+        size = max(1, batch_tokens // max(width, 1)) if whole else 1
+        while batch := list(islice(alike, size)):
+            yield batch

@@ -1,0 +1,81 @@
+"""Translation as work that workers share."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from nmt.checkpoint import load_checkpoint
+from nmt.config import RuntimeConfig, SearchConfig
+from nmt.decoding.jobs import WINDOW, Batch, Finished, in_line_order, run
+from nmt.decoding.requests import Encoded, Request, batches, encode
+from nmt.decoding.translator import Hypothesis, Translator
+from nmt.model.runtime import resolve
+from nmt.text.codec import TextCodec
+from nmt.text.windows import Windows
+
+
+@dataclass(frozen=True)
+class TranslationJob:
+    """Which model translates, how it searches and where it runs; a `nmt.decoding.jobs.Job`.
+
+    Attributes:
+        checkpoints: the file of a model, or the files of an ensemble.
+    """
+
+    checkpoints: tuple[str, ...]
+    search: SearchConfig
+    runtime: RuntimeConfig
+
+    def load(self, process: int) -> "TranslationEngine":
+        """Loads the model; on GPU number `process` if there are several."""
+        return TranslationEngine(Translator.load(*self.checkpoints, runtime=self.runtime, process=process), self.search)
+
+    def codec(self) -> TextCodec:
+        """Returns how the model's text is processed."""
+        return load_checkpoint(self.checkpoints[0]).codec
+
+    def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
+        """Yields the batches of a window of requests, longest first."""
+        lines = encode(codec, records, first_number, self.search)
+        for batch in batches(lines, self.search.tokens_at_once(resolve(self.runtime).device.type)):
+            yield Batch([lines[i].number for i in batch], [lines[i] for i in batch])
+
+    def stream(
+        self,
+        lines: Iterator[str],
+        workers: int,
+        advance: Callable[[int], None] = lambda _: None,
+        lines_at_once: int = WINDOW,
+    ) -> Generator[list[Hypothesis], None, None]:
+        """Yields the translations of all raw lines, in order.
+
+        Args:
+            advance: called after each batch with the number of lines it held.
+            lines_at_once: lines that are sorted by length together.
+
+        Raises:
+            NmtError: a checkpoint or the input cannot be read, or workers die.
+        """
+
+        def counted(finished: Iterator[Finished]) -> Iterator[Finished]:
+            for batch in finished:
+                advance(len(batch.numbers))
+                yield batch
+
+        yield from in_line_order(counted(run(self, Windows(map(Request, lines), lines_at_once), workers)))
+
+
+class TranslationEngine:
+    """A translator with the settings of its search; a `nmt.decoding.jobs.Engine`."""
+
+    def __init__(self, translator: Translator, search: SearchConfig) -> None:
+        self.translator, self.search = translator, search
+        self.codec = translator.codec
+
+    def __call__(self, batch: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns the translations of each line of a batch."""
+        return self.translator.search(batch, self.search)
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls."""
+        return self.translator.session()

@@ -1,0 +1,91 @@
+"""Input in windows: as much at once as can be sorted and batched well, but never waiting for more than has arrived."""
+
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from nmt.text.corpus import STDIN
+
+_T = TypeVar("_T")
+# What ends the queue of a reader: the end of the input, or the error in it.
+_End = BaseException | None
+
+
+class Windows(Generic[_T]):
+    """The records of a file, `size` at once.
+
+    Attributes:
+        first_number: the number of the next window's first record, from 1.
+    """
+
+    def __init__(self, records: Iterator[_T], size: int) -> None:
+        self._records, self._size = records, size
+        self.first_number = 1
+
+    def take(self, *, wait: bool) -> list[_T] | None:
+        """Returns the next records, none if there are none yet and `wait` is False, and None after the last.
+
+        Raises:
+            Exception: whatever `records` raises, after the records before it.
+        """
+        window = self._next(wait)
+        self.first_number += len(window or ())
+        return window
+
+    def _next(self, wait: bool) -> list[_T] | None:
+        return list(islice(self._records, self._size)) or None
+
+
+class ArrivingWindows(Windows[_T]):
+    """The records of a pipe or a terminal: those that have arrived, at most `size` at once."""
+
+    def __init__(self, records: Iterator[_T], size: int) -> None:
+        super().__init__(records, size)
+        self._queue: queue.Queue[list[_T] | _End] = queue.Queue(2 * size)
+        # A daemon, because nothing can interrupt its waiting for input when the command ends.
+        threading.Thread(target=self._read, daemon=True, name="nmt-input").start()
+
+    def _read(self) -> None:
+        end: _End = None
+        try:
+            for record in self._records:
+                self._queue.put([record])
+        except BaseException as error:
+            end = error
+        self._queue.put(end)
+
+    def _next(self, wait: bool) -> list[_T] | None:
+        window: list[_T] = []
+        while len(window) < self._size:
+            try:
+                item = self._queue.get(block=wait and not window)
+            except queue.Empty:
+                break
+            if isinstance(item, list):
+                window += item
+                continue
+            self._queue.put(item)  # for the next call
+            if not window and item is not None:
+                raise item
+            return window or None
+        return window
+
+
+def windows_of(path: str | Path, records: Iterator[_T], size: int) -> Windows[_T]:
+    """Returns the windows of the records that are read from `path`; `-` is standard input."""
+    return Windows(records, size) if is_regular(path) else ArrivingWindows(records, size)
+
+
+def is_regular(path: str | Path) -> bool:
+    """Returns whether input comes from a regular file. What does not exist counts as one."""
+    try:
+        status = os.fstat(sys.stdin.fileno()) if str(path) == STDIN else os.stat(path)
+    except (OSError, ValueError):  # a stream that is no file, as in tests
+        return True
+    return stat.S_ISREG(status.st_mode)
