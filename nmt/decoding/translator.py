@@ -18,7 +18,8 @@ from nmt import console
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
-from nmt.decoding.search import Found, beam_search
+from nmt.decoding.search import Found
+from nmt.decoding.search import search as search_over
 from nmt.errors import NmtError
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.runtime import Runtime, is_out_of_memory, resolve
@@ -157,8 +158,8 @@ class Translator:
     def _search_at_once(self, sources: Sequence[np.ndarray], search: SearchConfig) -> list[list[Found]]:
         side = make_side([[with_eos(ids) for ids in sources]], width_multiple=_WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
-        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.beam) for model in self.models))
-        return beam_search(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
+        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
+        return search_over(self._step, cache, max_lengths_B, bos=BOS, eos=EOS, config=search)  # type: ignore[arg-type]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
         """Returns scores RV of the next token: the logits of one model, or log summed probabilities of several."""
