@@ -19,11 +19,26 @@ FILES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 
+SEARCH = [
+    f"nmt.decoding.{module}"
+    for module in (
+        "beam",
+        "candidates",
+        "constraints",
+        "diversity",
+        "outputs",
+        "phrases",
+        "protocol",
+        "rules",
+        "sampling",
+        "search",
+    )
+]
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.processes", "nmt.resources"],
-    ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.decoding.search"],
+    ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
     ["nmt.benchmark", "nmt.pages"],
@@ -33,7 +48,7 @@ UNITS = [unit for level in LEVELS for unit in level]
 # These know neither a model nor a disk, nor import anything that does.
 PURE = [
     module
-    for module in ("nmt.decoding.search", "nmt.data.batching", "nmt.training.schedule", "nmt.parsing.brackets")
+    for module in (*SEARCH, "nmt.data.batching", "nmt.training.schedule", "nmt.parsing.brackets")
     if module in FILES
 ]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}

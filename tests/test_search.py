@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.decoding.search import Found, beam_search, largest
+from nmt.decoding.candidates import largest
+from nmt.decoding.search import Found, search
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
@@ -50,8 +51,8 @@ class Language:
         self, max_lengths: list[int], config: SearchConfig, sentences: list[int] | None = None
     ) -> list[list[Found]]:
         numbers = sentences or list(range(len(max_lengths)))
-        cache = History(numbers, [[()] * config.beam for _ in numbers])
-        return beam_search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
+        cache = History(numbers, [[()] * config.width for _ in numbers])
+        return search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
 
     def score(self, sentence: int, tokens: tuple[int, ...], alpha: float) -> float:
         """log P of the tokens and EOS over the length penalty."""

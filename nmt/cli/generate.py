@@ -36,7 +36,7 @@ def generate(
         ),
     ] = 1,
 ) -> None:
-    """Translate raw text with beam search: one output line for every input line, in order."""
+    """Translate raw text with beam search or sampling: one output line for every input line, in order."""
     from nmt.decoding.workers import TranslationJob
     from nmt.text.corpus import STDIN, read_lines
 
@@ -49,14 +49,14 @@ def generate(
         console.Progress("translate", None, "sentences", bar=bar) as progress,
     ):
         for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
-            out.write(_formatted(source, hypotheses, search.n_best, output_format))
+            out.write(_formatted(source, hypotheses, search.outputs, output_format))
         out.flush()
 
 
-def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_format: str) -> str:
-    """Returns one line; in text format with --n-best, `n_best` lines, of which missing hypotheses leave some blank."""
+def _formatted(source: str, hypotheses: "list[Hypothesis]", outputs: int, output_format: str) -> str:
+    """Returns one line; in text format, `outputs` lines, of which missing hypotheses leave some blank."""
     if output_format == "jsonl":
         found = [{"text": h.text, "score": h.score, "log_prob": h.log_prob, "pieces": h.pieces} for h in hypotheses]
         return json.dumps({"source": source, "hypotheses": found}, ensure_ascii=False) + "\n"
     texts = [h.text for h in hypotheses]
-    return "".join(text + "\n" for text in texts + [""] * (n_best - len(texts)))
+    return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))

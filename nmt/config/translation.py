@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from nmt.errors import NmtError
-from nmt.options import Config, option
+from nmt.options import Config, flag_name, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Config):
-    """Beam search (paper §6.1)."""
+    """Beam search (paper §6.1), or sampling."""
 
     beam: int = option(
         4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1, at_most=10_000
@@ -32,6 +32,48 @@ class SearchConfig(Config):
         at_least=1,
     )
 
+    beam_groups: int = option(
+        1,
+        help="Diverse beam search: groups of --beam / --beam-groups hypotheses that avoid each other's tokens.",
+        panel="Search",
+        at_least=1,
+    )
+    diversity: float = option(
+        0.5,
+        help="With --beam-groups, what a token's log P loses for each hypothesis of an earlier group that has it.",
+        panel="Search",
+        at_least=0,
+        at_most=1000,
+    )
+    min_length: int = option(0, help="Fewest pieces of an output.", panel="Search", at_least=0, at_most=100_000)
+    no_repeat_ngram: int | None = option(
+        None, help="No sequence of this many pieces occurs twice in an output.", panel="Search", at_least=1
+    )
+    sample: bool = option(False, help="Draw translations at random instead of beam search.", panel="Sampling")
+    samples: int = option(
+        1,
+        help="Translations to draw for each line; as text, so many lines.",
+        panel="Sampling",
+        at_least=1,
+        at_most=10_000,
+    )
+    temperature: float = option(
+        1.0, help="Divides log P; below 1, likely tokens become likelier.", panel="Sampling", above=0, at_most=1000
+    )
+    top_k: int | None = option(
+        None, help="Draw each token from the most probable ones, this many.", panel="Sampling", at_least=1
+    )
+    top_p: float = option(
+        1.0,
+        help="Draw each token from the fewest most probable ones that have this probability together.",
+        panel="Sampling",
+        above=0,
+        at_most=1,
+    )
+    seed: int = option(
+        1, help="Seed of the samples; they do not depend on batches or workers.", panel="Sampling", at_least=0
+    )
+
     def tokens_at_once(self, device: str) -> int:
         """--batch-tokens, or what suits `device`, cuda or cpu.
 
@@ -40,14 +82,44 @@ class SearchConfig(Config):
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
 
     @property
+    def width(self) -> int:
+        """Hypotheses of a sentence that are computed at once."""
+        return self.samples if self.sample else self.beam
+
+    @property
+    def outputs(self) -> int:
+        """Most translations that a line gets."""
+        return self.samples if self.sample else self.n_best
+
+    @property
     def longest(self) -> int:
         """Most tokens, EOS included, that a translation may have."""
         return self.max_source_length + 1 + self.max_length_offset
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_sampling()
         if self.n_best > self.beam:
             raise NmtError(f"--n-best must be at most --beam ({self.beam}), but is {self.n_best}")
+        if self.beam % self.beam_groups:
+            raise NmtError(
+                f"--beam-groups must divide --beam ({self.beam}), but is {self.beam_groups}; change one of the two"
+            )
+        if self.beam_groups == 1 and self._changed("diversity"):
+            raise NmtError(f"--diversity is {self.diversity}, but there is one group; also give --beam-groups")
+
+    def _check_sampling(self) -> None:
+        """Raises NmtError if options of sampling are given without it, or options of beam search with it."""
+        for name in ("samples", "temperature", "top_k", "top_p"):
+            if not self.sample and self._changed(name):
+                raise NmtError(f"{flag_name(name)} is {getattr(self, name)}, but needs --sample; add it")
+        if self.sample and self.n_best > 1:
+            raise NmtError(f"--n-best is {self.n_best}, but --sample was given; use --samples {self.n_best} instead")
+        if self.sample and self.beam_groups > 1:
+            raise NmtError(f"--beam-groups is {self.beam_groups}, but --sample was given; leave out one of the two")
+
+    def _changed(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,201 @@
+"""Beam search (paper §6.1) over a step function. It knows no model.
+
+Shapes: see docs/architecture.md; B sentences still being searched, W hypotheses a sentence, R = B·W rows, T tokens so
+far, V vocabulary, C candidates, E ended hypotheses. Diverse beam search treats each group of hypotheses as a sentence:
+there, B counts groups, and those of a sentence are neighbours.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from nmt.config import SearchConfig
+from nmt.decoding.candidates import Candidates, largest
+from nmt.decoding.constraints import Constraints
+from nmt.decoding.diversity import Diversity
+from nmt.decoding.outputs import Found, Required, length_penalty
+from nmt.decoding.phrases import within
+from nmt.decoding.protocol import DONE_SHARE, Cache, Step
+from nmt.decoding.rules import Rules
+
+
+class _Finished:
+    """The best finished hypotheses of every sentence, best first."""
+
+    def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
+        self.asked, self.possible, self.alpha = asked, possible, config.alpha
+        self.width = config.beam // config.beam_groups
+        self.kept = min(config.n_best, self.width)
+        self.found: list[list[Found]] = [[] for _ in asked]
+        self.counts = [0] * len(asked)
+
+    def add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
+        unmet = not self.asked[sentence].met_by(tokens)
+        ranked = [*self.found[sentence], Found.scored(tokens, log_probs, self.alpha, unmet)]
+        self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.kept]
+        self.counts[sentence] += 1
+
+    def to_beat(self, sentence: int) -> float:
+        """Returns the score that another hypothesis must exceed.
+
+        In greedy search, none can follow the first EOS. With required phrases, search stops after W hypotheses,
+        because those that lack a phrase are likely for long.
+        """
+        found = self.found[sentence]
+        if len(found) < self.kept:
+            return -math.inf
+        full = self.possible[sentence].phrases and self.counts[sentence] >= self.width
+        return math.inf if self.width == 1 or full else found[-1].score
+
+    def merged(self, groups: int, n_best: int) -> list[list[Found]]:
+        """Returns the best hypotheses of each sentence, of all its groups and without duplicates, best first."""
+        if groups == 1:
+            return self.found
+        return [_best(self.found[i : i + groups], n_best) for i in range(0, len(self.found), groups)]
+
+
+def _best(groups: list[list[Found]], n_best: int) -> list[Found]:
+    distinct = {tuple(f.tokens): f for group in groups for f in group}
+    return sorted(distinct.values(), key=lambda f: -f.score)[:n_best]
+
+
+class _Beams:
+    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w."""
+
+    def __init__(self, rules: Rules, constraints: Constraints | None, width: int, bos: int) -> None:
+        sentences, device = len(rules.max_lengths_B), rules.max_lengths_B.device
+        self.rules, self.constraints, self.width = rules, constraints, width
+        self.sentences_B = torch.arange(sentences, device=device)
+        self.max_lengths_B = rules.max_lengths_B
+        self.tokens_BWT = torch.full((sentences, width, 1), bos, dtype=torch.long, device=device)
+        # The log P of each token; that of BOS is never read.
+        self.history_BWT = torch.zeros(sentences, width, 1, device=device)
+        # All hypotheses of a sentence start alike, so only the first counts.
+        self.log_probs_BW = torch.full((sentences, width), -torch.inf, device=device)
+        self.log_probs_BW[:, 0] = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens of every hypothesis after the step that is under way."""
+        return self.tokens_BWT.shape[2]
+
+    def candidates(self, scores_RV: Tensor, diversity: Diversity | None) -> Candidates:
+        """Returns the best 2W continuations, so that W live ones remain even if W of them end."""
+        log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.width))
+        needed_BWX = None if self.constraints is None else self.constraints.needed()
+        self.rules.apply(log_probs_BWV, self.tokens_BWT, self.sentences_B, needed_BWX)
+        k, eos = 2 * self.width, self.rules.eos
+        if diversity is not None:
+            return diversity.candidates(log_probs_BWV, self.log_probs_BW, k, eos)
+        if self.constraints is not None:
+            self.constraints.block_end(log_probs_BWV)
+        best_BC, places_BC = largest(log_probs_BWV, self.log_probs_BW, k)
+        if self.constraints is not None:
+            offsets_BW = self.log_probs_BW
+            best_BC, places_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, places_BC, self.length)
+        return Candidates.at(places_BC, best_BC, log_probs_BWV, eos)
+
+    def ended(self, candidates: Candidates) -> list[tuple[int, list[int], list[float]]]:
+        """Returns the best W candidates that end here: sentence, tokens without EOS, log P of tokens and EOS."""
+        best_BW = candidates.log_probs_BC[:, : self.width]
+        b_E, w_E = (candidates.ended_BC[:, : self.width] & best_BW.isfinite()).nonzero(as_tuple=True)
+        parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
+        tokens_ET = self.tokens_BWT[b_E, parents_E, 1:]
+        log_probs_ET = torch.cat((self.history_BWT[b_E, parents_E, 1:], last_E[:, None]), 1)
+        return list(zip(self.sentences_B[b_E].tolist(), tokens_ET.tolist(), log_probs_ET.tolist(), strict=True))
+
+    def advance(self, candidates: Candidates) -> Tensor:
+        """Continues with the best W candidates that do not end; returns the hypotheses that they continue, BW."""
+        log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, ended_BC = candidates
+        live_BW = candidates.live(self.width)
+        parents_BW, tokens_BW = parents_BC.gather(1, live_BW), tokens_BC.gather(1, live_BW)
+        chosen_BWT = parents_BW[:, :, None].expand(-1, -1, self.length)
+        newest_BW1 = token_log_probs_BC.gather(1, live_BW)[:, :, None]
+        self.tokens_BWT = torch.cat((self.tokens_BWT.gather(1, chosen_BWT), tokens_BW[:, :, None]), dim=2)
+        self.history_BWT = torch.cat((self.history_BWT.gather(1, chosen_BWT), newest_BW1), dim=2)
+        self.log_probs_BW = log_probs_BC.masked_fill(ended_BC, -torch.inf).gather(1, live_BW)
+        if self.constraints is not None:
+            self.constraints.advance(parents_BW, tokens_BW)
+        return parents_BW
+
+    def bounds(self, alpha: float) -> dict[int, float]:
+        """Returns, for each sentence, a bound on the score of what its live hypotheses can become.
+
+        As a hypothesis grows, log P only falls and the penalty only rises. So the bound is log P now over the penalty
+        at the maximum length.
+        """
+        bounds_B = self.log_probs_BW.amax(1) / length_penalty(self.max_lengths_B, alpha)
+        return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
+
+    def stop(self, done: Sequence[int]) -> None:
+        """Makes no candidates from the sentences in these places any more."""
+        self.log_probs_BW[torch.tensor(done, dtype=torch.long, device=self.log_probs_BW.device)] = -torch.inf
+
+    def leave(self, live: set[int], searched: Collection[int], groups: int) -> Tensor | None:
+        """Drops the sentences without a live group, once they are many.
+
+        Returns the places of the other sentences, B; None if all stay.
+        """
+        live_sentences = {group // groups for group in live}
+        chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
+        if len(chosen) > (1 - DONE_SHARE) * len(searched):
+            return None
+        chosen_B = torch.tensor(chosen, dtype=torch.long, device=self.tokens_BWT.device)
+        for name in ("sentences_B", "max_lengths_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
+            setattr(self, name, getattr(self, name)[chosen_B])
+        if self.constraints is not None:
+            self.constraints.keep(chosen_B)
+        return chosen_B if groups == 1 else chosen_B[::groups] // groups
+
+
+@torch.no_grad()
+def beam_search(
+    step: Step,
+    cache: Cache,
+    max_lengths_B: Tensor,
+    *,
+    bos: int,
+    eos: int,
+    config: SearchConfig,
+    required: Sequence[Required],
+) -> list[list[Found]]:
+    """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
+
+    Each step keeps the `beam` best continuations of the live hypotheses. Those that end in EOS are finished. A sentence
+    is done when no live hypothesis can still beat its n-th best finished one. A beam of one is greedy search, which
+    ends with the first EOS. In diverse beam search, the groups of a sentence are searched side by side like sentences.
+
+    Args and errors are those of `search`.
+    """
+    groups, width = config.beam_groups, config.beam // config.beam_groups
+    diversity = Diversity(groups, config.diversity) if groups > 1 else None
+    asked = [wanted for wanted in required for _ in range(groups)]
+    rules = Rules(config, asked, max_lengths_B.repeat_interleave(groups), eos)
+    possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
+    beams = _Beams(rules, Constraints.start(possible, rules, width), width, bos)
+    finished = _Finished(asked, possible, config)
+    live = set(range(len(asked)))
+    while live:
+        scores_RV, cache = step(beams.tokens_BWT[:, :, -1].flatten(), cache)
+        candidates = beams.candidates(scores_RV, diversity)
+        for sentence, tokens, log_probs in beams.ended(candidates):
+            if sentence in live:
+                finished.add(sentence, tokens, log_probs)
+        parents_BW = _of_sentences(beams.advance(candidates), groups)
+        bounds = beams.bounds(config.alpha)
+        live &= {sentence for sentence, bound in bounds.items() if bound > finished.to_beat(sentence)}
+        if groups > 1:
+            beams.stop([b for b, sentence in enumerate(bounds) if sentence not in live])
+        chosen_B = beams.leave(live, bounds, groups)
+        cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
+    return finished.merged(groups, config.n_best)
+
+
+def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
+    """Returns which hypotheses are continued, numbered within the sentence instead of within the group."""
+    if groups == 1:
+        return parents_BW
+    first_X1 = torch.arange(groups, device=parents_BW.device)[:, None] * parents_BW.shape[1]
+    return (parents_BW.unflatten(0, (-1, groups)) + first_X1).flatten(1)

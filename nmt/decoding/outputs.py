@@ -1,0 +1,68 @@
+"""What search is asked for and what it finds. Knows no tensors.
+
+A phrase or a prefix is a sequence of target ids without EOS.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_Number = TypeVar("_Number", "float", "Tensor")
+
+
+@dataclass(frozen=True)
+class Required:
+    """What the output of one sentence must contain.
+
+    Attributes:
+        prefix: the ids that the output begins with.
+        phrases: ids that must occur in the output, each phrase contiguously. Occurrences may overlap.
+    """
+
+    prefix: tuple[int, ...] = ()
+    phrases: tuple[tuple[int, ...], ...] = ()
+
+    def met_by(self, tokens: Sequence[int]) -> bool:
+        """Returns whether `tokens` contain all phrases."""
+        return all(contains(tokens, phrase) for phrase in self.phrases)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished hypothesis.
+
+    Attributes:
+        tokens: its ids without EOS.
+        log_probs: the model's natural log P of each token; that of EOS is last.
+        score: log P of the hypothesis over the length penalty.
+        unmet: whether a required phrase is missing, because the longest output cannot hold all of them.
+    """
+
+    tokens: list[int]
+    log_probs: list[float]
+    score: float
+    unmet: bool = False
+
+    @property
+    def log_prob(self) -> float:
+        """The log P of the hypothesis, EOS included."""
+        return sum(self.log_probs)
+
+    @classmethod
+    def scored(cls, tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> "Found":
+        """Returns the hypothesis with its score."""
+        return cls(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
+
+
+def length_penalty(length: _Number, alpha: float) -> _Number:
+    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
+    return ((5 + length) / 6) ** alpha
+
+
+def contains(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
+    """Returns whether the phrase occurs in `tokens`. An empty phrase occurs in everything."""
+    wanted = tuple(phrase)
+    return any(tuple(tokens[i : i + len(wanted)]) == wanted for i in range(len(tokens) - len(wanted) + 1))

@@ -1,0 +1,172 @@
+"""Sampling over a step function. It knows no model.
+
+The token at a position is the inverse of the cumulative distribution at a uniform random number. That number depends on
+the seed, the sentence's stream, the number of the sample and the position alone, so samples are the same for any batch.
+
+Shapes: see docs/architecture.md; B sentences still being sampled, W samples a sentence, R = B·W rows, T tokens so far,
+V vocabulary, X tokens from the most probable down, E ended samples.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.config import SearchConfig
+from nmt.decoding.outputs import Found, Required
+from nmt.decoding.protocol import DONE_SHARE, Cache, Step
+from nmt.decoding.rules import Rules
+
+# Positions whose random numbers are made at once.
+_BLOCK = 64
+# The most probable tokens that are sorted first to find those of top-p.
+_FIRST_SORTED = 256
+
+
+class _Uniforms:
+    """Uniform random numbers in [0, 1) for every sample and position."""
+
+    def __init__(self, seed: int, streams: Sequence[int], samples: int) -> None:
+        self.generators = [[np.random.default_rng((seed, s, w)) for w in range(samples)] for s in streams]
+        self.position = 0
+        self.block_BWX = np.empty(0)
+
+    def next(self) -> Tensor:
+        """Returns the numbers of the next position, float64, BW."""
+        place = self.position % _BLOCK
+        if place == 0:
+            self.block_BWX = np.array([[g.random(_BLOCK) for g in row] for row in self.generators])
+        self.position += 1
+        return torch.from_numpy(self.block_BWX[:, :, place])
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Drops all sentences except those in these places."""
+        self.generators = [self.generators[b] for b in chosen]
+        self.block_BWX = self.block_BWX[list(chosen)]
+
+
+class _Samples:
+    """The samples of the sentences that are not done; sample w of sentence b is row b·W + w."""
+
+    def __init__(self, sentences: int, config: SearchConfig, bos: int, device: torch.device) -> None:
+        self.config = config
+        self.sentences_B = torch.arange(sentences, device=device)
+        self.tokens_BWT = torch.full((sentences, config.samples, 1), bos, dtype=torch.long, device=device)
+        # The log P of each token; that of BOS is never read.
+        self.history_BWT = torch.zeros(sentences, config.samples, 1, device=device)
+        self.done_BW = torch.zeros(sentences, config.samples, dtype=torch.bool, device=device)
+
+    def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, Found]]:
+        """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
+        x_RV = log_probs_BWV.flatten(0, 1)
+        tokens_BW1 = _drawn(x_RV, uniforms_BW.flatten(), self.config).view(*uniforms_BW.shape, 1)
+        log_probs_BW1 = log_probs_BWV.gather(2, tokens_BW1)
+        self.tokens_BWT = torch.cat((self.tokens_BWT, tokens_BW1), 2)
+        self.history_BWT = torch.cat((self.history_BWT, log_probs_BW1), 2)
+        # A sample of probabilities that are no numbers would never draw EOS.
+        ended_BW = ((tokens_BW1 == eos) | ~log_probs_BW1.isfinite())[:, :, 0] & ~self.done_BW
+        self.done_BW |= ended_BW
+        b_E, w_E = ended_BW.nonzero(as_tuple=True)
+        tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
+        rows = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
+        found = [Found.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in rows]
+        return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
+
+    def leave(self) -> list[int] | None:
+        """Drops the sentences whose samples have all ended, once they are many.
+
+        Returns the places of the other sentences; None if all stay.
+        """
+        chosen = [b for b, done in enumerate(self.done_BW.all(1).tolist()) if not done]
+        if len(chosen) > (1 - DONE_SHARE) * len(self.done_BW):
+            return None
+        for name in ("sentences_B", "tokens_BWT", "history_BWT", "done_BW"):
+            setattr(self, name, getattr(self, name)[chosen])
+        return chosen
+
+
+def sample(
+    step: Step,
+    cache: Cache,
+    max_lengths_B: Tensor,
+    *,
+    bos: int,
+    eos: int,
+    config: SearchConfig,
+    required: Sequence[Required],
+    streams: Sequence[int],
+) -> list[list[Found]]:
+    """Returns `samples` independent samples of each sentence, in the order of their numbers.
+
+    Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
+    model's own. Arguments and errors are those of `search`.
+    """
+    rules = Rules(config, required, max_lengths_B, eos)
+    uniforms = _Uniforms(config.seed, streams, config.samples)
+    samples = _Samples(len(required), config, bos, max_lengths_B.device)
+    found: list[dict[int, Found]] = [{} for _ in required]
+    parents_W = torch.arange(config.samples, device=max_lengths_B.device)
+    while len(samples.sentences_B):
+        scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
+        log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, config.samples))
+        rules.apply(log_probs_BWV, samples.tokens_BWT, samples.sentences_B)
+        for sentence, number, hypothesis in samples.advance(log_probs_BWV, uniforms.next().to(parents_W.device), eos):
+            found[sentence][number] = hypothesis
+        chosen = samples.leave()
+        if chosen:
+            uniforms.keep(chosen)
+            chosen_B = torch.tensor(chosen, device=parents_W.device)
+            cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
+    return [_in_order(numbered) for numbered in found]
+
+
+def _in_order(numbered: dict[int, Found]) -> list[Found]:
+    """Returns the samples of a sentence in the order of their numbers; none if a probability was no number."""
+    ordered = [numbered[number] for number in sorted(numbered)]
+    return ordered if all(math.isfinite(hypothesis.score) for hypothesis in ordered) else []
+
+
+def _drawn(log_probs_RV: Tensor, uniforms_R: Tensor, config: SearchConfig) -> Tensor:
+    """Returns a token for each row, drawn in float64 from the filtered and renormalised distribution."""
+    x_RV = _filtered(log_probs_RV.double() / config.temperature, config)
+    cumulative_RV = (x_RV - x_RV.amax(1, keepdim=True)).exp().cumsum(1)
+    total_R1 = cumulative_RV[:, -1:].contiguous()
+    drawn_R1 = torch.searchsorted(cumulative_RV, uniforms_R[:, None] * total_R1, right=True)
+    # Rounding can give the total itself, which belongs to the last token of positive probability.
+    last_R1 = torch.searchsorted(cumulative_RV, total_R1)
+    return torch.minimum(drawn_R1, last_R1).clamp(max=x_RV.shape[1] - 1)[:, 0]
+
+
+def _filtered(x_RV: Tensor, config: SearchConfig) -> Tensor:
+    """Returns log P with -inf for tokens outside top-k and top-p."""
+    k = min(config.top_k or x_RV.shape[1], x_RV.shape[1])
+    if config.top_p < 1:
+        sorted_RX, kept_R1 = _nucleus(x_RV, k, config.top_p)
+    elif k < x_RV.shape[1]:
+        sorted_RX = x_RV.topk(k).values
+        kept_R1 = torch.full_like(sorted_RX[:, :1], k, dtype=torch.long)
+    else:
+        return x_RV
+    lowest_R1 = sorted_RX.gather(1, kept_R1 - 1)
+    above_RV, equal_RV = x_RV > lowest_R1, x_RV == lowest_R1
+    # Of equal tokens, those with the lowest ids are kept, so that ties are the same on every device.
+    room_R1 = kept_R1 - above_RV.sum(1, keepdim=True)
+    return x_RV.masked_fill(~(above_RV | equal_RV & (equal_RV.cumsum(1) <= room_R1)), -torch.inf)
+
+
+def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
+    """Returns the most probable tokens' log P from the largest down, RX, and how many reach the mass `p`, R1.
+
+    The mass is that of the `k` most probable tokens, renormalised.
+    """
+    total_R1 = (x_RV if k == x_RV.shape[1] else x_RV.topk(k).values).logsumexp(1, keepdim=True)
+    several = min(k, _FIRST_SORTED)
+    while True:
+        sorted_RX = x_RV.topk(several).values
+        probs_RX = (sorted_RX - total_R1).exp()
+        before_RX = probs_RX.cumsum(1) - probs_RX
+        if several == k or bool((before_RX[:, -1] >= p).all()):
+            return sorted_RX, (before_RX < p).sum(1, keepdim=True).clamp(min=1)
+        several = min(k, 8 * several)
