@@ -152,6 +152,13 @@ class Progress:
         """Estimated remaining time; 0 if the total is unknown."""
         return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
 
+    def skip(self, amount: int) -> None:
+        """Counts `amount` units as done before the start."""
+        self.completed += amount
+        self._first += amount
+        if self._bar:
+            self._bar.update(self._task, completed=self.completed)
+
     def advance(self, amount: int) -> None:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount

@@ -135,8 +135,8 @@ def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--out
         raise NmtError(f"{flag} is empty; give the name of a file")
     name = "standard output" if path == STDIO else f"{flag} {path}"
     advice = "free some space" if path == STDIO else "choose another file"
-    _refuse_inputs(path, inputs, name)
-    if path != STDIO and _is_replaceable(path):
+    refuse_inputs(path, inputs, name)
+    if path != STDIO and is_replaceable(path):
         with replaced_file(Path(os.path.realpath(path)), advice, name) as output:
             yield output
         return
@@ -152,7 +152,8 @@ def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--out
                 _discard(file)
 
 
-def _refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
+def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
+    """Raises NmtError, calling the output `name`, if `path` is one of the inputs; `-` is a standard stream."""
     target = _regular_file(path, sys.stdout)
     for source in inputs:
         found = _regular_file(source, sys.stdin)
@@ -168,7 +169,7 @@ def _regular_file(path: str | Path, stdio: IO[str] | None) -> os.stat_result | N
     return None
 
 
-def _is_replaceable(path: str) -> bool:
+def is_replaceable(path: str) -> bool:
     """Returns whether `path` is free or a regular file. /dev/stdout and the like are files that are already open."""
     is_stdio = os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
     return not is_stdio and (os.path.isfile(path) or not os.path.exists(path))

@@ -30,7 +30,7 @@ _make_task: Callable[[], Callable[[Any], Any]]
 _task: Callable[[Any], Any] | None = None
 
 
-class WorkerDied(NmtError):
+class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
     """A worker process ended without a result, as often as allowed."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def worker_pool(
 
     threads = ThreadPoolExecutor(workers, "nmt-worker")  # one thread waits for each process
     try:
-        yield partial(threads.submit, do)
+        yield lambda chunk: threads.submit(do, chunk)
     except BaseException:
         for process in processes:
             process.kill()

@@ -40,7 +40,7 @@ LEVELS = [
     ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding.translator", "nmt.decoding.workers", "nmt.export"],
+    ["nmt.training", "nmt.decoding.translator", "nmt.decoding.translation", "nmt.export"],
     ["nmt.benchmark", "nmt.pages"],
     ["nmt.cli", "nmt.__main__"],
 ]

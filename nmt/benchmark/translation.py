@@ -11,7 +11,7 @@ from nmt.benchmark.command import run_nmt
 from nmt.benchmark.report import Report
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
-from nmt.decoding.workers import TranslationJob
+from nmt.decoding.translation import TranslationJob
 from nmt.model.runtime import resolve
 from nmt.resources import process_peak_mib
 from nmt.text.codec import TextCodec
@@ -39,7 +39,7 @@ def benchmark_translation(
             started = time.perf_counter()
             done = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
-            pieces.append(sum(len(translated.hypotheses[0].pieces) + 1 for translated in done))
+            pieces.append(sum(len(hypotheses[0].pieces) + 1 for hypotheses in done))
     resolved = resolve(runtime)
     processes = f", {workers} processes" if workers > 1 else ""
     report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})

@@ -1,18 +1,15 @@
 """`nmt generate` translates raw text line by line."""
 
-import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import typer
 
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.files import output_file
-
-if TYPE_CHECKING:
-    from nmt.decoding.translator import Hypothesis
+from nmt.errors import NmtError
 
 
 @flags(search=SearchConfig, runtime=RuntimeConfig)
@@ -24,9 +21,19 @@ def generate(
     runtime: RuntimeConfig,
     input: Annotated[str, typer.Option(help="Raw text to translate; - is standard input.")] = "-",
     output: Annotated[str, typer.Option(help="File to write; - is standard output.")] = "-",
+    input_format: Annotated[
+        Literal["text", "jsonl"],
+        typer.Option(help="text, or jsonl: objects with source, and perhaps prefix and constraints."),
+    ] = "text",
     output_format: Annotated[
         Literal["text", "jsonl"], typer.Option(help="text, or jsonl, which adds source, scores and pieces.")
     ] = "text",
+    prefixes: Annotated[
+        str | None, typer.Option(help="File with the beginning of each line's translation, which is completed.")
+    ] = None,
+    constraints: Annotated[
+        str | None, typer.Option(help="File with phrases that each line's translation must have, separated by tabs.")
+    ] = None,
     workers: Annotated[
         int,
         typer.Option(
@@ -36,27 +43,31 @@ def generate(
         ),
     ] = 1,
 ) -> None:
-    """Translate raw text with beam search or sampling: one output line for every input line, in order."""
-    from nmt.decoding.workers import TranslationJob
-    from nmt.text.corpus import STDIN, read_lines
+    """Translate raw text: one output line for every input line, in order.
 
-    job = TranslationJob(tuple(checkpoints), search, runtime)
-    if input == STDIN and sys.stdin.isatty():
-        console.info("type or paste one sentence per line; Ctrl-D ends the input and starts the translation")
-    bar = not (output == "-" and sys.stdout.isatty())  # a bar would mix with the translations
-    with (
-        output_file(output, [*checkpoints, input]) as out,
-        console.Progress("translate", None, "sentences", bar=bar) as progress,
-    ):
-        for source, hypotheses in job.stream(read_lines(input), workers, progress.advance):
-            out.write(_formatted(source, hypotheses, search.outputs, output_format))
-        out.flush()
+    A file that is translated into a file is resumed by the same command if it was interrupted. Lines that arrive slowly
+    through a pipe are answered at once.
+    """
+    from nmt.decoding.lines import as_json, as_text, read_requests
+    from nmt.decoding.output import settings_of, write_output
+    from nmt.decoding.translation import TranslationJob
 
-
-def _formatted(source: str, hypotheses: "list[Hypothesis]", outputs: int, output_format: str) -> str:
-    """Returns one line; in text format, `outputs` lines, of which missing hypotheses leave some blank."""
-    if output_format == "jsonl":
-        found = [{"text": h.text, "score": h.score, "log_prob": h.log_prob, "pieces": h.pieces} for h in hypotheses]
-        return json.dumps({"source": source, "hypotheses": found}, ensure_ascii=False) + "\n"
-    texts = [h.text for h in hypotheses]
-    return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
+    if input_format == "jsonl" and (prefixes or constraints):
+        raise NmtError("--prefixes and --constraints go with text; put them into the objects of --input-format jsonl")
+    beside = {"--prefixes": prefixes, "--constraints": constraints}
+    inputs = {"--input": input} | {flag: path for flag, path in beside.items() if path}
+    inputs |= {f"checkpoint {i}": path for i, path in enumerate(checkpoints, start=1)}
+    to_terminal = output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
+    if input == "-" and sys.stdin.isatty():
+        console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
+    with console.Progress("translate", None, "sentences", bar=not to_terminal) as progress:
+        write_output(
+            TranslationJob(tuple(checkpoints), search, runtime),
+            read_requests(input, input_format, prefixes, constraints),
+            as_json if output_format == "jsonl" else partial(as_text, outputs=search.outputs),
+            inputs=inputs,
+            output=output,
+            settings=settings_of(runtime, search) | {"--input-format": input_format, "--output-format": output_format},
+            workers=workers,
+            progress=progress,
+        )

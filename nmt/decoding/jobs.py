@@ -1,10 +1,10 @@
 """Runs work on lines of input in batches, in this process or in several workers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nmt.errors import NmtError
 from nmt.processes import WorkerDied, worker_pool
@@ -12,6 +12,7 @@ from nmt.resources import share_cores
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows
 
+_T = TypeVar("_T")
 # Lines that are sorted by length together: enough for full batches, few enough to bound memory.
 WINDOW = 8192
 # Windows in flight, so that workers do not wait for the last batch of a window.
@@ -50,16 +51,18 @@ class Job(Protocol):
 
 
 class Batch(NamedTuple):
-    """Lines that are worked on together: their numbers in the input, and what the engine gets."""
+    """Lines that are worked on together: their numbers in the input, their records, and what the engine gets."""
 
     numbers: list[int]
+    records: list[Any]
     lines: list[Any]
 
 
 class Finished(NamedTuple):
-    """The results of a batch, by line number."""
+    """The results of a batch, with line numbers and records."""
 
     numbers: list[int]
+    records: list[Any]
     results: Sequence[Any]
 
 
@@ -67,7 +70,9 @@ class Finished(NamedTuple):
 IsDone = Callable[[Sequence[int]], bool]
 
 
-def run(job: Job, windows: Windows[Any], workers: int, is_done: IsDone = lambda _: False) -> Iterator[Finished]:
+def run(
+    job: Job, windows: Windows[Any], workers: int, is_done: IsDone = lambda _: False
+) -> Generator[Finished, None, None]:
     """Yields the results of all batches as they finish, in any order.
 
     Batches do not depend on the number of workers. One worker is this very process.
@@ -80,7 +85,7 @@ def run(job: Job, windows: Windows[Any], workers: int, is_done: IsDone = lambda 
         return
     share_cores(workers)
     codec = job.codec()
-    in_flight: list[dict[Future[Sequence[Any]], list[int]]] = []
+    in_flight: list[dict[Future[Sequence[Any]], Batch]] = []
     with worker_pool(partial(_load, job), workers, _ATTEMPTS) as submit:
         while True:
             while len(in_flight) < _WINDOWS_IN_FLIGHT:
@@ -88,12 +93,12 @@ def run(job: Job, windows: Windows[Any], workers: int, is_done: IsDone = lambda 
                 if not records:
                     break
                 batches = _unfinished(job, codec, records, first, is_done)
-                in_flight.append({submit(batch.lines): batch.numbers for batch in batches})
+                in_flight.append({submit(batch.lines): batch for batch in batches})
             if not in_flight:
                 return
             for future in wait([f for window in in_flight for f in window], return_when=FIRST_COMPLETED).done:
-                numbers = next(window.pop(future) for window in in_flight if future in window)
-                yield Finished(numbers, _result(future, numbers))
+                batch = next(window.pop(future) for window in in_flight if future in window)
+                yield Finished(batch.numbers, batch.records, _result(future, batch.numbers))
             in_flight = [window for window in in_flight if window]
 
 
@@ -105,7 +110,7 @@ def _alone(job: Job, windows: Windows[Any], is_done: IsDone) -> Iterator[Finishe
             if not records:
                 return
             for batch in _unfinished(job, engine.codec, records, first, is_done):
-                yield Finished(batch.numbers, engine(batch.lines))
+                yield Finished(batch.numbers, batch.records, engine(batch.lines))
 
 
 def _unfinished(
@@ -135,12 +140,16 @@ def _load(job: Job, process: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return engine
 
 
-def in_line_order(finished: Iterator[Finished]) -> Iterator[Any]:
-    """Yields the results of all lines in the order of the input, each as soon as those before it are there."""
-    waiting: dict[int, Any] = {}
+def in_line_order(finished: Iterator[tuple[Sequence[int], Sequence[_T]]]) -> Iterator[_T]:
+    """Yields the results of all lines in the order of the input, each as soon as those before it are there.
+
+    Args:
+        finished: numbers and results of the lines of each batch.
+    """
+    waiting: dict[int, _T] = {}
     number = 1
-    for batch in finished:
-        waiting.update(zip(batch.numbers, batch.results, strict=True))
+    for numbers, results in finished:
+        waiting.update(zip(numbers, results, strict=True))
         while number in waiting:
             yield waiting.pop(number)
             number += 1

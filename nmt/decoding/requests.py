@@ -1,10 +1,11 @@
 """What a line of input asks for, as text and as ids, and which lines are translated together."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +25,13 @@ class Request(NamedTuple):
     Attributes:
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text.
+        others: what else the line says. It does not matter for the translation.
     """
 
     source: str
     prefix: str = ""
     constraints: tuple[str, ...] = ()
+    others: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)

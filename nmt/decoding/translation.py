@@ -38,7 +38,7 @@ class TranslationJob:
         """Yields the batches of a window of requests, longest first."""
         lines = encode(codec, records, first_number, self.search)
         for batch in batches(lines, self.search.tokens_at_once(resolve(self.runtime).device.type)):
-            yield Batch([lines[i].number for i in batch], [lines[i] for i in batch])
+            yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
     def stream(
         self,
@@ -57,10 +57,10 @@ class TranslationJob:
             NmtError: a checkpoint or the input cannot be read, or workers die.
         """
 
-        def counted(finished: Iterator[Finished]) -> Iterator[Finished]:
+        def counted(finished: Iterator[Finished]) -> Iterator[tuple[list[int], Sequence[list[Hypothesis]]]]:
             for batch in finished:
                 advance(len(batch.numbers))
-                yield batch
+                yield batch.numbers, batch.results
 
         yield from in_line_order(counted(run(self, Windows(map(Request, lines), lines_at_once), workers)))
 

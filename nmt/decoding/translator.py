@@ -178,7 +178,9 @@ class Translator:
                 ) from error
         # Outside the handler, because the error keeps the tensors of the failed attempt alive.
         half = len(sentences) // 2
-        console.warn(f"memory ran out with {len(sentences):,} sentences at once, which are now translated in two halves")
+        console.warn(
+            f"memory ran out with {len(sentences):,} sentences at once, which are now translated in two halves"
+        )
         return self._search(sentences[:half], search) + self._search(sentences[half:], search)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
