@@ -1,71 +1,17 @@
 """Beam search against enumeration of all sequences, against greedy search, and one sentence against many."""
 
-import itertools
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from toy_language import BOS, EOS, History, Language
 
 from nmt.config import SearchConfig
 from nmt.decoding.candidates import largest
-from nmt.decoding.search import Found, search
-
-BOS, EOS, VOCABULARY = 0, 1, 4
-
-
-@dataclass(frozen=True)
-class History:
-    """A cache of all that was said: the sentences, and the tokens of their hypotheses."""
-
-    sentences: list[int]
-    tokens: list[list[tuple[int, ...]]]
-
-    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "History":
-        chosen = range(len(self.sentences)) if sentences_B is None else sentences_B.tolist()
-        tokens = [[self.tokens[b][w] for w in parents] for b, parents in zip(chosen, parents_BW.tolist(), strict=True)]
-        return History([self.sentences[b] for b in chosen], tokens)
-
-
-class Language:
-    """Random next-token probabilities for every sentence and history, the same whenever they are asked for."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
-        generator = torch.Generator().manual_seed(hash((self.seed, sentence, tokens)) % 2**31)
-        return (torch.randn(VOCABULARY, generator=generator) * 1.5).log_softmax(-1)
-
-    def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
-        last = iter(last_R.tolist())
-        tokens = [[(*said, next(last)) for said in hypotheses] for hypotheses in cache.tokens]
-        # Scores are log-probabilities up to a constant that may be another in every row.
-        rows = [self.log_probs(s, t) + t[-1] for s, ts in zip(cache.sentences, tokens, strict=True) for t in ts]
-        return torch.stack(rows), History(cache.sentences, tokens)
-
-    def search(
-        self, max_lengths: list[int], config: SearchConfig, sentences: list[int] | None = None
-    ) -> list[list[Found]]:
-        numbers = sentences or list(range(len(max_lengths)))
-        cache = History(numbers, [[()] * config.width for _ in numbers])
-        return search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
-
-    def score(self, sentence: int, tokens: tuple[int, ...], alpha: float) -> float:
-        """log P of the tokens and EOS over the length penalty."""
-        whole, total = (*tokens, EOS), 0.0
-        for i, token in enumerate(whole):
-            total += float(self.log_probs(sentence, (BOS, *tokens[:i]))[token])
-        return total / ((5 + len(whole)) / 6) ** alpha
-
-    def enumerated(self, sentence: int, longest: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
-        """Every output of at most `longest` tokens, EOS included, best first."""
-        others = [t for t in range(VOCABULARY) if t != EOS]
-        outputs = [o for n in range(longest) for o in itertools.product(others, repeat=n)]
-        return sorted(((o, self.score(sentence, o, alpha)) for o in outputs), key=lambda pair: -pair[1])
+from nmt.decoding.search import Found
 
 
 def near(found: list[Found], expected: list[tuple[tuple[int, ...], float]]) -> None:

@@ -51,7 +51,7 @@ class Constraints:
     def _padded(self, rows: Sequence[Sequence[Sequence[int]]], filling: int, least: int = 0) -> Tensor:
         """Returns lists of lists of integers as one tensor of three axes; the second has a size of at least `least`."""
         seconds, thirds = [len(row) for row in rows], [len(items) for row in rows for items in row]
-        x_BXO = torch.full((len(rows), max(least, *seconds), max(1, *thirds)), filling)
+        x_BXO = torch.full((len(rows), max([least, *seconds]), max([1, *thirds])), filling)
         for b, row in enumerate(rows):
             for x, items in enumerate(row):
                 x_BXO[b, x, : len(items)] = torch.tensor(items)

@@ -48,9 +48,10 @@ class Rules:
         """
         length = tokens_BWT.shape[2]  # with the next token
         if self.config.no_repeat_ngram:
-            _block_repeats(log_probs_BWV, tokens_BWT[:, :, 1:], self.config.no_repeat_ngram, needed_BWX)
-        if self.config.min_length and length <= self.config.min_length:
-            self._block_end(log_probs_BWV)
+            pieces_BWT, exempt_BWX = tokens_BWT[:, :, 1:], self._exempt(tokens_BWT, sentences_B, needed_BWX)
+            _block_repeats(log_probs_BWV, pieces_BWT, self.config.no_repeat_ngram, exempt_BWX)
+        if length <= self.config.min_length:
+            self._block_end(log_probs_BWV, self.max_lengths_B[sentences_B] > length)
         if length >= self.first_end:
             must_end_B = self.max_lengths_B[sentences_B] <= length
             _force(log_probs_BWV, must_end_B, torch.full_like(sentences_B, self.eos))
@@ -58,28 +59,37 @@ class Rules:
             forced_B = self.prefix_lengths_B[sentences_B] >= length
             _force(log_probs_BWV, forced_B, self.prefixes_BT[sentences_B, length - 1])
 
-    def _block_end(self, log_probs_BWV: Tensor) -> None:
-        """Forbids EOS, except where no other token is left because all would repeat an n-gram."""
+    def _exempt(self, tokens_BWT: Tensor, sentences_B: Tensor, needed_BWX: Tensor | None) -> Tensor | None:
+        """Returns the tokens that may repeat an n-gram: those of the prefix and of phrases; None if there are none."""
+        length = tokens_BWT.shape[2]
+        if length > self.longest_prefix:
+            return needed_BWX
+        prefix_BW1 = self.prefixes_BT[sentences_B, length - 1, None, None].expand(-1, tokens_BWT.shape[1], 1)
+        return prefix_BW1 if needed_BWX is None else torch.cat((prefix_BW1, needed_BWX), 2)
+
+    def _block_end(self, log_probs_BWV: Tensor, chosen_B: Tensor) -> None:
+        """Forbids EOS in the chosen sentences, except where all other tokens would repeat an n-gram."""
         end_BW = log_probs_BWV[:, :, self.eos].clone()
-        log_probs_BWV[:, :, self.eos] = -torch.inf
+        blocked_BW = chosen_B[:, None].expand_as(end_BW)
+        log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW, -torch.inf)
         if self.config.no_repeat_ngram:
             stuck_BW = log_probs_BWV.amax(2) == -torch.inf
-            log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(~stuck_BW, -torch.inf)
+            log_probs_BWV[:, :, self.eos] = end_BW.masked_fill(blocked_BW & ~stuck_BW, -torch.inf)
 
 
-def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, needed_BWX: Tensor | None) -> None:
-    """Forbids tokens that would complete an n-gram for the second time."""
+def _block_repeats(log_probs_BWV: Tensor, pieces_BWT: Tensor, n: int, exempt_BWX: Tensor | None) -> None:
+    """Forbids tokens that would complete an n-gram for the second time, unless they are exempt."""
     if pieces_BWT.shape[2] < n:
         return
-    needed_log_probs_BWX = None if needed_BWX is None else log_probs_BWV.gather(2, needed_BWX)
+    exempt_log_probs_BWX = None if exempt_BWX is None else log_probs_BWV.gather(2, exempt_BWX)
     grams_BWTX = pieces_BWT.unfold(2, n, 1)
     newest_BW1X = pieces_BWT[:, :, None, pieces_BWT.shape[2] - n + 1 :]
     same_BWT = (grams_BWTX[..., :-1] == newest_BW1X).all(3)
     # Adding -inf for a repeated token and 0 for others spares a loop over hypotheses.
     addends_BWT = torch.zeros_like(same_BWT, dtype=log_probs_BWV.dtype).masked_fill(same_BWT, -torch.inf)
     log_probs_BWV.scatter_add_(2, grams_BWTX[..., -1], addends_BWT)
-    if needed_BWX is not None and needed_log_probs_BWX is not None:
-        log_probs_BWV.scatter_(2, needed_BWX, needed_log_probs_BWX)
+    if exempt_BWX is not None and exempt_log_probs_BWX is not None:
+        log_probs_BWV.scatter_(2, exempt_BWX, exempt_log_probs_BWX)
 
 
 def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:

@@ -29,21 +29,23 @@ class _Uniforms:
     """Uniform random numbers in [0, 1) for every sample and position."""
 
     def __init__(self, seed: int, streams: Sequence[int], samples: int) -> None:
-        self.generators = [[np.random.default_rng((seed, s, w)) for w in range(samples)] for s in streams]
+        self.seed, self.streams, self.samples = seed, list(streams), samples
         self.position = 0
         self.block_BWX = np.empty(0)
 
     def next(self) -> Tensor:
         """Returns the numbers of the next position, float64, BW."""
-        place = self.position % _BLOCK
+        block, place = divmod(self.position, _BLOCK)
         if place == 0:
-            self.block_BWX = np.array([[g.random(_BLOCK) for g in row] for row in self.generators])
+            generators = [np.random.default_rng((self.seed, stream, block)) for stream in self.streams]
+            # Row by row, so that the number of samples does not change the numbers of the first ones.
+            self.block_BWX = np.array([generator.random((self.samples, _BLOCK)) for generator in generators])
         self.position += 1
         return torch.from_numpy(self.block_BWX[:, :, place])
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Drops all sentences except those in these places."""
-        self.generators = [self.generators[b] for b in chosen]
+        self.streams = [self.streams[b] for b in chosen]
         self.block_BWX = self.block_BWX[list(chosen)]
 
 

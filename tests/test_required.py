@@ -1,0 +1,171 @@
+"""Forced prefixes and required phrases against enumeration of all outputs."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_language import EOS, Language, occurs
+
+from nmt.config import SearchConfig
+from nmt.decoding.search import Found, Required
+from nmt.errors import NmtError
+
+TOKENS = st.sampled_from([0, 2, 3])
+PREFIXES = st.lists(TOKENS, max_size=3).map(tuple)
+PHRASES = st.lists(st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
+SEEDS = st.integers(0, 10_000)
+FEW = settings(max_examples=40)
+
+
+def possible(language: Language, longest: int, required: Required) -> tuple[list[tuple[int, ...]], bool]:
+    """The outputs that begin with the prefix and hold the phrases, and False; all that begin so, and True, if none."""
+    outputs = language.outputs(max(longest, len(required.prefix) + 1))
+    begun = [o for o in outputs if o[: len(required.prefix)] == required.prefix]
+    holding = [o for o in begun if all(occurs(phrase, o) for phrase in required.phrases)]
+    return holding or begun, not holding
+
+
+@given(SEEDS, st.integers(1, 5), PREFIXES, PHRASES, st.sampled_from([0.0, 0.6]))
+def test_a_wide_beam_finds_the_best_of_all_outputs(
+    seed: int, longest: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...], alpha: float
+) -> None:
+    language, required = Language(seed), Required(prefix, phrases)
+    outputs, unmet = possible(language, longest, required)
+    best = sorted(outputs, key=lambda o: -language.score(0, o, alpha))[:3]
+    found = language.search([longest], SearchConfig(beam=130, alpha=alpha, n_best=3), required=[required])[0]
+    assert [tuple(f.tokens) for f in found] == best
+    assert [f.score for f in found] == pytest.approx([language.score(0, o, alpha) for o in best], abs=1e-4)
+    assert [f.unmet for f in found] == [unmet] * len(best)
+    for hypothesis in found:
+        assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
+
+
+@given(SEEDS, st.integers(1, 4), st.integers(1, 7), PREFIXES, PHRASES)
+def test_a_small_beam_holds_all_phrases_whenever_an_output_can(
+    seed: int, beam: int, longest: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...]
+) -> None:
+    language, required = Language(seed), Required(prefix, phrases)
+    outputs, unmet = possible(language, longest, required)
+    allowed = set(outputs)
+    found = language.search([longest], SearchConfig(beam=beam, n_best=beam), required=[required])[0]
+    assert found
+    assert {f.unmet for f in found} == {unmet}
+    assert {tuple(f.tokens) for f in found} <= allowed
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_more_phrases_than_the_beam_has_slots(seed: int) -> None:
+    language = Language(seed, vocabulary=30)
+    phrases = tuple((n, n + 1) for n in range(2, 18, 2))
+    found = language.search([17, 16], SearchConfig(beam=2), required=[Required((), phrases)] * 2)
+    assert [f.unmet for (f,) in found] == [False, True]
+    assert sorted(found[0][0].tokens) == list(range(2, 18))
+
+
+def test_phrases_that_fit_only_if_they_overlap() -> None:
+    required = Required((), ((2, 3, 2), (3, 2, 3), (3, 2)))
+    for seed in range(10):
+        found = Language(seed).search([5], SearchConfig(beam=1), required=[required])[0][0]
+        assert tuple(found.tokens) in {(2, 3, 2, 3), (3, 2, 3, 2)}
+
+
+def test_a_phrase_that_follows_its_own_beginning() -> None:
+    """After 2 2, another 2 still matches two tokens of 2 2 3."""
+    required = Required((2, 2, 2), ((2, 2, 3),))
+    for seed in range(10):
+        assert Language(seed).search([5], SearchConfig(beam=1), required=[required])[0][0].tokens == [2, 2, 2, 3]
+
+
+def test_a_prefix_longer_than_the_output_is_kept_whole() -> None:
+    found = Language(1).search([2], SearchConfig(), required=[Required((3, 0, 2, 3))])[0]
+    assert [f.tokens for f in found] == [[3, 0, 2, 3]]
+
+
+@FEW
+@given(SEEDS, st.integers(1, 4), st.lists(st.tuples(st.integers(1, 7), PREFIXES, PHRASES), min_size=1, max_size=4))
+def test_other_sentences_change_nothing(
+    seed: int, beam: int, sentences: Sequence[tuple[int, tuple[int, ...], tuple[tuple[int, ...], ...]]]
+) -> None:
+    """Sentences with prefixes, phrases or neither are found as if they were alone, and without as in plain search."""
+    language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
+    required = [Required(prefix, phrases) for _, prefix, phrases in sentences] + [Required()]
+    lengths = [length for length, _, _ in sentences] + [7]
+    together = language.search(lengths, config, required=required)
+    for number, wanted in enumerate(required):
+        asked = None if wanted == Required() else [wanted]
+        assert together[number] == language.search([lengths[number]], config, [number], asked)[0]
+
+
+@FEW
+@given(SEEDS, st.integers(1, 4), PREFIXES)
+def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: tuple[int, ...]) -> None:
+    language, required = Language(seed), [Required(prefix)]
+    for config in (SearchConfig(sample=True, samples=count), SearchConfig(beam=2 * count, beam_groups=count)):
+        for found in language.search([5], config, required=required)[0]:
+            assert tuple(found.tokens[: len(prefix)]) == prefix
+            assert found.log_probs == pytest.approx(language.token_log_probs(0, found.tokens), abs=1e-4)
+
+
+@FEW
+@given(SEEDS, st.integers(1, 3), st.integers(1, 3), PREFIXES, PHRASES)
+def test_prefixes_and_phrases_may_repeat_an_ngram(
+    seed: int, beam: int, n: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...]
+) -> None:
+    language = Language(seed)
+    config = SearchConfig(beam=beam, no_repeat_ngram=n, min_length=4)
+    found = language.search([14], config, required=[Required(prefix, phrases)])[0][0]
+    assert not found.unmet
+    assert tuple(found.tokens[: len(prefix)]) == prefix
+    assert all(occurs(phrase, found.tokens) for phrase in phrases)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sample": True}, "required phrases work with beam search only, but --sample was given"),
+        ({"beam_groups": 2}, "required phrases work with a single group of hypotheses, but --beam-groups is 2"),
+    ],
+)
+def test_searches_that_cannot_hold_phrases(options: dict[str, int], message: str) -> None:
+    with pytest.raises(NmtError, match=message):
+        Language(0).search([5], SearchConfig(**options), required=[Required((), ((2,),))])
+
+
+def by_length(found: Sequence[Found]) -> list[int]:
+    return [len(f.tokens) for f in found]
+
+
+def has_repeat(tokens: Sequence[int], n: int) -> bool:
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+    return len(set(grams)) < len(grams)
+
+
+@FEW
+@given(SEEDS, st.integers(0, 4), st.none() | st.integers(1, 3), st.sampled_from([0.0, 0.6]))
+def test_a_wide_beam_finds_the_best_output_of_enough_length_without_repetition(
+    seed: int, shortest: int, n: int | None, alpha: float
+) -> None:
+    language, longest = Language(seed), 5
+    outputs = [o for o in language.outputs(longest) if len(o) >= shortest and not (n is not None and has_repeat(o, n))]
+    if n == 1 and shortest == 4:  # three tokens cannot make four pieces without repetition
+        outputs = list(itertools.permutations((0, 2, 3)))
+    best = sorted(outputs, key=lambda o: -language.score(0, o, alpha))[:3]
+    config = SearchConfig(beam=130, alpha=alpha, n_best=3, min_length=shortest, no_repeat_ngram=n)
+    assert [tuple(f.tokens) for f in language.search([longest], config)[0]] == best
+
+
+@FEW
+@given(SEEDS, st.integers(1, 10), st.integers(1, 4), st.integers(1, 12), st.booleans())
+def test_every_output_is_long_enough_and_repeats_nothing(
+    seed: int, shortest: int, n: int, longest: int, sample: bool
+) -> None:
+    language = Language(seed, vocabulary=20)
+    several = {"sample": True, "samples": 4} if sample else {"beam": 4, "n_best": 4}
+    config = SearchConfig(**several, min_length=shortest, no_repeat_ngram=n)
+    found = language.search([longest], config)[0]
+    assert min(by_length(found)) >= min(shortest, longest - 1)
+    assert max(by_length(found)) < longest
+    assert not any(has_repeat(f.tokens, n) for f in found)
+    assert EOS not in [t for f in found for t in f.tokens]

@@ -1,0 +1,98 @@
+"""A language small enough to enumerate, for tests of search."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from nmt.config import SearchConfig
+from nmt.decoding.search import Found, Required, search
+
+BOS, EOS, VOCABULARY = 0, 1, 4
+
+
+@dataclass(frozen=True)
+class History:
+    """A cache of all that was said: the sentences, and the tokens of their hypotheses."""
+
+    sentences: list[int]
+    tokens: list[list[tuple[int, ...]]]
+
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "History":
+        chosen = range(len(self.sentences)) if sentences_B is None else sentences_B.tolist()
+        tokens = [[self.tokens[b][w] for w in parents] for b, parents in zip(chosen, parents_BW.tolist(), strict=True)]
+        return History([self.sentences[b] for b in chosen], tokens)
+
+
+@cache
+def _table(vocabulary: int) -> tuple[Tensor, ...]:
+    """Distributions of next tokens; every history has one of them."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    return (torch.randn(10_007, vocabulary, generator=generator) * 1.5).log_softmax(-1).unbind()
+
+
+class Language:
+    """Random next-token probabilities for every sentence and history, the same whenever they are asked for."""
+
+    def __init__(self, seed: int, vocabulary: int = VOCABULARY) -> None:
+        self.seed, self.vocabulary = seed, vocabulary
+
+    def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:
+        table = _table(self.vocabulary)
+        return table[hash((self.seed, sentence, tokens)) % len(table)]
+
+    def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
+        last = iter(last_R.tolist())
+        tokens = [[(*said, next(last)) for said in hypotheses] for hypotheses in cache.tokens]
+        # Scores are log-probabilities up to a constant that may be another in every row.
+        rows = [self.log_probs(s, t) for s, ts in zip(cache.sentences, tokens, strict=True) for t in ts]
+        return torch.stack(rows) + last_R[:, None], History(cache.sentences, tokens)
+
+    def search(
+        self,
+        max_lengths: list[int],
+        config: SearchConfig,
+        sentences: list[int] | None = None,
+        required: Sequence[Required] | None = None,
+        streams: Sequence[int] | None = None,
+    ) -> list[list[Found]]:
+        numbers = sentences or list(range(len(max_lengths)))
+        cache = History(numbers, [[()] * config.width for _ in numbers])
+        limits = torch.tensor(max_lengths)
+        return search(
+            self.step,  # type: ignore[arg-type]
+            cache,
+            limits,
+            bos=BOS,
+            eos=EOS,
+            config=config,
+            required=required,
+            streams=streams,
+        )
+
+    def token_log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
+        """log P of the tokens and EOS."""
+        whole = (*tokens, EOS)
+        return [float(self.log_probs(sentence, (BOS, *whole[:i]))[token]) for i, token in enumerate(whole)]
+
+    def score(self, sentence: int, tokens: Sequence[int], alpha: float) -> float:
+        """log P of the tokens and EOS over the length penalty."""
+        return sum(self.token_log_probs(sentence, tokens)) / ((5 + len(tokens) + 1) / 6) ** alpha
+
+    def outputs(self, longest: int) -> list[tuple[int, ...]]:
+        """Every output of at most `longest` tokens, EOS included."""
+        others = [t for t in range(self.vocabulary) if t != EOS]
+        return [o for n in range(longest) for o in itertools.product(others, repeat=n)]
+
+    def enumerated(self, sentence: int, longest: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
+        """Every output of at most `longest` tokens, EOS included, best first."""
+        scored = ((output, self.score(sentence, output, alpha)) for output in self.outputs(longest))
+        return sorted(scored, key=lambda pair: -pair[1])
+
+
+def occurs(phrase: Sequence[int], tokens: Sequence[int]) -> bool:
+    """Whether the phrase is in the tokens: compared as text, which is another way than the package's."""
+    return "".join(f"<{t}>" for t in phrase) in "".join(f"<{t}>" for t in tokens)
