@@ -16,6 +16,7 @@ from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
+from nmt.cli.rescore import rescore
 from nmt.cli.score import score
 from nmt.cli.train import train
 from nmt.cli.trees import trees
@@ -29,7 +30,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (preprocess, train, average_checkpoints, generate, score, export, report, attention, architectures):
+for command in (
+    preprocess,
+    train,
+    average_checkpoints,
+    generate,
+    rescore,
+    score,
+    export,
+    report,
+    attention,
+    architectures,
+):
     app.command(no_args_is_help=command is not architectures)(command)
 app.add_typer(benchmark)
 app.add_typer(trees)

@@ -16,7 +16,7 @@ from nmt.model.runtime import resolve
 from nmt.options import Config, flag_name
 from nmt.text.windows import is_regular, windows_of
 
-# Turns the record of a line and its result into output: text that ends in a line break.
+# Turns the record of a line and its result into text.
 Form = Callable[[Any, Any], str]
 
 
@@ -25,6 +25,7 @@ def write_output(
     records: Iterator[Any],
     form: Form,
     *,
+    finish: Callable[[str], str] = str,
     inputs: Mapping[str, str],
     output: str,
     settings: Mapping[str, Any],
@@ -36,6 +37,8 @@ def write_output(
     If all inputs and the output are regular files, the same command resumes the job when it was interrupted.
 
     Args:
+        form: makes the text that is kept of a line.
+        finish: makes a line's output, which ends in a line break, of that text; called once for each line, in order.
         inputs: the files that the command reads, by what they are to it; `records` reads the first.
         output: a file, or `-` for standard output.
         settings: what the output depends on besides the content of the inputs, by name.
@@ -53,7 +56,7 @@ def write_output(
                 yield batch.numbers, list(map(form, batch.records, batch.results))
 
     if output == STDIO or not is_replaceable(output) or not all(map(is_regular, inputs.values())):
-        _write_directly(finished(), inputs, output)
+        _write_directly(finished(), finish, inputs, output)
         return
     refuse_inputs(output, inputs.values(), f"--output {output}")
     whole = {name: _digest(path) for name, path in inputs.items()} | dict(settings)
@@ -64,13 +67,18 @@ def write_output(
                 lines.add(numbers, texts)
         with output_file(output, inputs.values()) as out:
             for text in lines.outputs():
-                out.write(text)
+                out.write(finish(text))
 
 
-def _write_directly(finished: Iterator[tuple[list[int], list[str]]], inputs: Mapping[str, str], output: str) -> None:
+def _write_directly(
+    finished: Iterator[tuple[list[int], list[str]]],
+    finish: Callable[[str], str],
+    inputs: Mapping[str, str],
+    output: str,
+) -> None:
     with output_file(output, inputs.values()) as out:
         for text in in_line_order(finished):
-            out.write(text)
+            out.write(finish(text))
             out.flush()  # whoever waits for the answer to a line gets it now
 
 

@@ -1,0 +1,109 @@
+"""Given translations to score: read from two files, from tab-separated text, or from JSON lines."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from nmt.errors import NmtError
+from nmt.text.corpus import STDIN, read_lines, read_pairs
+
+
+class Target(NamedTuple):
+    """A given translation: raw text, and its pieces if they are given too."""
+
+    text: str
+    pieces: tuple[str, ...] | None = None
+
+
+class Pair(NamedTuple):
+    """A source line and its given translations.
+
+    Attributes:
+        others: the JSON object that the pair is from; empty if it is from text.
+    """
+
+    source: str
+    targets: tuple[Target, ...]
+    others: Mapping[str, Any] = MappingProxyType({})
+
+
+def read_two_files(source: str, target: str) -> Iterator[Pair]:
+    """Yields the pairs of two files, line by line; one of them may be `-`, standard input.
+
+    Raises:
+        NmtError: a file cannot be read, or at the end, if one has more lines than the other.
+    """
+    for source_line, target_line in read_pairs(source, target):
+        yield Pair(source_line, (Target(target_line),))
+
+
+def read_tsv(path: str) -> Iterator[Pair]:
+    """Yields the pairs of lines `source TAB target`.
+
+    Raises:
+        NmtError: the file cannot be read, or a line does not have exactly one tab; names the line.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        fields = line.split("\t")
+        if len(fields) != 2:
+            raise NmtError(
+                f"{_name(path)}, line {number} has {len(fields) - 1} tabs; give source and target with one tab between"
+            )
+        yield Pair(fields[0], (Target(fields[1]),))
+
+
+def read_jsonl(path: str) -> Iterator[Pair]:
+    """Yields the pairs of JSON lines: objects with `source`, and `target` or the `hypotheses` of `nmt generate`.
+
+    Raises:
+        NmtError: the file cannot be read, or a line is no such object; names the line.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        origin = f"{_name(path)}, line {number}"
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise NmtError(f"{origin} is not JSON ({error}); give one object on each line") from error
+        if not isinstance(value, dict) or not isinstance(value.get("source"), str):
+            raise NmtError(f'{origin} has no text as its "source"; give objects with source, and target or hypotheses')
+        yield Pair(value["source"], _targets(value, origin), value)
+
+
+def _targets(value: Mapping[str, Any], origin: str) -> tuple[Target, ...]:
+    listed = value.get("hypotheses", [{"text": value.get("target")}])
+    if not isinstance(listed, list) or not all(isinstance(h, dict) and isinstance(h.get("text"), str) for h in listed):
+        raise NmtError(f'{origin} has neither a text as its "target" nor "hypotheses" with a "text" each; add one')
+    return tuple(Target(h["text"], _pieces(h.get("pieces"), origin)) for h in listed)
+
+
+def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
+    if pieces is None:
+        return None
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise NmtError(f'{origin}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
+    return tuple(pieces)
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == STDIN else path
+
+
+def as_text(log_probs: Sequence[Sequence[float]], normalize: bool) -> str:
+    """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for."""
+    values = [sum(found) / (len(found) if normalize else 1) for found in log_probs]
+    return "\t".join(f"{value:.6f}" for value in values) + "\n"
+
+
+def as_json(pair: Pair, pieces: Sequence[Sequence[str]], log_probs: Sequence[Sequence[float]]) -> str:
+    """Returns one line with a JSON object: the fields of the input, and what was found for each translation."""
+    found = [
+        {"log_prob": sum(values), "pieces": list(named), "log_probs": list(values)}
+        for named, values in zip(pieces, log_probs, strict=True)
+    ]
+    if "hypotheses" not in pair.others:
+        values = {"source": pair.source, "target": pair.targets[0].text, **pair.others, "rescored": found[0]}
+    else:
+        listed = [{**h, "rescored": f} for h, f in zip(pair.others["hypotheses"], found, strict=True)]
+        values = {**pair.others, "hypotheses": listed}
+    return json.dumps(values, ensure_ascii=False) + "\n"

@@ -1,0 +1,171 @@
+"""log P of given translations, by one model or an ensemble.
+
+Shapes: see docs/architecture.md; M flat target positions, V vocabulary; in a chunk, J positions.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.checkpoint import load_checkpoint
+from nmt.config import RuntimeConfig
+from nmt.data.loader import make_side
+from nmt.decoding.jobs import Batch
+from nmt.decoding.pairs import Pair, Target
+from nmt.decoding.translator import Translator
+from nmt.errors import NmtError
+from nmt.model.runtime import is_out_of_memory, resolve
+from nmt.text.codec import TextCodec
+from nmt.text.subword import UNK, with_bos, with_eos
+
+# Rows of logits that exist at once.
+_CHUNK_ROWS = {"cpu": 128, "cuda": 2048}
+# Padded tokens of source and target that are scored at once.
+_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
+
+
+class Line(NamedTuple):
+    """A source line and its translations, as ids without EOS."""
+
+    number: int
+    source: np.ndarray
+    targets: tuple[np.ndarray, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Positions that it takes in a padded batch, if the batch is padded to the widths of this line."""
+        longest = max(map(len, self.targets), default=0)
+        return len(self.targets) * (len(self.source) + longest + 2)
+
+
+class Rescored(NamedTuple):
+    """The target pieces of each translation of a line, and natural log P of each piece, and of EOS at the end."""
+
+    pieces: list[list[str]]
+    log_probs: list[list[float]]
+
+
+@dataclass(frozen=True)
+class RescoringJob:
+    """Which model scores, and where it runs; a `nmt.decoding.jobs.Job`.
+
+    Attributes:
+        checkpoints: the file of a model, or the files of an ensemble.
+        batch_tokens: padded source and target tokens that are scored at once; None for what suits the device.
+    """
+
+    checkpoints: tuple[str, ...]
+    runtime: RuntimeConfig
+    batch_tokens: int | None = None
+
+    def load(self, process: int) -> "Rescorer":
+        """Loads the model; on GPU number `process` if there are several."""
+        return Rescorer(Translator.load(*self.checkpoints, runtime=self.runtime, process=process))
+
+    def codec(self) -> TextCodec:
+        """Returns how the model's text is processed."""
+        return load_checkpoint(self.checkpoints[0]).codec
+
+    def batched(self, codec: TextCodec, records: Sequence[Pair], first_number: int) -> Iterator[Batch]:
+        """Yields the batches of a window of pairs, longest first. The translations of a line share a batch."""
+        lines = encode(codec, records, first_number)
+        budget = self.batch_tokens or _BATCH_TOKENS[resolve(self.runtime).device.type]
+        longest_first = iter(sorted(range(len(lines)), key=lambda i: -lines[i].tokens))
+        for first in longest_first:
+            size = max(1, budget // max(lines[first].tokens, 1))
+            batch = [first, *islice(longest_first, size - 1)]
+            yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
+
+
+def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[Line]:
+    """Returns pairs as ids. Given pieces are used if the model has all of them, otherwise the text is split anew."""
+    sources = codec.encode_source([pair.source for pair in pairs])
+    targets = iter(codec.encode_target([target.text for pair in pairs for target in pair.targets]))
+    return [
+        Line(number, np.array(source), tuple(_given(codec, target, next(targets)) for target in pair.targets))
+        for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), start=first_number)
+    ]
+
+
+def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
+    ids = encoded if target.pieces is None else codec.target.ids(list(target.pieces))
+    return np.array(encoded if UNK in ids else ids)
+
+
+class Rescorer:
+    """Models that score given translations; a `nmt.decoding.jobs.Engine`."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls, within which converted weights are kept."""
+        return self.runtime.autocast()
+
+    def __call__(self, batch: Sequence[Line]) -> list[Rescored]:
+        """Returns pieces and log P of the translations of each line of a batch.
+
+        Raises:
+            NmtError: a line is too long for the model or for memory; names the line.
+        """
+        flat = [(line, target) for line in batch for target in line.targets]
+        with self.session():
+            found = iter(self._score(flat) if flat else [])
+        return [
+            Rescored(
+                [self.codec.target.pieces(target.tolist()) for target in line.targets],
+                [next(found) for _ in line.targets],
+            )
+            for line in batch
+        ]
+
+    def _score(self, pairs: list[tuple[Line, np.ndarray]]) -> list[list[float]]:
+        """Returns log P of every token of each pair, in halves if memory runs out."""
+        try:
+            return self._score_at_once(pairs)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(pairs) == 1:
+                ((line, target),) = pairs
+                raise NmtError(
+                    f"memory ran out for line {line.number} ({len(line.source):,} source pieces, {len(target):,} target "
+                    f"pieces); take it out or use a machine with more memory"
+                ) from error
+        half = len(pairs) // 2  # outside the handler, because the error keeps the tensors of the attempt alive
+        return self._score(pairs[:half]) + self._score(pairs[half:])
+
+    @torch.no_grad()
+    def _score_at_once(self, pairs: list[tuple[Line, np.ndarray]]) -> list[list[float]]:
+        for line, target in pairs:
+            for model in self.models:
+                needed = 1 + max(len(line.source), len(target))
+                model.config.check_positions(needed, f"line {line.number} has", "take it out")
+        source = make_side([[with_eos(line.source) for line, _ in pairs]]).to(self.runtime.device)
+        target = make_side([[with_bos(ids) for _, ids in pairs]]).to(self.runtime.device)
+        labels = make_side([[with_eos(ids) for _, ids in pairs]]).to(self.runtime.device)
+        hidden = [
+            model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
+            for model in self.models
+        ]
+        found = self._log_probs(hidden, labels.ids_F).view(len(pairs), -1).tolist()
+        return [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
+
+    def _log_probs(self, hidden: Sequence[Tensor], labels_M: Tensor) -> Tensor:
+        """Returns log P of each label, M, with the probabilities of the models averaged."""
+        rows = _CHUNK_ROWS[self.runtime.device.type]
+        found = []
+        for labels_J, *hidden_JD in zip(labels_M.split(rows), *(x.split(rows) for x in hidden), strict=True):
+            of_models = [
+                model.logits(x).float().log_softmax(-1).gather(1, labels_J[:, None])[:, 0]
+                for model, x in zip(self.models, hidden_JD, strict=True)
+            ]
+            found.append(torch.stack(of_models).logsumexp(0) - math.log(len(of_models)))
+        return torch.cat(found)
