@@ -163,6 +163,13 @@ def test_of_equal_tokens_the_first_are_drawn() -> None:
         assert {tuple(sample.tokens) for sample in found} <= {(), (0,)}  # tokens 0 and 1, which is EOS
 
 
+def test_top_p_is_a_share_of_what_top_k_left() -> None:
+    """Of 0.4 and 0.3, the first alone is more than half. Of all four, it is not."""
+    logits = torch.tensor([0.4, 0.1, 0.3, 0.2]).log().expand(2, 4, -1)
+    found = drawn(logits, SearchConfig(sample=True, samples=100, top_k=2, top_p=0.5), 1, 2)
+    assert {tuple(sample.tokens) for sample in found} == {(0,)}
+
+
 def test_top_p_of_a_flat_distribution() -> None:
     """It keeps more tokens than are sorted at first."""
     logits = (torch.arange(3000) * -1e-4).expand(2, 3000, -1)
