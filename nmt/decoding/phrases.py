@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from nmt.decoding.outputs import Required, contains
 
-# Of more phrases in a sentence, overlaps are not counted when search computes how many tokens they still need.
+# With more phrases in a sentence, search does not use overlaps to fit them into the maximum length.
 _MOST_OVERLAPPING = 6
 
 
