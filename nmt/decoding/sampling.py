@@ -160,9 +160,11 @@ def _filtered(x_RV: Tensor, config: SearchConfig) -> Tensor:
         return x_RV
     lowest_R1 = sorted_RX.gather(1, kept_R1 - 1)
     above_RV, equal_RV = x_RV > lowest_R1, x_RV == lowest_R1
-    # Of equal tokens, those with the lowest ids are kept, so that ties are the same on every device.
     room_R1 = kept_R1 - above_RV.sum(1, keepdim=True)
-    return x_RV.masked_fill(~(above_RV | equal_RV & (equal_RV.cumsum(1) <= room_R1)), -torch.inf)
+    # Of equal tokens, those with the lowest ids are kept, so that ties are the same on every device.
+    if bool((equal_RV.sum(1, keepdim=True) > room_R1).any()):
+        equal_RV &= equal_RV.cumsum(1) <= room_R1
+    return x_RV.masked_fill(~(above_RV | equal_RV), -torch.inf)
 
 
 def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
@@ -170,12 +172,14 @@ def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
 
     The mass is that of the `k` most probable tokens, renormalised.
     """
-    total_R1 = (x_RV if k == x_RV.shape[1] else x_RV.topk(k).values).logsumexp(1, keepdim=True)
     several = min(k, _FIRST_SORTED)
+    sorted_RX = x_RV.topk(several).values
+    whole_RX = x_RV if k == x_RV.shape[1] else sorted_RX if k == several else x_RV.topk(k).values
+    total_R1 = whole_RX.logsumexp(1, keepdim=True)
     while True:
-        sorted_RX = x_RV.topk(several).values
         probs_RX = (sorted_RX - total_R1).exp()
         before_RX = probs_RX.cumsum(1) - probs_RX
         if several == k or bool((before_RX[:, -1] >= p).all()):
             return sorted_RX, (before_RX < p).sum(1, keepdim=True).clamp(min=1)
         several = min(k, 8 * several)
+        sorted_RX = x_RV.topk(several).values
