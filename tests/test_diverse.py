@@ -65,8 +65,8 @@ def expected_outputs(language: Language, longest: int, config: SearchConfig) -> 
     return [tokens for tokens, _ in sorted(union.items(), key=lambda item: -item[1])][: config.n_best]
 
 
-@settings(max_examples=60)
-@given(SEEDS, st.integers(1, 3), st.integers(2, 4), st.integers(1, 7), st.sampled_from([0.1, 0.7, 2.0]), st.data())
+@settings(max_examples=200)
+@given(SEEDS, st.integers(1, 3), st.integers(2, 4), st.integers(1, 8), st.sampled_from([0.1, 0.7, 2.0]), st.data())
 def test_groups_as_in_a_loop_over_hypotheses(
     seed: int, width: int, groups: int, longest: int, strength: float, data: st.DataObject
 ) -> None:

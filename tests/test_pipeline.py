@@ -147,6 +147,26 @@ def test_n_best_and_jsonl(trained: Path) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
+def test_samples_as_text_and_jsonl(trained: Path) -> None:
+    command = ["generate", trained / "run" / "best.pt", "--sample", "--samples", "3", "--max-length-offset", "5"]
+    source = b"Ba de ki.\n\nLo mu.\n"
+    text = run(*command, stdin=source).stdout.decode().split("\n")
+    assert len(text) == 10
+    assert text[3:6] == ["", "", ""]
+    found = [json.loads(line) for line in run(*command, "--output-format", "jsonl", stdin=source).stdout.splitlines()]
+    assert [[h["text"] for h in line["hypotheses"]] for line in found] == [text[:3], [""], text[6:9]]
+    assert len(set(text[:3])) > 1
+    assert run(*command, "--seed", "2", stdin=source).stdout.decode().split("\n") != text
+
+
+def test_diverse_beam_search_gives_distinct_translations(trained: Path) -> None:
+    options = ["--beam", "4", "--beam-groups", "2", "--diversity", "2", "--n-best", "4", "--min-length", "3"]
+    lines = run("generate", trained / "run" / "best.pt", *options, stdin=b"Ba de ki.\n").stdout.decode().split("\n")
+    translations = [line for line in lines if line]
+    assert len(translations) > 1
+    assert len(set(translations)) == len(translations)
+
+
 def test_files_and_ensembles(trained: Path, tmp_path: Path) -> None:
     best, output = trained / "run" / "best.pt", tmp_path / "out.de"
     run("generate", best, best, "--input", trained / "test.en", "--output", output)
@@ -271,6 +291,7 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
         (["--alpha", "1e308"], "--alpha must be at least 0 and at most 10, but is 1e+308"),
         (["--beam", "0"], "--beam must be at least 1 and at most 10000, but is 0"),
         (["--n-best", "5"], "--n-best must be at most --beam (4), but is 5"),
+        (["--top-p", "0.5"], "--top-p is 0.5, but needs --sample; add it"),
         (["--input", "nowhere.txt"], "nowhere.txt"),
         (["--output", "no/such/folder/x"], "--output no/such/folder/x cannot be written"),
     ],

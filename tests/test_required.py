@@ -4,9 +4,11 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_language import EOS, Language, occurs
+from torch import Tensor
+from toy_language import EOS, History, Language, occurs
 
 from nmt.config import SearchConfig
 from nmt.decoding.search import Found, Required
@@ -64,11 +66,67 @@ def test_more_phrases_than_the_beam_has_slots(seed: int) -> None:
     assert sorted(found[0][0].tokens) == list(range(2, 18))
 
 
+@pytest.mark.parametrize("beam", [1, 2, 5])
+def test_phrases_that_begin_alike(beam: int) -> None:
+    """A hypothesis that completes one of them loses its matches of all others, and must still go on."""
+    phrases = tuple((2, 3, n) for n in range(4, 12))
+    for seed in range(5):
+        found = Language(seed, vocabulary=30).search([25], SearchConfig(beam=beam), required=[Required((), phrases)])
+        assert sorted(found[0][0].tokens) == sorted(token for phrase in phrases for token in phrase)
+
+
+def test_phrases_inside_others_need_no_room() -> None:
+    phrases = ((2,), (3,), (0,), (2, 3), (3, 0), (0, 2), (0, 2), (2, 3, 0, 2))
+    for seed in range(5):
+        found = Language(seed).search([5], SearchConfig(beam=2), required=[Required((), phrases)])[0][0]
+        assert found.tokens == [2, 3, 0, 2]
+
+
+def test_a_phrase_goes_where_it_is_likely() -> None:
+    """Its beginning is less likely than five other tokens, so only a bank of its own keeps it in the beam."""
+
+    class Later(Language):
+        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+            probabilities = torch.full((9,), 1e-4)
+            if len(tokens) < 5:
+                probabilities[4:] = 0.2
+            elif tokens[-1] == 2:
+                probabilities[3] = 1
+            elif len(tokens) == 5:
+                probabilities[2:] = torch.tensor([0.1, 1e-4, *[0.18] * 5])
+            else:
+                probabilities[EOS] = 1
+            return (probabilities / probabilities.sum()).log()
+
+    found = Later(0, vocabulary=9).search([9], SearchConfig(beam=3), required=[Required((), ((2, 3),))])[0][0]
+    assert found.tokens[4:] == [2, 3]
+
+
+def test_equal_tokens_beside_phrases_are_those_of_plain_search() -> None:
+    class Even(Language):
+        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+            return torch.zeros(700)
+
+    language, config = Even(0, vocabulary=700), SearchConfig(beam=3, n_best=3)
+    (plain,) = language.search([4], config)
+    required = [Required(), Required((), ((2, 3),))]
+    assert language.search([4, 4], config, required=required)[0] == plain
+
+
 def test_phrases_that_fit_only_if_they_overlap() -> None:
     required = Required((), ((2, 3, 2), (3, 2, 3), (3, 2)))
     for seed in range(10):
         found = Language(seed).search([5], SearchConfig(beam=1), required=[required])[0][0]
         assert tuple(found.tokens) in {(2, 3, 2, 3), (3, 2, 3, 2)}
+
+
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_phrases_that_fit_in_one_order_only(beam: int) -> None:
+    for seed in range(20):
+        required = [Required((), ((2, 0), (0, 3))), Required((0,), ((2, 0), (0, 3)))]
+        found = Language(seed).search([4, 5], SearchConfig(beam=beam), required=required)
+        assert found[0][0].tokens == [2, 0, 3]
+        assert found[1][0].tokens in ([0, 2, 0, 3], [0, 3, 2, 0])
 
 
 def test_a_phrase_that_follows_its_own_beginning() -> None:
@@ -119,6 +177,24 @@ def test_prefixes_and_phrases_may_repeat_an_ngram(
     assert not found.unmet
     assert tuple(found.tokens[: len(prefix)]) == prefix
     assert all(occurs(phrase, found.tokens) for phrase in phrases)
+
+
+def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> None:
+    """The penalty of long outputs is so high that plain search would go on to the maximum length."""
+
+    class Talkative(Language):
+        steps = 0
+
+        def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
+            self.steps += 1
+            return super().step(last_R, cache)
+
+        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+            return torch.tensor([0.1, 0.5, 0.2, 0.2]).log()
+
+    language = Talkative(0)
+    language.search([60], SearchConfig(alpha=3), required=[Required((), ((2, 3),))])
+    assert language.steps < 20
 
 
 @pytest.mark.parametrize(

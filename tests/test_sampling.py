@@ -30,8 +30,8 @@ class Position:
 
 def table(vocabulary: int) -> Tensor:
     """Logits of the next token after each token at each position."""
-    generator = torch.Generator().manual_seed(5)
-    return torch.randn(LONGEST, vocabulary, vocabulary, generator=generator) * 1.3
+    generator = torch.Generator().manual_seed(10)
+    return torch.randn(LONGEST, vocabulary, vocabulary, generator=generator) * 0.7
 
 
 def drawn(logits: Tensor, config: SearchConfig, lines: int, longest: int = LONGEST) -> list[Any]:
@@ -78,7 +78,7 @@ def exact(logits: Tensor, config: SearchConfig) -> dict[tuple[int, ...], float]:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"top_k": 2}, {"top_p": 0.7}, {"temperature": 0.6, "top_k": 3, "top_p": 0.8}],
+    [{}, {"top_k": 2}, {"top_p": 0.6}, {"temperature": 0.6, "top_k": 3, "top_p": 0.8}],
 )
 def test_samples_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     config, lines = SearchConfig(sample=True, samples=5000, **options), 20
@@ -86,12 +86,17 @@ def test_samples_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     counts = Counter(tuple(found.tokens) for found in drawn(logits, config, lines))
     expected = exact(logits, config)
     assert sum(expected.values()) == pytest.approx(1)
+    assert sum(p > 0.005 for p in expected.values()) > 2  # it is a choice
     assert set(counts) <= {output for output, p in expected.items() if p > 0}
     variation = sum(abs(counts[output] / 100_000 - p) for output, p in expected.items()) / 2
     assert variation <= 0.01
 
 
-@given(SEEDS, st.sampled_from([{"top_k": 1}, {"temperature": 1e-4}, {"top_p": 1e-9}]), st.integers(1, 9))
+@given(
+    SEEDS,
+    st.sampled_from([{"top_k": 1}, {"temperature": 1e-4}, {"temperature": 1e-300}, {"top_p": 1e-9}]),
+    st.integers(1, 9),
+)
 @settings(max_examples=40)
 def test_without_a_choice_sampling_is_greedy_search(seed: int, options: dict[str, Any], longest: int) -> None:
     language = Language(seed)
@@ -156,6 +161,13 @@ def test_of_equal_tokens_the_first_are_drawn() -> None:
     for options in ({"top_k": 2}, {"top_p": 0.5}):
         found = drawn(torch.zeros(1, 4, 4).repeat(2, 1, 1), SearchConfig(sample=True, samples=500, **options), 1, 2)
         assert {tuple(sample.tokens) for sample in found} <= {(), (0,)}  # tokens 0 and 1, which is EOS
+
+
+def test_top_p_is_a_share_of_what_top_k_left() -> None:
+    """Of 0.4 and 0.3, the first alone is more than half. Of all four, it is not."""
+    logits = torch.tensor([0.4, 0.1, 0.3, 0.2]).log().expand(2, 4, -1)
+    found = drawn(logits, SearchConfig(sample=True, samples=100, top_k=2, top_p=0.5), 1, 2)
+    assert {tuple(sample.tokens) for sample in found} == {(0,)}
 
 
 def test_top_p_of_a_flat_distribution() -> None:

@@ -1,7 +1,12 @@
 """Beam search with phrases that the output must contain (Post & Vilar 2018, Hu et al. 2019).
 
-Every hypothesis carries a state for each phrase (`phrases.py`). Its bank is the sum of its states. The slots of the
-beam are dealt over the banks, so that hypotheses that match little and hypotheses that match much all stay in the beam.
+Every hypothesis carries a state for each phrase (`phrases.py`). Its bank is the number of tokens that it matches: those
+of its met phrases and the longest match of an unmet one. The slots of the beam are dealt over the banks, so that
+hypotheses that match little and hypotheses that match much all stay in the beam.
+
+The highest bank always has a slot, and one of its continuations is in a higher bank. So all phrases are met as soon as
+the highest bank can meet them one after the other. Where they fit only if they overlap, a table says which hypotheses
+can still meet them.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, A phrases of a sentence, O states of a phrase,
 C candidates, V vocabulary, X sets of phrases or more candidates.
@@ -27,11 +32,9 @@ class Constraints:
         phrases_BAO: the token that each state needs next; -1 for a met phrase.
         failures_BAO: for each state, the longest shorter match at the end of the same tokens.
         lengths_BA: tokens of the phrases; 0 for padding, which counts as met.
-        following_BAX: the fewest tokens that complete a set of phrases right behind a phrase.
-        exact_B: whether `following_BAX` covers the sentence.
+        following_BAX: the fewest tokens that complete a set of phrases right behind a phrase; 0 for too many phrases.
         constrained_B: whether the sentence has phrases.
         room_B: most tokens without EOS.
-        prefix_lengths_B: tokens of the prefix.
         states_BWA: the state of each phrase.
     """
 
@@ -43,9 +46,8 @@ class Constraints:
         self.failures_BAO = self._padded([[failures(phrase) for phrase in several] for several in phrases], 0)
         self.lengths_BA = self._padded([[[len(phrase) for phrase in several]] for several in phrases], 0)[:, 0]
         self.following_BAX = self._padded(tables, 0, self.lengths_BA.shape[1])
-        self.exact_B = torch.tensor([bool(table) for table in tables], device=self.device)
         self.constrained_B = torch.tensor([bool(several) for several in phrases], device=self.device)
-        self.room_B, self.prefix_lengths_B = rules.max_lengths_B - 1, rules.prefix_lengths_B
+        self.room_B = rules.max_lengths_B - 1
         self.states_BWA = self.lengths_BA[:, None].expand(-1, width, -1) * 0
 
     def _padded(self, rows: Sequence[Sequence[Sequence[int]]], filling: int, least: int = 0) -> Tensor:
@@ -93,9 +95,8 @@ class Constraints:
         tokens_BX, parents_BX = places_BX % x_BWV.shape[2], places_BX // x_BWV.shape[2]
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
-        free_B = self.prefix_lengths_B < length  # what follows a prefix was checked before search
-        values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos) & free_B[:, None], -torch.inf)
-        order_BX = _dealt(values_BX, states_BXA.sum(2), self.lengths_BA.sum(1), offsets_BW.shape[1])
+        values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
+        order_BX = _dealt(values_BX, self._banks(states_BXA), self.lengths_BA.sum(1), offsets_BW.shape[1])
         order_BC = order_BX[:, : best_BC.shape[1]]
         constrained_B1 = self.constrained_B[:, None]
         return (
@@ -115,15 +116,17 @@ class Constraints:
 
     def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
         """Returns the fewest tokens that complete all phrases, BC: those of the best phrase to complete first."""
-        lengths_B1A = self.lengths_BA[:, None]
-        unmet_BCA = states_BCA < lengths_B1A
+        unmet_BCA = states_BCA < self.lengths_BA[:, None]
         bits_A = 2 ** torch.arange(states_BCA.shape[2], device=self.device)
         others_BCA = (unmet_BCA * bits_A).sum(2, keepdim=True) - bits_A
-        exact_BCA = _at(self.following_BAX, others_BCA.clamp(0, self.following_BAX.shape[2] - 1))
-        apart_BCA = (unmet_BCA * lengths_B1A).sum(2, keepdim=True) - lengths_B1A
-        rest_BCA = torch.where(self.exact_B[:, None, None], exact_BCA, apart_BCA)
-        total_BCA = (lengths_B1A - states_BCA + rest_BCA).masked_fill(~unmet_BCA, _FAR)
+        rest_BCA = _at(self.following_BAX, others_BCA.clamp(0, self.following_BAX.shape[2] - 1))
+        total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~unmet_BCA, _FAR)
         return total_BCA.amin(2).masked_fill(~unmet_BCA.any(2), 0)
+
+    def _banks(self, states_BCA: Tensor) -> Tensor:
+        """Returns how many tokens of phrases hypotheses match, BC."""
+        met_BCA = states_BCA == self.lengths_BA[:, None]
+        return (states_BCA * met_BCA).sum(2) + (states_BCA * ~met_BCA).amax(2)
 
     def advance(self, parents_BW: Tensor, tokens_BW: Tensor) -> None:
         """Continues hypotheses `parents_BW` with these tokens."""

@@ -39,6 +39,6 @@ class Diversity:
             log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, places_XC)
             made.append(Candidates.at(places_XC, log_probs_XC, x_XWV, eos))
             live_XW = made[-1].live(width)
-            counted_XW = (ranks_XC.isfinite() & ~made[-1].ended_BC).gather(1, live_XW)
+            counted_XW = ranks_XC.isfinite().gather(1, live_XW)
             counts_XV.scatter_add_(1, made[-1].tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
         return Candidates(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*made, strict=True)))

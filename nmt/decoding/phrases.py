@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from nmt.decoding.outputs import Required, contains
 
-# Of more phrases in a sentence, overlaps are not counted when search computes how many tokens they still need.
+# With more phrases in a sentence, search does not use overlaps to fit them into the maximum length.
 _MOST_OVERLAPPING = 6
 
 
@@ -74,4 +74,10 @@ def following(phrases: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 def failures(phrase: tuple[int, ...]) -> list[int]:
     """Returns, for each state, the longest shorter match at the end of the same tokens."""
-    return [0, *(_state(phrase[1:n], phrase[:n]) for n in range(1, len(phrase) + 1))]
+    found = [0, 0]
+    for n, token in enumerate(phrase[1:], 1):
+        state = found[n]
+        while state and phrase[state] != token:
+            state = found[state]
+        found.append(state + (phrase[state] == token))
+    return found

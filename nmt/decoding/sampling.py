@@ -21,6 +21,8 @@ from nmt.decoding.rules import Rules
 
 # Positions whose random numbers are made at once.
 _BLOCK = 64
+# Numbers of the distributions that are drawn from at once, to bound the memory of float64 copies.
+_NUMBERS_AT_ONCE = 2**24
 # The most probable tokens that are sorted first to find those of top-p.
 _FIRST_SORTED = 256
 
@@ -63,7 +65,10 @@ class _Samples:
     def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, Found]]:
         """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
         x_RV = log_probs_BWV.flatten(0, 1)
-        tokens_BW1 = _drawn(x_RV, uniforms_BW.flatten(), self.config).view(*uniforms_BW.shape, 1)
+        rows = max(1, _NUMBERS_AT_ONCE // x_RV.shape[1])
+        parts = zip(x_RV.split(rows), uniforms_BW.flatten().split(rows), strict=True)
+        tokens_R = torch.cat([_drawn(*part, self.config) for part in parts])
+        tokens_BW1 = tokens_R.view(*uniforms_BW.shape, 1)
         log_probs_BW1 = log_probs_BWV.gather(2, tokens_BW1)
         self.tokens_BWT = torch.cat((self.tokens_BWT, tokens_BW1), 2)
         self.history_BWT = torch.cat((self.history_BWT, log_probs_BW1), 2)
@@ -72,8 +77,8 @@ class _Samples:
         self.done_BW |= ended_BW
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
-        rows = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        found = [Found.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in rows]
+        pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
+        found = [Found.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
 
     def leave(self) -> list[int] | None:
@@ -132,8 +137,10 @@ def _in_order(numbered: dict[int, Found]) -> list[Found]:
 
 def _drawn(log_probs_RV: Tensor, uniforms_R: Tensor, config: SearchConfig) -> Tensor:
     """Returns a token for each row, drawn in float64 from the filtered and renormalised distribution."""
-    x_RV = _filtered(log_probs_RV.double() / config.temperature, config)
-    cumulative_RV = (x_RV - x_RV.amax(1, keepdim=True)).exp().cumsum(1)
+    x_RV = log_probs_RV.double()
+    # A maximum of 0 stays 0 at any temperature.
+    x_RV = _filtered((x_RV - x_RV.amax(1, keepdim=True)) / config.temperature, config)
+    cumulative_RV = x_RV.exp().cumsum(1)
     total_R1 = cumulative_RV[:, -1:].contiguous()
     drawn_R1 = torch.searchsorted(cumulative_RV, uniforms_R[:, None] * total_R1, right=True)
     # Rounding can give the total itself, which belongs to the last token of positive probability.
@@ -153,9 +160,11 @@ def _filtered(x_RV: Tensor, config: SearchConfig) -> Tensor:
         return x_RV
     lowest_R1 = sorted_RX.gather(1, kept_R1 - 1)
     above_RV, equal_RV = x_RV > lowest_R1, x_RV == lowest_R1
-    # Of equal tokens, those with the lowest ids are kept, so that ties are the same on every device.
     room_R1 = kept_R1 - above_RV.sum(1, keepdim=True)
-    return x_RV.masked_fill(~(above_RV | equal_RV & (equal_RV.cumsum(1) <= room_R1)), -torch.inf)
+    # Of equal tokens, those with the lowest ids are kept, so that ties are the same on every device.
+    if bool((equal_RV.sum(1, keepdim=True) > room_R1).any()):
+        equal_RV &= equal_RV.cumsum(1) <= room_R1
+    return x_RV.masked_fill(~(above_RV | equal_RV), -torch.inf)
 
 
 def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
@@ -163,12 +172,14 @@ def _nucleus(x_RV: Tensor, k: int, p: float) -> tuple[Tensor, Tensor]:
 
     The mass is that of the `k` most probable tokens, renormalised.
     """
-    total_R1 = (x_RV if k == x_RV.shape[1] else x_RV.topk(k).values).logsumexp(1, keepdim=True)
     several = min(k, _FIRST_SORTED)
+    sorted_RX = x_RV.topk(several).values
+    whole_RX = x_RV if k == x_RV.shape[1] else sorted_RX if k == several else x_RV.topk(k).values
+    total_R1 = whole_RX.logsumexp(1, keepdim=True)
     while True:
-        sorted_RX = x_RV.topk(several).values
         probs_RX = (sorted_RX - total_R1).exp()
         before_RX = probs_RX.cumsum(1) - probs_RX
         if several == k or bool((before_RX[:, -1] >= p).all()):
             return sorted_RX, (before_RX < p).sum(1, keepdim=True).clamp(min=1)
         several = min(k, 8 * several)
+        sorted_RX = x_RV.topk(several).values
