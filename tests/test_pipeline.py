@@ -342,7 +342,7 @@ def test_ids_beyond_the_vocabulary_are_found(trained: Path, tmp_path: Path) -> N
     shutil.copytree(trained / "data", tmp_path / "data")
     fill_with_unknown_ids(tmp_path / "data" / "train.en.tokens")
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL)
-    assert "its source text holds piece 65,535, its vocabulary 330 pieces" in message
+    assert "its source text contains piece 65,535, but its vocabulary has only 330 pieces" in message
 
 
 def test_generate_writes_to_what_is_no_file(trained: Path, tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ def test_damaged_validation_data_is_found(trained: Path, tmp_path: Path) -> None
     fill_with_unknown_ids(tmp_path / "data" / "valid.de.tokens")
     options = ["--max-updates=1", "--no-valid-bleu"]
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
-    assert "its target text holds piece 65,535" in message
+    assert "its target text contains piece 65,535" in message
 
 
 def test_generate_does_not_overwrite_its_input_and_notices_a_full_output(trained: Path, tmp_path: Path) -> None:

@@ -183,14 +183,14 @@ def test_a_model_without_bytes_is_warned_of(run: Run, tmp_path: Path, capsys: py
     (tmp_path / "their.model").write_bytes(model.getvalue())
     run(subword_model=str(tmp_path / "their.model"))
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("was trained without byte_fallback; characters it does not know will be lost") == 1
+    assert said.count("was trained without byte_fallback; characters that have no piece will be lost") == 1
 
 
 def test_equal_sides_are_warned_of(run: Run, write_corpus: WriteCorpus, capsys: pytest.CaptureFixture[str]) -> None:
     run(valid=write_corpus("same", [(source, source) for source, _ in invented_pairs(5)]))
     said = " ".join(capsys.readouterr().err.split())
     assert "same.en and " in said
-    assert said.count("hold the same text; is one of them in the wrong language?") == 1
+    assert said.count("contain the same text; check whether one is in the wrong language") == 1
 
 
 def test_languages_that_changed_places_get_a_warning(
@@ -198,7 +198,7 @@ def test_languages_that_changed_places_get_a_warning(
 ) -> None:
     english, german = "the dog and the cat of that man", "der Hund und die Katze von dem Mann"
     run(valid=write_corpus("right", [(english, german)] * 10))
-    assert "changed places" not in capsys.readouterr().err
+    assert "swapped" not in capsys.readouterr().err
     run(valid=write_corpus("swapped", [(german, english)] * 10), dest=str(tmp_path / "other"))
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(r"swapped.en looks like de, and \S*swapped.de like en; have --source-lang and --target-lang", said)
@@ -319,7 +319,7 @@ def test_preprocessing_goes_on_where_it_was_broken_off(
     assert not (tmp_path / "data").exists()
     run(max_length=30, workers=workers)
     said = capsys.readouterr().err
-    assert "going on after 210 of 300 training pairs" in said
+    assert "resuming after 210 of 300 training pairs" in said
     assert "Training" not in said
     assert "Checking" not in said
     run(max_length=30, dest=str(tmp_path / "whole"))
@@ -335,18 +335,18 @@ def test_preprocessing_goes_on_where_it_was_broken_off(
 
 @pytest.mark.usefixtures("broken_off")
 def test_what_was_broken_off_is_gone_on_with_only_if_it_is_the_same(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"data.partial was begun with another --max-length \(30, now 31\)"):
+    with pytest.raises(NmtError, match=r"data.partial was started with a different --max-length \(30, now 31\)"):
         run(max_length=31)
     os.truncate(tmp_path / "data.partial" / "train.de.tokens", 10)
     with pytest.raises(
-        NmtError, match=r"train.de.tokens is missing or shorter than it was; remove .*data.partial to start anew"
+        NmtError, match=r"train.de.tokens is missing or shorter than it was; remove .*data.partial to start over"
     ):
         run(max_length=30)
     (tmp_path / "data.partial" / "subword.model").write_text("x")
-    with pytest.raises(NmtError, match=r"the subword models in .*data.partial are damaged; remove it to start anew"):
+    with pytest.raises(NmtError, match=r"the subword models in .*data.partial are damaged; remove that folder to start over"):
         run(max_length=30)
     (tmp_path / "data.partial" / "journal.json").write_text("{")
-    with pytest.raises(NmtError, match=r"journal.json cannot be read .*; remove .*data.partial to start anew"):
+    with pytest.raises(NmtError, match=r"journal.json cannot be read .*; remove .*data.partial to start over"):
         run(max_length=30)
 
 
@@ -355,7 +355,7 @@ def test_other_text_is_not_gone_on_with(run: Run, tiny_corpus: dict[str, str]) -
     text = Path(f"{tiny_corpus['train']}.en")
     before = text.stat()
     os.utime(text, (before.st_atime, before.st_mtime + 10))
-    with pytest.raises(NmtError, match=r"data.partial was begun with another state of \S*train.en"):
+    with pytest.raises(NmtError, match=r"data.partial was started with a different state of \S*train.en"):
         run(max_length=30)
     os.utime(text, (before.st_atime, before.st_mtime))
 
@@ -374,7 +374,7 @@ def test_nothing_is_lost_if_the_folder_cannot_get_its_name(
         ):
             run(max_length=30)
     run(max_length=30)
-    assert "going on after" in capsys.readouterr().err
+    assert "resuming after" in capsys.readouterr().err
     assert {".lock", "journal.json"}.isdisjoint(path.name for path in (tmp_path / "data").iterdir())
 
 
@@ -423,6 +423,6 @@ def test_a_folder_of_someone_else_is_never_touched(run: Run, tmp_path: Path, mak
 @pytest.mark.usefixtures("broken_off")
 def test_a_file_of_someone_else_among_interrupted_work_is_kept(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data.partial" / "average.pt").write_bytes(b"weeks of work")
-    with pytest.raises(NmtError, match=r"data.partial/average.pt is not a file of the work"):
+    with pytest.raises(NmtError, match=r"data.partial/average.pt was not made by nmt preprocess"):
         run(max_length=30)
     assert (tmp_path / "data.partial" / "average.pt").read_bytes() == b"weeks of work"

@@ -140,7 +140,7 @@ def test_damaged_models_and_meta_are_named(store: Path) -> None:
     model = store / "subword.model"
     good = model.read_bytes()
     model.write_bytes(good.replace(b"ba", b"ab", 1))
-    with pytest.raises(NmtError, match=r"subword\.model is not the subword model the data was encoded with"):
+    with pytest.raises(NmtError, match=r"subword\.model is not the subword model that the data was encoded with"):
         DataFolder.open(store)
     model.unlink()
     with pytest.raises(NmtError, match=r"subword\.model cannot be read"):
@@ -232,6 +232,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, chunks: 
     command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path / "data"), str(chunks)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{tmp_path}/.data.partial-")
-    assert "train.en.tokens cannot be written (File too large); make room or choose another --dest" in done.stdout
+    assert "train.en.tokens cannot be written (File too large); free some space or choose another --dest" in done.stdout
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []

@@ -473,7 +473,7 @@ def test_brackets_are_single_pieces(tmp_path: Path) -> None:
     assert re.search(r"vocabulary: [5-9]\d\d pieces", run("preprocess", *large).stderr)  # as many as there can be
     (tmp_path / "twice").write_text("(S\n(S\n")
     message = failed("preprocess", *options, *corpus, "--symbols", tmp_path / "twice", "--dest", tmp_path / "other")
-    assert "twice, line 2: '(S' is not one new word" in message
+    assert "twice, line 2: '(S' is not a single new word" in message
     assert "--copies must be given once for each of the 1 --train" in failed(
         "preprocess", *options, *corpus, "--copies=2", "--dest", tmp_path / "other"
     )
