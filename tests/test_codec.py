@@ -57,8 +57,8 @@ def test_plain_data_restores_the_codec(joint: bool) -> None:
     ({"lowercase": None}, "lowercase"),
     ({"extra": 1}, "extra"),
     ({"tokenizer": "spacy"}, "tokenizer is 'spacy'"),
-    ({"target_model": b"x"}, "contradictory"),
-    ({"joint_vocab": False}, "contradictory"),
+    ({"target_model": b"x"}, "contradicts"),
+    ({"joint_vocab": False}, "contradicts"),
     ({"source_model": b"x"}, "sentencepiece"),
     ({"subword": "word"}, "subword is 'word'"),
 ])  # fmt: skip

@@ -98,7 +98,7 @@ def plain(path: Path) -> Path:
 @pytest.mark.parametrize("make", [cut, flipped, misheaded, plain])
 def test_damaged_gzip(tmp_path: Path, make: object) -> None:
     path = make(tmp_path / "text.en.gz")  # type: ignore[operator]
-    with pytest.raises(NmtError, match=r"text\.en\.gz is not a whole gzip file \(.+\); compress or copy it anew"):
+    with pytest.raises(NmtError, match=r"text\.en\.gz is not a complete gzip file \(.+\); compress it or copy it again"):
         list(read_lines(path))
 
 
@@ -111,7 +111,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 def test_no_permission(unprivileged: Callable[[], AbstractContextManager[None]]) -> None:
     with unprivileged():
-        with pytest.raises(NmtError, match=r"^closed/text may not be read \(permission denied"):
+        with pytest.raises(NmtError, match=r"^closed/text cannot be read \(permission denied"):
             list(read_lines("closed/text"))
         with pytest.raises(NmtError, match=r"^closed/train\.en cannot be read \(Permission denied\); check the prefix"):
             parallel_paths("closed/train", "en", "de")
@@ -145,7 +145,7 @@ def test_a_missing_side_names_what_was_sought_and_what_is_there(tmp_path: Path) 
     write(tmp_path / "train.fr", b"b\n")
     with pytest.raises(NmtError, match=r"neither .*/train\.de nor .*/train\.de\.gz exists; .*train\.en, train\.fr"):
         parallel_paths(str(tmp_path / "train"), "en", "de")
-    with pytest.raises(NmtError, match=r"nothing in .* starts with 'tain'"):
+    with pytest.raises(NmtError, match=r"no file in .* starts with 'tain'"):
         parallel_paths(str(tmp_path / "tain"), "en", "de")
     with pytest.raises(NmtError, match=r"the folder .*/no does not exist"):
         parallel_paths(str(tmp_path / "no" / "train"), "en", "de")

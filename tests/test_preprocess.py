@@ -201,7 +201,7 @@ def test_languages_that_changed_places_get_a_warning(
     assert "swapped" not in capsys.readouterr().err
     run(valid=write_corpus("swapped", [(german, english)] * 10), dest=str(tmp_path / "other"))
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"swapped.en looks like de, and \S*swapped.de like en; have --source-lang and --target-lang", said)
+    assert re.search(r"swapped.en looks like de, and \S*swapped.de looks like en; check whether --source-lang", said)
 
 
 def spoil(path: str, data: bytes) -> None:
@@ -214,7 +214,7 @@ def spoil(path: str, data: bytes) -> None:
     ("valid.en", b"", {}, r"valid\.en has 0 lines but .*valid\.de has 20"),
     (None, b"", {"source_lang": "fr"}, r"neither .*train\.fr nor .*train\.fr\.gz exists"),
     (None, b"", {"vocab_size": 20_000}, r"--vocab-size is 20000, .* at most \d+ pieces"),
-    (None, b"", {"vocab_size": 8}, r"--vocab-size is 8, .* need \d+; raise it"),
+    (None, b"", {"vocab_size": 8}, r"--vocab-size is 8, .* need \d+; raise --vocab-size"),
 ])  # fmt: skip
 def test_bad_input_is_one_sentence_and_leaves_nothing(
     run: Run, tmp_path: Path, spoilt: str | None, data: bytes, changes: dict[str, Any], message: str
@@ -343,7 +343,7 @@ def test_what_was_broken_off_is_gone_on_with_only_if_it_is_the_same(run: Run, tm
     ):
         run(max_length=30)
     (tmp_path / "data.partial" / "subword.model").write_text("x")
-    with pytest.raises(NmtError, match=r"the subword models in .*data.partial are damaged; remove that folder to start over"):
+    with pytest.raises(NmtError, match=r"the subword models in .*data.partial are damaged; remove that folder to start"):
         run(max_length=30)
     (tmp_path / "data.partial" / "journal.json").write_text("{")
     with pytest.raises(NmtError, match=r"journal.json cannot be read .*; remove .*data.partial to start over"):

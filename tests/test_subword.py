@@ -146,7 +146,7 @@ def test_wordpiece_takes_the_longest_match() -> None:
 
 @kinds
 def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
-    with pytest.raises(NmtError, match=r"--vocab-size is 30000, .* at most \d+ pieces; lower it") as caught:
+    with pytest.raises(NmtError, match=r"--vocab-size is 30000, .* at most \d+ pieces; lower --vocab-size") as caught:
         Subword.train(TEXT, kind, 30000)
     largest = int(str(caught.value).split("at most ")[1].split()[0])
     assert len(Subword.train(TEXT, kind, largest)) == largest
@@ -154,7 +154,7 @@ def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
 
 @kinds
 def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
-    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* need \d+; raise it") as caught:
+    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* need \d+; raise --vocab-size") as caught:
         Subword.train(TEXT, kind, 100)
     assert 260 < int(str(caught.value).split("need ")[1].split(";")[0]) < 300
 
@@ -187,7 +187,7 @@ def test_damaged_models_are_named(data: bytes) -> None:
 
 
 def test_other_special_ids_are_refused() -> None:
-    with pytest.raises(NmtError, match=r"their\.model has pad, unk, bos and eos at ids -1, 0, 1, 2, but 0, 1, 2, 3"):
+    with pytest.raises(NmtError, match=r"their\.model has the ids -1, 0, 1, 2 for pad, unk, bos and eos instead of 0, 1, 2, 3"):
         Subword.from_bytes(other_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "bpe", "their.model")
 
 
