@@ -29,20 +29,23 @@ _task: Callable[[Any], Any]  # the task of this worker process
 def worker_pool(
     make_task: Callable[[int], Callable[[_In], _Out]], workers: int
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
-    """Yields a function that submits a chunk to the worker processes.
+    """Yields a function that submits a chunk to the worker processes and returns the future result.
 
-    Worker n, counted from 0, makes its task with `make_task(n)`; `make_task` must be picklable. Leaving the block waits
-    until the workers have ended. If the block fails, they are killed.
+    At its end, the block waits until the workers have ended. If the block fails, they are killed.
+
+    Args:
+        make_task: worker n, counted from 0, calls `make_task(n)` once to get its task. It must be picklable.
+        workers: the number of processes.
 
     Raises:
         NmtError: a worker process died.
     """
-    # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
+    # Forked processes would inherit locks that other threads (of the progress bar, of sentencepiece) may hold.
     context = get_context("spawn")
     numbers = context.SimpleQueue()
     for number in range(workers):
         numbers.put(number)
-    # The task is unpickled last in the worker, because that may import torch, which takes seconds.
+    # The task is pickled separately, so that a worker unpickles it last: that may import torch, which takes seconds.
     arguments = (os.getpid(), numbers, pickle.dumps(make_task))
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=arguments)
 
@@ -68,12 +71,12 @@ def in_order(
 ) -> Generator[_Out, None, None]:
     """Yields the result of the task for every chunk, in order.
 
-    `worker_pool` explains `make_task`. With one worker, the task runs in this process. Close the generator
-    (contextlib.closing) to be sure that the workers have ended.
+    With one worker, the task runs in this process. Close the generator, for example with `contextlib.closing`, to be
+    sure that the workers have ended. See `worker_pool` for the arguments.
 
     Raises:
         NmtError: a worker process died.
-        Exception: whatever the task raises.
+        Exception: any exception of the task.
     """
     if workers == 1:
         yield from map(make_task(0), chunks)
@@ -99,7 +102,7 @@ def _do_task(chunk: Any) -> Any:
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
-    """Kills the pool's processes. ProcessPoolExecutor.kill_workers does this from Python 3.14 on."""
+    """Kills the pool's processes. Python 3.14 has ProcessPoolExecutor.kill_workers for this."""
     for process in list((pool._processes or {}).values()):
         process.kill()
 
@@ -123,7 +126,7 @@ def started_by_this() -> dict[str, str]:
 
 
 def end_with_starter() -> None:
-    """Makes this process end with the process that started it, if it is a rank or was given `started_by_this`."""
+    """Makes this process end with its parent if it is a rank or has the variables of `started_by_this`."""
     starter = os.environ.pop(_STARTER, None)
     if starter or "RANK" in os.environ:
         _end_with(int(starter) if starter else os.getppid())

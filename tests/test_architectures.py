@@ -90,7 +90,7 @@ def test_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path)
     assert run("generate", tmp_path / "average.pt", *options, stdin=lines).stdout.count(b"\n") == lines.count(b"\n")
     export = ["export", tmp_path / "average.pt", "--output", tmp_path / "exported"]
     if name.startswith("table3_b_"):  # d_k and d_v differ
-        assert "CTranslate2 needs heads of size d_model / h" in failed(*export)
+        assert "CTranslate2 needs d_k and d_v to be d_model / heads" in failed(*export)
     else:
         run(*export)
         assert (tmp_path / "exported" / "model.bin").is_file()

@@ -51,7 +51,7 @@ def test_opening_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
         pickle.dump(Trap(), file)
     torch.save({"format": "nmt checkpoint", "trap": Trap()}, tmp_path / "trap2.pt")
     for name in ("trap.pt", "trap2.pt"):
-        with pytest.raises(NmtError, match=r"trap2?\.pt is no checkpoint of nmt"):
+        with pytest.raises(NmtError, match=r"trap2?\.pt is not a checkpoint of nmt"):
             load_checkpoint(tmp_path / name)
     assert not (tmp_path / "sprung").exists()
 
@@ -59,7 +59,7 @@ def test_opening_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x00" * 1000, b"PK\x03\x04 not really a zip"])
 def test_a_file_that_is_no_checkpoint_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_bytes(content)
-    with pytest.raises(NmtError, match=r"x\.pt is no checkpoint of nmt"):
+    with pytest.raises(NmtError, match=r"x\.pt is not a checkpoint of nmt"):
         load_checkpoint(tmp_path / "x.pt")
 
 
@@ -79,10 +79,10 @@ def test_other_files_and_versions_are_named(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="is a folder"):
         load_checkpoint(tmp_path)
     torch.save({"state_dict": {}}, tmp_path / "other.pt")
-    with pytest.raises(NmtError, match="a torch file, but no checkpoint of nmt"):
+    with pytest.raises(NmtError, match="a torch file, but not a checkpoint of nmt"):
         load_checkpoint(tmp_path / "other.pt")
     torch.save({"format": "nmt checkpoint", "schema_version": 99}, tmp_path / "new.pt")
-    with pytest.raises(NmtError, match="schema version 99, this nmt reads 3"):
+    with pytest.raises(NmtError, match="schema version 99, but this nmt reads 3"):
         load_checkpoint(tmp_path / "new.pt")
 
 
@@ -180,7 +180,7 @@ def test_a_changed_number_is_noticed(make: Callable[[int], Checkpoint], tmp_path
     content = torch.load(tmp_path / "x.pt", weights_only=True)
     next(iter(content["content"]["weights"].values()))[0, 0] += 1e-6
     torch.save(content, tmp_path / "x.pt")
-    with pytest.raises(NmtError, match="does not have the checksum it was written with"):
+    with pytest.raises(NmtError, match="does not have the checksum in the file"):
         load_checkpoint(tmp_path / "x.pt")
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(tmp_path: Path, capsys: py
     found = folder.newest_state()
     assert found is not None
     assert (found[0].name, found[1].training["counters"]["update"]) == ("state-00000001.pt", 1)
-    assert "state-00000002.pt is no checkpoint of nmt, or it is damaged" in capsys.readouterr().err
+    assert "state-00000002.pt is not a checkpoint of nmt, or it is damaged" in capsys.readouterr().err
     found[0].write_bytes(b"")
     with pytest.raises(NmtError, match=r"no training state in .* can be read; remove state-00000001\.pt there"):
         folder.newest_state()

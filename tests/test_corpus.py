@@ -98,7 +98,7 @@ def plain(path: Path) -> Path:
 @pytest.mark.parametrize("make", [cut, flipped, misheaded, plain])
 def test_damaged_gzip(tmp_path: Path, make: object) -> None:
     path = make(tmp_path / "text.en.gz")  # type: ignore[operator]
-    with pytest.raises(NmtError, match=r"text\.en\.gz is not a complete gzip file \(.+\); compress it or copy it again"):
+    with pytest.raises(NmtError, match=r"text\.en\.gz is not a complete gzip file \(.+\); compress it or copy it"):
         list(read_lines(path))
 
 

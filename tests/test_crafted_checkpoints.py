@@ -125,14 +125,14 @@ def test_tensors_of_other_kinds(make: Callable[[torch.Tensor], torch.Tensor], go
     whole = torch.load(good, weights_only=True)
     whole["content"]["weights"][FIRST] = make(whole["content"]["weights"][FIRST])
     torch.save(whole, tmp_path / "x.pt")
-    assert "is no checkpoint of nmt" in refused(tmp_path / "x.pt")
+    assert "is not a checkpoint of nmt" in refused(tmp_path / "x.pt")
 
 
 def test_tensors_that_share_numbers(good: Path, tmp_path: Path) -> None:
     whole, large = torch.load(good, weights_only=True), torch.zeros(10**5)
     whole["content"]["weights"] |= {f"w{i}": large[:] for i in range(100)}
     torch.save(whole, tmp_path / "x.pt")
-    assert "is no checkpoint of nmt" in refused(tmp_path / "x.pt")
+    assert "is not a checkpoint of nmt" in refused(tmp_path / "x.pt")
 
 
 def archive(path: Path, pickled: bytes, entries: dict[str, bytes] | None = None, compression: int = 0) -> Path:
@@ -212,7 +212,7 @@ def test_shapes_that_do_not_fit_the_file(tmp_path: Path) -> None:
         (text("a") + b"\x85", b"K\x01\x85", b"K\x04"),
     ]:
         archive(path, checkpoint_of(reference(shape, stride, numbers)), sixteen_bytes)
-        assert "is no checkpoint of nmt" in refused(path)
+        assert "is not a checkpoint of nmt" in refused(path)
 
 
 def test_archives(good: Path, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_data_folder_that_vanishes_ends_training_with_its_state_safe(
     assert 10 < update < 20  # those that were made ahead
     assert message == (
         f"error: training stopped after update {update}, which is safe in {tmp_path}/run: {data}/train.en.tokens is "
-        f"missing; put the data folder back as it was and start the same command again"
+        f"missing; restore the data folder and start the same command again"
     )
     (tmp_path / "gone").rename(data)
     assert f"after update {update}" in run(*command).stderr

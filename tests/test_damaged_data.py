@@ -187,9 +187,7 @@ def test_a_change_of_a_file_in_use_is_noticed(store: Path, name: str, change: Ca
     split = data.split("train")
     split.check_files()
     change(store / name)
-    message = (
-        rf"{name} (is missing|has \d+ bytes instead of \d+); put the data folder back as it was and start the same"
-    )
+    message = rf"{name} (is missing|has \d+ bytes instead of \d+); restore the data folder and start the same"
     with pytest.raises(DataChanged, match=message):
         split.check_files()
     with pytest.raises(DataChanged, match=message):

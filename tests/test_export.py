@@ -104,7 +104,7 @@ def test_what_cannot_be_exported(
     trained: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     average = trained / "run" / "average.pt"
-    assert "exists already" in failed("export", average, "--output", exported)
+    assert "already exists" in failed("export", average, "--output", exported)
     options = [*TRAIN, *SMALL, "--d-k=8", "--max-updates=1", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     message = failed("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")

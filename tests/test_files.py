@@ -90,7 +90,7 @@ def test_a_new_folder_has_a_new_name(trained: Path, name: str) -> None:
     languages = ["--source-lang=en", "--target-lang=de"]
     said = failed("preprocess", *languages, "--train", text, "--valid", text, "--dest", name)
     assert "--dest" in said
-    assert "exists already" in said or "is empty" in said
+    assert "already exists" in said or "is empty" in said
 
 
 def test_a_fault_of_the_input_is_not_blamed_on_the_output(trained: Path, tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, error: BaseExc
 def test_the_destination_must_not_exist(store: Path, tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for dest in (store, store / "meta.json", tmp_path / "dangling", Path("."), Path("/")):
-        with pytest.raises(NmtError, match=r"--dest .* exists already"):
+        with pytest.raises(NmtError, match=r"--dest .* already exists"):
             StoreWriter.at(dest).__enter__()
     with pytest.raises(NmtError, match=r"data2 cannot be written"), StoreWriter.at(store / "meta.json" / "data2"):
         pass
