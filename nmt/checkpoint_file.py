@@ -45,9 +45,9 @@ def write_content(content: Mapping[str, Any], file: Output) -> None:
     Raises:
         NmtError: the file cannot be written.
     """
-    whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
+    record = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
     try:
-        torch.save(whole, file, pickle_protocol=2)  # type: ignore[arg-type] # torch calls only `write` and `flush`
+        torch.save(record, file, pickle_protocol=2)  # type: ignore[arg-type] # torch calls only `write` and `flush`
     except RuntimeError as error:  # torch raises this if a write fails; the reason is in its context
         cause: BaseException | None = error
         while cause and not isinstance(cause, NmtError):
@@ -65,10 +65,10 @@ def read_content(path: Path) -> dict[str, Any]:
     with _opened(path) as file:
         try:
             archive = _Archive(file)
-            whole = archive.data()
-            _check_header(whole, path)
+            record = archive.data()
+            _check_header(record, path)
             archive.read_tensors()
-            content, checksum = whole["content"], _sha256(whole["content"])
+            content, checksum = record["content"], _sha256(record["content"])
         except NmtError:
             raise
         except Exception as error:  # for a damaged file, zipfile and torch may raise any exception
@@ -77,7 +77,7 @@ def read_content(path: Path) -> dict[str, Any]:
             raise NmtError(
                 f"{path} is not a checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}"
             ) from error
-    if not isinstance(content, dict) or checksum != whole.get("sha256"):
+    if not isinstance(content, dict) or checksum != record.get("sha256"):
         raise NmtError(f"{path} is damaged: its content does not have the checksum in the file; {TAKE_ANOTHER}")
     return content
 
@@ -143,10 +143,10 @@ class _Archive:
             raise EOFError
 
 
-def _check_header(whole: Any, path: Path) -> None:
-    if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
+def _check_header(record: Any, path: Path) -> None:
+    if not isinstance(record, dict) or record.get("format") != _MAGIC:
         raise NmtError(f"{path} is a torch file, but not a checkpoint of nmt; give one that nmt train wrote")
-    version = whole.get("schema_version")
+    version = record.get("schema_version")
     if version not in _READABLE:
         raise NmtError(
             f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; "
@@ -154,7 +154,7 @@ def _check_header(whole: Any, path: Path) -> None:
         )
 
 
-def _is_whole(tensor: Tensor) -> bool:
+def _is_storable(tensor: Tensor) -> bool:
     """Returns whether a tensor is contiguous, fp32, and uses all of its storage."""
     return (
         tensor.dtype == torch.float32
@@ -181,7 +181,7 @@ def _sha256(content: Any) -> str:
 
 def _add_to(digest: "hashlib._Hash", value: Any) -> None:
     kind = type(value)
-    if kind is Tensor and _is_whole(value):
+    if kind is Tensor and _is_storable(value):
         digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
         digest.update(_numbers(value))
     elif kind is dict:

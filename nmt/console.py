@@ -36,7 +36,7 @@ def prepare_streams() -> None:
 
 
 def _null(flags: int, mode: str) -> TextIO:
-    descriptor = os.open(os.devnull, flags)  # the lowest free number, which is that of the closed stream
+    descriptor = os.open(os.devnull, flags)  # gets the lowest free number: the number of the closed stream
     os.set_inheritable(descriptor, True)
     return cast(TextIO, os.fdopen(descriptor, mode))
 

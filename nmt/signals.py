@@ -34,7 +34,7 @@ def end_resumably() -> None:
 
 
 def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
-    """Returns those of the signals that this process does not ignore. For example, nohup makes it ignore SIGHUP."""
+    """Returns the given signals that this process does not ignore. For example, nohup makes it ignore SIGHUP."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -71,7 +71,7 @@ class ModelConfig(Config):
             )
 
     def variants(self) -> dict[str, Any]:
-        """Returns the fields in which this architecture differs from the defaults, which are those of the paper."""
+        """Returns the fields that have a default value and another value here."""
         optional = [f for f in fields(self) if f.default is not MISSING]
         return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
 

@@ -64,14 +64,14 @@ class BatchConfig(PlanConfig, RuntimeConfig):
     compile: bool = option(
         False,
         help="Compile the layers with torch.compile. The first updates are then slow. It works only on a GPU in bf16, "
-        "and only for attention without dropout, windows and additive scores.",
+        "and only if attention has no dropout, no window and no additive scores.",
         panel="Hardware",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(BatchConfig):
-    """How `nmt train` trains. The defaults are those of the paper's base model (§5), unless the help says otherwise."""
+    """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
     gpus: int = option(
         1,

@@ -145,7 +145,7 @@ def make_plan(
 def draw_epoch(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> Epoch:
-    """Returns the random part of an epoch's plan; the arguments are those of `make_plan`.
+    """Returns the random part of an epoch's plan. See `make_plan` for the arguments.
 
     If `groups` is odd, the size of a sentence pair is the length of its longer side. If `groups` is even, it is the sum
     of both sides, and groups with more source tokens are paired with groups with more target tokens.

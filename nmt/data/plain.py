@@ -23,8 +23,8 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class Kind(NamedTuple):
     """A condition on a value: the function that tests it, and its description for messages."""
 
-    holds: Callable[[Any], bool]
-    words: str
+    accepts: Callable[[Any], bool]
+    description: str
 
 
 class Each(NamedTuple):
@@ -83,8 +83,8 @@ def first_problem(value: Any, schema: Schema) -> str | None:
 def _problems(value: Any, schema: Schema, name: str) -> Iterator[str]:
     """Yields every difference in words; `name` is the path of keys that leads to `value`."""
     if isinstance(schema, Kind):
-        if not schema.holds(value):
-            yield _wrong(name, value, schema.words)
+        if not schema.accepts(value):
+            yield _wrong(name, value, schema.description)
     elif isinstance(schema, list):
         if not isinstance(value, list):
             yield _wrong(name, value, "a list")
@@ -111,5 +111,5 @@ def _problems_of_keys(value: dict[str, Any], schema: Mapping[str, Schema], name:
             yield f"{path} is missing"
 
 
-def _wrong(name: str, value: Any, wanted: str) -> str:
-    return f"{name or 'it'} is {reprlib.repr(value)} instead of {wanted}"
+def _wrong(name: str, value: Any, expected: str) -> str:
+    return f"{name or 'it'} is {reprlib.repr(value)} instead of {expected}"

@@ -29,7 +29,7 @@ class Resumable:
     """
 
     def __init__(self, path: Path, work: Mapping[str, Any], files: Set[str]) -> None:
-        """Opens the locked folder `path`; the arguments are those of `resumable_folder`.
+        """Opens the folder `path`, which must be locked. See `resumable_folder` for the arguments.
 
         Raises:
             NmtError: the folder belongs to different work, has other files, or has a journal that cannot be read.
@@ -64,7 +64,8 @@ class Resumable:
     def save(self, done: Mapping[str, Any]) -> None:
         """Records in the journal what is done and on disk, as plain data. The next process finds it in `saved`."""
         self._write_journal(done)
-        self.saved, self.advanced = dict(done), True
+        self.saved = dict(done)
+        self.advanced = True
 
     def _write_journal(self, saved: Mapping[str, Any] | None) -> None:
         with replaced_file(self.path / _JOURNAL, "free some space and start the same command again") as file:

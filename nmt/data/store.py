@@ -139,7 +139,9 @@ class DataFolder:
     """An open data folder. Use `open` to make one."""
 
     def __init__(self, path: Path, meta: dict[str, Any], codec: TextCodec) -> None:
-        self.path, self.meta, self.codec = path, meta, codec
+        self.path = path
+        self.meta = meta
+        self.codec = codec
         self.fingerprint = fingerprint(meta)
         self._splits: dict[str, ParallelSplit] = {}
 
