@@ -108,7 +108,7 @@ def test_what_cannot_be_exported(
     options = [*TRAIN, *SMALL, "--d-k=8", "--max-updates=1", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     message = failed("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
-    assert "has h 2, d_k 8 and d_v 16 with d_model 32" in message
+    assert "has d_model 32, heads 2, d_k 8 and d_v 16" in message
     options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "other", *options)
     message = failed("export", tmp_path / "other" / "best.pt", "--output", tmp_path / "model")
