@@ -60,7 +60,7 @@ def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
     assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
     metrics.write_text("no record\n" + whole)
     said = " ".join(run("report", metrics, "--output", page).stderr.split())
-    assert f"warning: line 1 of {metrics} is damaged; left out" in said
+    assert f"warning: skipped damaged line 1 of {metrics}" in said
     assert data_of(page)["runs"][0]["valid"] == records(trained / "run", "valid")
     assert metrics.read_text() == "no record\n" + whole
     for odd in ("null", '"12"', "[]"):
