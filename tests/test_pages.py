@@ -65,11 +65,11 @@ def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
     assert metrics.read_text() == "no record\n" + whole
     for odd in ("null", '"12"', "[]"):
         metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
-        assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
+        assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
-    assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
+    assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text("")
-    assert "does not say what was trained" in failed("report", tmp_path / "run")
+    assert "has no record of the start of a training" in failed("report", tmp_path / "run")
     assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
 
 

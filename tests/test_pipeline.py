@@ -83,10 +83,8 @@ def test_a_dry_run_tells_what_it_would_take_and_leaves_nothing(trained: Path, tm
     log = run("train", trained / "data", "--save-dir", tmp_path / "run", *options).stderr
     parameters = records(trained / "run", "start")[0]["parameters"]
     assert f"{parameters:,} parameters" in log
-    assert (
-        f"7 checkpoints of {parameters * 4 / 2**20:,.0f} MiB and 2 training states of {parameters * 12 / 2**20:,.0f} MiB"
-        in log
-    )
+    weights, state = (f"{parameters * size / 2**20:,.0f} MiB" for size in (4, 12))
+    assert f"7 checkpoints of {weights} and 2 training states of {state}" in log
     for part in (
         "updates an epoch",
         "padding",

@@ -94,8 +94,12 @@ def _is_right(
     sides = [x.split(n) for x, n in zip(_heads(exact, d_k), lengths, strict=True)]
     expected_FHK = torch.cat([_attended(*sentence, causal=causal) for sentence in zip(*sides, strict=True)])
     expected_FHK.backward(grad_FHK)
-    pairs = [(attended_FHK, expected_FHK), *((a.grad, b.grad) for a, b in zip(found, exact, strict=True))]
-    return all(a is not None and b is not None and bool((a - b).norm() < _TOLERANCE * b.norm()) for a, b in pairs)
+    gradients = [_is_close(a.grad, b.grad) for a, b in zip(found, exact, strict=True)]
+    return _is_close(attended_FHK, expected_FHK) and all(gradients)
+
+
+def _is_close(found: Tensor | None, expected: Tensor | None) -> bool:
+    return found is not None and expected is not None and bool((found - expected).norm() < _TOLERANCE * expected.norm())
 
 
 def _heads(inputs: Sequence[Tensor], d_k: int) -> tuple[Tensor, Tensor, Tensor]:

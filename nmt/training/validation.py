@@ -78,9 +78,8 @@ class Validator:
         assert share
         losses, translations = zip(*self.setup.world.gather(share), strict=True)
         nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
-        if not self.setup.config.valid_bleu:
-            return Validation(nll, perplexity(nll), None, ())
-        return Validation(nll, perplexity(nll), *self._scored(source, reference, translations))
+        bleu, samples = self._scored(source, reference, translations)
+        return Validation(nll, perplexity(nll), bleu, samples)
 
     def _nll(self) -> tuple[float, int]:
         """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
@@ -117,8 +116,10 @@ class Validator:
 
     def _scored(
         self, source: list[str], reference: list[str], shares: Sequence[list[str]]
-    ) -> tuple[float, tuple[Sample, ...]]:
-        """Returns BLEU, and a sample of the translations; `shares` are the translations of each rank."""
+    ) -> tuple[float | None, tuple[Sample, ...]]:
+        """Returns BLEU and some translations, from the translations of each rank; None and () without --valid-bleu."""
+        if not self.setup.config.valid_bleu:
+            return None, ()
         output = [""] * len(source)
         for rank, share in enumerate(shares):
             output[rank :: len(shares)] = share
