@@ -50,9 +50,7 @@ def _score_text(reference: list[str], hypothesis: str, metric: list[str], config
     for path, lines in zip(reference, references, strict=True):
         _check_line_counts(hypothesis, hypotheses, path, lines)
     _warn_if_tokenized(hypotheses, references, config)
-    metrics = list(dict.fromkeys(metric))
-    if "paper-bleu" in metrics:
-        metrics = list(dict.fromkeys(["bleu", *metrics]))
+    metrics = _chosen_metrics(metric)
     scores = corpus_scores(hypotheses, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
@@ -86,6 +84,12 @@ def _print_tree_scores(scores: Evalb, as_json: bool) -> None:
     for name, counts in (("all lengths", scores.all), (f"at most {SHORT} words", scores.short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
+
+
+def _chosen_metrics(given: list[str]) -> list[str]:
+    """Returns each metric once. BLEU comes before the paper's BLEU, which is never shown alone."""
+    first = ["bleu"] if "paper-bleu" in given else []
+    return list(dict.fromkeys([*first, *given]))
 
 
 def _read(path: str) -> list[str]:

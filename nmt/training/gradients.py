@@ -202,8 +202,7 @@ class Gradients:
         if max(map(max, pairs)) > device_tokens:
             return False
         for lengths in set(pairs):
-            pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
-            batch = make_batch(pair, [np.zeros(device_tokens // max(lengths), dtype=int)], packs=self.packs)
+            batch = self._batch_of_copies(lengths, device_tokens // max(lengths))
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
                 with self._unsynchronised():
@@ -216,6 +215,11 @@ class Gradients:
             finally:
                 self.model.zero_grad(set_to_none=False)
         return True
+
+    def _batch_of_copies(self, lengths: tuple[int, int], count: int) -> Batch:
+        """Returns a micro-batch with `count` copies of a sentence pair of these lengths."""
+        pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
+        return make_batch(pair, [np.zeros(count, dtype=int)], packs=self.packs)
 
 
 def _summed(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

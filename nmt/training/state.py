@@ -180,12 +180,15 @@ def check_changes(
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if changes and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
-    for option in options:
-        if option not in planning:
-            console.info(f"changed option: {_change(*option)}")
+    _log_changes([_change(*option) for option in options if option not in planning], changes)
+    return bool(changes)
+
+
+def _log_changes(harmless: list[str], changes: list[str]) -> None:
+    for change in harmless:
+        console.info(f"changed option: {change}")
     for change in changes:
         console.warn(f"resuming although {change}")
-    return bool(changes)
 
 
 def _changes(checkpoint: Checkpoint, data: DataFolder, model_config: ModelConfig) -> list[str]:
