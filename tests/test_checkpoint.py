@@ -204,7 +204,7 @@ def test_two_trainings_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("nmt.training.run_folder._LOCK_SECONDS", 0.2)
     with RunFolder(tmp_path / "run").locked():
         with (
-            pytest.raises(NmtError, match="another training is at work in"),
+            pytest.raises(NmtError, match="another training uses"),
             RunFolder(tmp_path / "run").locked(),
         ):
             pass

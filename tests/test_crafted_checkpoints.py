@@ -342,7 +342,11 @@ def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
         yield f"{name} {value}", lambda c, n=name, v=value: c["training"]["counters"].update({n: v}), f"counter {name} "
     yield "more counters", lambda c: c["training"]["counters"].update(x=1), "its counters are not"
     for value in (None, [], {}, {"state": {}}, {"state": 3}):
-        yield f"optimizer {value}", lambda c, v=value: c["training"].update(optimizer=v), "its optimiser has no state"
+        yield (
+            f"optimizer {value}",
+            lambda c, v=value: c["training"].update(optimizer=v),
+            "its optimiser does not have one state",
+        )
     for part, value in [
         ("exp_avg", torch.zeros(3)), ("exp_avg_sq", None), ("step", torch.zeros(2)), ("step", 7),
         ("step", torch.tensor(-1.0)), ("step", torch.tensor(float("nan"))),
@@ -353,7 +357,7 @@ def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
             f"its optimiser's {part}",
         )
     for name in ("options", "data"):
-        yield f"no {name}", lambda c, n=name: c["provenance"].pop(n), "it does not say what"
+        yield f"no {name}", lambda c, n=name: c["provenance"].pop(n), "it lacks"
     yield "option", lambda c: c["provenance"]["options"].update(seed=torch.zeros(2)), "--seed must be a whole number"
 
 
@@ -374,6 +378,6 @@ def test_a_state_that_cannot_be_resumed(
     assert found is not None
     assert found[0].name == "state-00000001.pt"
     warning = capsys.readouterr().err
-    assert "state-00000002.pt is no training state that can be resumed" in warning
+    assert "state-00000002.pt is not a training state that can be resumed" in warning
     assert message in warning
     assert "trying the state before it" in warning

@@ -66,7 +66,7 @@ def test_attention_without_padding_is_that_with_padding(trained: Path, compiled:
 def test_training_takes_attention_without_padding(trained: Path) -> None:
     model = nmt.load_checkpoint(trained / "run" / "average.pt").model_config
     assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=True)) == ""
-    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=False)) == "it is for a GPU in bf16"
+    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=False)) == "packed batches need a GPU and bf16"
 
 
 def test_compiled_training_goes_as_without(trained: Path, tmp_path: Path) -> None:

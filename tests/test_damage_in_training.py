@@ -88,8 +88,8 @@ def test_a_data_folder_that_vanishes_ends_training_with_its_state_safe(
     update = newest_state(tmp_path / "run")
     assert 10 < update < 20  # those that were made ahead
     assert message == (
-        f"error: training stopped after update {update}, which is safe in {tmp_path}/run: {data}/train.en.tokens is "
-        f"missing; restore the data folder and start the same command again"
+        f"error: training stopped after update {update} with its state saved in {tmp_path}/run: "
+        f"{data}/train.en.tokens is missing; restore the data folder and start the same command again"
     )
     (tmp_path / "gone").rename(data)
     assert f"after update {update}" in run(*command).stderr
@@ -107,7 +107,10 @@ def test_a_file_that_is_cut_ends_training_with_its_state_safe(
     update = 10 if name.startswith("train") else 20
     assert newest_state(tmp_path / "run") == update
     found = "has 0 lines instead of 20" if "txt" in name else "has 5 bytes instead of"
-    assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {data}/{name} {found}" in message
+    assert (
+        f"training stopped after update {update} with its state saved in {tmp_path}/run: {data}/{name} {found}"
+        in message
+    )
 
 
 def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> None:
@@ -117,7 +120,7 @@ def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> 
     first, *rest = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([first, b"\xff\xfe\n", b"[" * 100_000 + b"\n", *rest, b'{"kind": "tra']))
     said = " ".join(train(trained / "data", folder, "--max-updates=40").split())
-    assert f"warning: 3 lines of {log} are damaged, the first is line 2; moved to metrics.jsonl.damaged" in said
+    assert f"warning: moved 3 damaged lines of {log} (the first is line 2) to metrics.jsonl.damaged" in said
     assert same_weights(folder, trained / "run")
     assert [r["update"] for r in records(folder, "start", "train", "valid")] == [0, 10, 20, 20, 20, 30, 40, 40]
     assert (folder / "metrics.jsonl.damaged").read_bytes().startswith(b"\xff\xfe\n[[")

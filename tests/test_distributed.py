@@ -109,7 +109,7 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(
     process.send_signal(number)
     log = process.communicate(timeout=60)[1]
     assert process.returncode == 75, log
-    assert log.count("start the same command again to go on") == 1
+    assert log.count("start the same command again to resume") == 1
     assert "Traceback" not in log
     assert "resumed from" in run(*command(data, tmp_path, *options))
     assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
@@ -156,7 +156,7 @@ def test_a_rank_that_hangs_is_named(data: Path, tmp_path: Path) -> None:
     assert process.stderr is not None
     for line in process.stderr:
         if "error: " in line:
-            assert "error: rank 0 lost rank 1, having waited at most 3 s" in line
+            assert "error: rank 0 lost the connection to rank 1 and waited up to 3 s for it" in line
             break
     os.kill(hanging, signal.SIGKILL)
     process.communicate(timeout=60)
@@ -195,7 +195,7 @@ def test_data_that_vanishes_for_one_rank_ends_all_with_the_state_safe(data: Path
     assert process.returncode == 1
     assert log.count("error: ") == 1, log
     update = max(int(path.stem.removeprefix("state-")) for path in (tmp_path / "run").glob("state-*.pt"))
-    assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {tmp_path}/data-1/" in log
+    assert f"training stopped after update {update} with its state saved in {tmp_path}/run: {tmp_path}/data-1/" in log
     assert f"after update {update}" in run(*command(data, tmp_path / "run", "--gpus=2", f"--max-updates={update + 1}"))
 
 

@@ -167,7 +167,7 @@ def test_training_without_padding_is_that_with_padding(
 
 def test_compiling_what_cannot_be_is_told(trained: Path, tmp_path: Path) -> None:
     log = train(trained / "data", tmp_path, "--compile", "--dry-run", "--device=cpu")
-    assert "--compile changes nothing here: it is for a GPU in bf16" in log
+    assert "--compile has no effect here: packed batches need a GPU and bf16" in log
 
 
 def test_whether_torch_compiles_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_whether_torch_compiles_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_kernel_that_is_not_there_is_not_used() -> None:
     assert not kernel_works(2, 8, torch.device("cpu"))
-    assert obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), bf16=True)) == "it is for a GPU in bf16"
+    assert obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), bf16=True)) == "packed batches need a GPU and bf16"
 
 
 @pytest.mark.usefixtures("kernel")

@@ -60,16 +60,16 @@ def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
     assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
     metrics.write_text("no record\n" + whole)
     said = " ".join(run("report", metrics, "--output", page).stderr.split())
-    assert f"warning: line 1 of {metrics} is damaged; left out" in said
+    assert f"warning: skipped damaged line 1 of {metrics}" in said
     assert data_of(page)["runs"][0]["valid"] == records(trained / "run", "valid")
     assert metrics.read_text() == "no record\n" + whole
     for odd in ("null", '"12"', "[]"):
         metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
-        assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
+        assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
-    assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
+    assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text("")
-    assert "does not say what was trained" in failed("report", tmp_path / "run")
+    assert "has no record of the start of a training" in failed("report", tmp_path / "run")
     assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
 
 

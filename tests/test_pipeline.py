@@ -83,10 +83,17 @@ def test_a_dry_run_tells_what_it_would_take_and_leaves_nothing(trained: Path, tm
     log = run("train", trained / "data", "--save-dir", tmp_path / "run", *options).stderr
     parameters = records(trained / "run", "start")[0]["parameters"]
     assert f"{parameters:,} parameters" in log
-    assert (
-        f"7 checkpoints of {parameters * 4 / 2**20:,.0f} MiB and 2 states of {parameters * 12 / 2**20:,.0f} MiB" in log
-    )
-    for part in ("updates an epoch", "padding", "source and", "FLOP", "epochs", "MiB a process", "nothing was written"):
+    weights, state = (f"{parameters * size / 2**20:,.0f} MiB" for size in (4, 12))
+    assert f"7 checkpoints of {weights} and 2 training states of {state}" in log
+    for part in (
+        "updates an epoch",
+        "padding",
+        "source and",
+        "FLOP",
+        "epochs",
+        "MiB per process",
+        "nothing was written",
+    ):
         assert part in log
     assert not list(tmp_path.iterdir())
 
@@ -167,7 +174,7 @@ def test_a_schedule_that_cannot_be_meant_gets_a_warning(trained: Path, tmp_path:
     long = " ".join(
         run("train", trained / "data", *options, "--batch-tokens=25000", "--max-updates=4000").stderr.split()
     )
-    assert "--max-updates 4,000 is 4,000 epochs of 300 pairs; so small a corpus needs fewer" in long
+    assert "--max-updates 4,000 is 4,000 epochs of 300 pairs; a corpus of this size needs fewer" in long
     short = " ".join(
         run("train", trained / "data", *options, "--max-updates=100", "--warmup-updates=400").stderr.split()
     )
@@ -229,7 +236,7 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
     "out of range": (["--label-smoothing", "1"], "--label-smoothing must be at least 0 and below 1, but is 1"),
     "odd width": (["--d-model", "33"], "--d-model must be even"),
     "too small a device": (["--device-tokens", "5"], "--device-tokens 5 is too small for"),
-    "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
+    "no GPU": (["--device", "cuda"], "--device is cuda, but torch sees no GPU"),
     "not finite": (["--lr-scale", "inf"], "--lr-scale must be a finite number, but is inf"),
     "too large": (["--seed", "99999999999999"], "--seed must be at most 2147483647, but is 99999999999999"),
     "too large for training": (["--d-model=50000", "--d-ff=50000"], "parameters does not fit into memory; choose a"),
@@ -250,18 +257,18 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
     missing = failed("train", tmp_path / "none", "--save-dir", tmp_path / "run", *TRAIN)
     assert "none" in missing
     changed = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, "--d-ff", "65")
-    assert "cannot be resumed: d_ff is 64 there, 65 here" in changed
+    assert "cannot be resumed: --d-ff was 64 and is now 65" in changed
     for option, value in (("--batch-tokens", "900"), ("--seed", "2")):
         message = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, option, value)
         assert f"cannot be resumed: {option} was" in message
     (tmp_path / "file").touch()
     assert "--save-dir" in failed("train", trained / "data", "--save-dir", tmp_path / "file", *TRAIN)
     mixed = failed("train", trained / "data", "--save-dir", trained / "data" / ".", *TRAIN)
-    assert "is the data folder; choose another for the run" in mixed
+    assert "is the data folder; choose another folder for the run" in mixed
     few = failed("average-checkpoints", trained / "run", "--last", "9", "--output", tmp_path / "a.pt")
-    assert "holds 4 snapshots, --last asks for 9; ask for fewer, or have nmt train write them more often" in few
+    assert "holds 4 checkpoints, but --last is 9; give a smaller --last, or let nmt train write checkpoints" in few
     none = failed("average-checkpoints", trained / "data", "--output", tmp_path / "a.pt")
-    assert "data holds no snapshots; give the --save-dir of a training" in none
+    assert "data holds no checkpoints; give the --save-dir of a training" in none
     assert not (tmp_path / "a.pt").exists()
 
 
@@ -316,9 +323,9 @@ def test_a_changed_training_is_resumed_if_that_is_wanted(trained: Path, tmp_path
     options = ["--max-updates=42", "--batch-tokens=700", "--dropout=0.2", "--no-valid-bleu", "--resume-changed"]
     log = train(trained / "data", tmp_path / "run", *options)
     for part in (
-        "changed since: --max-updates was 40, is 42",
-        "warning: resuming though dropout is 0.1 there, 0.2 here",
-        "warning: resuming though --batch-tokens was 800 there, is 700 here",
+        "changed option: --max-updates was 40 and is now 42",
+        "warning: resuming although --dropout was 0.1 and is now 0.2",
+        "warning: resuming although --batch-tokens was 800 and is now 700",
     ):
         assert part in log
     checkpoint = nmt.load_checkpoint(tmp_path / "run" / "state-00000042.pt")

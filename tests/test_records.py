@@ -71,11 +71,11 @@ def test_a_damaged_line_is_left_out_and_moved_when_training_resumes(
     lines = [*GOOD[:1], BAD[name], *GOOD[1:], BAD[name]]
     write(path, lines)
     assert MetricsFile(path).records() == [json.loads(line) for line in GOOD]
-    assert f"warning: 2 lines of {path} are damaged, the first is line 2; left out" in warnings(capfd)
+    assert f"warning: skipped 2 damaged lines of {path} (the first is line 2)" in warnings(capfd)
     assert path.read_bytes().splitlines() == lines
     assert not path.with_name("metrics.jsonl.damaged").exists()
     MetricsFile(path).rewind(10)
-    assert f"2 lines of {path} are damaged, the first is line 2; moved to metrics.jsonl.damaged" in warnings(capfd)
+    assert f"moved 2 damaged lines of {path} (the first is line 2) to metrics.jsonl.damaged" in warnings(capfd)
     assert path.read_bytes().splitlines() == GOOD[:3]
     assert path.with_name("metrics.jsonl.damaged").read_bytes() == 2 * (BAD[name] + b"\n")
     assert MetricsFile(path).records() == [json.loads(line) for line in GOOD[:3]]

@@ -15,21 +15,8 @@ from PYEVALB.scorer import Scorer
 
 from nmt.errors import NmtError
 from nmt.parsing.brackets import Counts, evalb, sentence_counts
-from nmt.parsing.trees import (
-    TOP,
-    Node,
-    Word,
-    are_sequences,
-    escaped,
-    first_restored,
-    linearized,
-    normalized,
-    read_trees,
-    restored,
-    untagged,
-    words_of,
-    write_tree,
-)
+from nmt.parsing.sequences import are_sequences, first_restored, linearized, restored
+from nmt.parsing.trees import TOP, Node, Word, escaped, normalized, read_trees, untagged, words_of, write_tree
 
 CAT = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD slept)) (. .)))"
 labels = st.sampled_from(["S", "NP", "VP", "PP", "ADVP", "PRT", "SBAR", "WHNP", "QP", "ADVP|PRT", "X"])
@@ -430,22 +417,22 @@ def test_bad_treebanks(tmp_path: Path) -> None:
     assert "bad.mrg, line 2: byte 11 (0xe9) is not UTF-8" in failed(*linearize, bad)
     bad.write_text("\n")
     assert "bad.mrg has no trees" in failed(*linearize, bad)
-    assert "is no file and stands for none" in failed(*linearize, tmp_path / "*.none")
+    assert "matches no file; check the path" in failed(*linearize, tmp_path / "*.none")
     assert not (tmp_path / "dest").exists()
     restore = ["trees", "restore", "--trees", good]
-    assert "good.mrg ends after 1 sentences, but the other file goes on" in failed(*restore, stdin=b"XX\nXX\n")
+    assert "good.mrg ends after 1 sentences, but the other file has more" in failed(*restore, stdin=b"XX\nXX\n")
     assert "- ends after 0 sentences" in failed(*restore, stdin=b"")
     assert "give either --words or --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
     score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
     assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
-    assert "--metric evalb does not use --lowercase, --bootstrap; leave" in failed(
+    assert "--metric evalb does not use --lowercase, --bootstrap; leave out" in failed(
         *score, "--lowercase", "--bootstrap=9", stdin=b"XX\n"
     )
     assert "no other --metric" in failed(*score, "--metric=bleu", stdin=b"XX\n")
     for line in (b'{"a": 1}\n', b'{"hypotheses": []}\n', b'{"hypotheses": ' + b"[" * 100_000 + b"\n"):
-        assert "line 1, is not of nmt generate --output-format jsonl" in failed(*score, stdin=line)
+        assert "line 1, is not a line of nmt generate --output-format jsonl" in failed(*score, stdin=line)
     assert b"EVALB F1" in run(*score, stdin=b"{ (S XX XX\n").stdout
     assert "source.json cannot be read" in failed("trees", "words", "--like", tmp_path, stdin=b"a\n")
     source = {"lowercase": True, "numbers": False, "known": ["a"]}

@@ -54,7 +54,7 @@ def generate(
 
 
 def _formatted(source: str, hypotheses: "list[Hypothesis]", n_best: int, output_format: str) -> str:
-    """Returns one line; in text format with --n-best, `n_best` lines, of which missing hypotheses leave some blank."""
+    """Returns the output for a sentence: one JSON line, or `n_best` lines of text, blank for missing hypotheses."""
     if output_format == "jsonl":
         found = [{"text": h.text, "score": h.score, "log_prob": h.log_prob, "pieces": h.pieces} for h in hypotheses]
         return json.dumps({"source": source, "hypotheses": found}, ensure_ascii=False) + "\n"

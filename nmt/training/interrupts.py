@@ -1,4 +1,4 @@
-"""Signals that ask training to stop. The first one is remembered; a second one ends the process at once."""
+"""Signals that ask training to stop. The first signal is recorded; a second one ends the process at once."""
 
 import os
 import signal
@@ -11,15 +11,16 @@ from nmt import console
 from nmt.errors import Interrupted
 from nmt.signals import STOPPING_TRAINING, not_ignored
 
-# A scheduler may signal every process of a job, and torchrun then forwards its own: that is one signal, not two.
+# A scheduler may signal every process of a job, and torchrun also forwards its own signal. Signals that follow within
+# this time count as one.
 _ONE_SIGNAL_SECONDS = 0.5
 
 
 class StopSignals:
-    """Within this context manager, a signal does not interrupt the work; the work asks whether one was received.
+    """A context manager in which a signal does not interrupt the work; the work reads `received` instead.
 
     A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
-    delivers signals to the main thread only; in other threads, nothing is ever received.
+    delivers signals to the main thread only, so a context that another thread enters receives none.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class StopSignals:
 
     @property
     def received(self) -> bool:
+        """Whether a signal was received."""
         return self._received is not None
 
     def check(self) -> None:
