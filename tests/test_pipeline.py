@@ -66,7 +66,7 @@ def test_a_resumed_run_ends_with_the_same_weights_as_an_uninterrupted_one(traine
 
 
 def test_updates_after_the_last_training_state_are_repeated(trained: Path, tmp_path: Path) -> None:
-    """A training that was killed after update 30 resumes from the state of update 30, and so does metrics.jsonl."""
+    """If training was killed before it saved its state at update 40, it and metrics.jsonl go back to update 30."""
     shutil.copytree(trained / "run", tmp_path / "run")
     (tmp_path / "run" / "state-00000040.pt").unlink()
     log = train(trained / "data", tmp_path / "run", "--max-updates", "40")
