@@ -29,7 +29,9 @@ def text(random: Random) -> Trial:
 def _odd_text(source: str, name: str, random: Random) -> tuple[str, int]:
     """Writes an odd version of the file `source`, perhaps as a damaged gzip file; returns its path and line count."""
     data = _odd_lines(Path(source).read_bytes(), random)
-    count = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    count = data.count(b"\n")
+    if data and not data.endswith(b"\n"):
+        count += 1
     if random.random() < 0.8:
         Path(name).write_bytes(data)
         return name, count
