@@ -1,4 +1,4 @@
-"""Kills training at random moments and compares the results with those of an undisturbed run.
+"""Kills training at random moments and checks that it ends with the same results as an undisturbed run.
 
 chaos.sh prepares the data and runs this script.
 """
@@ -25,7 +25,7 @@ OPTIONS = [
     "--arch=transformer_tiny", "--batch-tokens=500", "--batch-groups=2", "--warmup-updates=100",
     f"--max-updates={UPDATES}", "--save-updates=10", "--valid-updates=60", "--log-updates=10", "--no-valid-bleu",
 ]  # fmt: skip
-MAX_SECONDS_TO_KILL = 8.0  # of which the process takes the first few to start
+MAX_SECONDS_TO_KILL = 8.0  # counted from the start of the process, which takes a few seconds
 
 
 @dataclass

@@ -26,7 +26,7 @@ class Contender:
     """A command that prints its speed and memory as JSON.
 
     Attributes:
-        ours: whether the JSON is that of nmt benchmark; otherwise it is that of the peer_*.py scripts.
+        ours: whether nmt benchmark writes the JSON; otherwise one of the peer_*.py scripts does, in another format.
     """
 
     name: str

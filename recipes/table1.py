@@ -1,6 +1,6 @@
 """Times one layer of each kind in the paper's Table 1, for several lengths n at a fixed width d and vice versa.
 
-A layer maps the n vectors of one sentence, of width d, to n vectors of the same width. The times are those of the
+A layer maps the n vectors of one sentence, of width d, to n vectors of the same width. Each measurement times the
 forward pass in fp32. As in the paper, self-attention excludes its four projections, which cost O(n d²). A separate row
 includes them.
 """

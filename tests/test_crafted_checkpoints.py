@@ -138,7 +138,7 @@ def test_tensors_that_share_storage_are_refused(good: Path, tmp_path: Path) -> N
 
 
 def archive(path: Path, pickled: bytes, entries: dict[str, bytes] | None = None, compression: int = 0) -> Path:
-    """Writes a zip archive like that of torch.save, with this pickle and further entries, and returns the path."""
+    """Writes a zip archive such as torch.save makes, with this pickle and further entries, and returns the path."""
     with zipfile.ZipFile(path, "w", compression) as made:
         for name, data in ({"data.pkl": pickled, "byteorder": b"little"} | (entries or {})).items():
             made.writestr(f"archive/{name}", data)

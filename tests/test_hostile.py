@@ -52,7 +52,7 @@ def test_every_hostile_case_ends_well(tmp_path: Path) -> None:
     ],
 )
 def test_each_way_to_end_gets_its_verdict(verdict: str, ended: dict[str, object]) -> None:
-    """`code` is the exit code of the child process, and `exit_code` that of the command in it."""
+    """The child process ends with `code`, and the command that it runs with `exit_code`."""
     value = {"code": ended.get("exit_code", 0), "odd": "", "harmed": [], "left": [], "peak": PEAK_BYTES}
     value |= {name: ended[name] for name in ("odd", "harmed", "left") if name in ended}
     child = {"code": 0, "stderr": "", "peak_bytes": 0, "value": value}

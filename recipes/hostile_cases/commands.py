@@ -92,7 +92,7 @@ def _write_corpora() -> None:
 
 
 def _write_user_files() -> None:
-    """Creates files and folders of the user, some of which look like unfinished output of the toolkit."""
+    """Creates files and folders of the user. Some look like unfinished output of the toolkit."""
     Path("treasure").mkdir()
     Path("treasure/notes.txt").write_text("a year's work\n")
     Path("treasure/.lock").touch()
