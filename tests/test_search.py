@@ -1,4 +1,4 @@
-"""Beam search against enumeration of all sequences, against greedy search, and one sentence against many."""
+"""Beam search equals enumeration and greedy search, and finds the same for a sentence alone and in a batch."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ BOS, EOS, VOCABULARY = 0, 1, 4
 
 @dataclass(frozen=True)
 class History:
-    """A cache of all that was said: the sentences, and the tokens of their hypotheses."""
+    """A cache that records the sentences and all tokens of their hypotheses."""
 
     sentences: list[int]
     tokens: list[list[tuple[int, ...]]]
@@ -30,7 +30,7 @@ class History:
 
 
 class Language:
-    """Random next-token probabilities for every sentence and history, the same whenever they are asked for."""
+    """A model with random next-token probabilities, which depend only on the sentence and the earlier tokens."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -41,9 +41,13 @@ class Language:
 
     def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
         last = iter(last_R.tolist())
-        tokens = [[(*said, next(last)) for said in hypotheses] for hypotheses in cache.tokens]
-        # Scores are log-probabilities up to a constant that may be another in every row.
-        rows = [self.log_probs(s, t) + t[-1] for s, ts in zip(cache.sentences, tokens, strict=True) for t in ts]
+        tokens = [[(*earlier, next(last)) for earlier in hypotheses] for hypotheses in cache.tokens]
+        # Logits are log-probabilities plus a constant, here another one in each row.
+        rows = [
+            self.log_probs(sentence, said) + said[-1]
+            for sentence, hypotheses in zip(cache.sentences, tokens, strict=True)
+            for said in hypotheses
+        ]
         return torch.stack(rows), History(cache.sentences, tokens)
 
     def search(
@@ -54,20 +58,21 @@ class Language:
         return beam_search(self.step, cache, torch.tensor(max_lengths), bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
 
     def score(self, sentence: int, tokens: tuple[int, ...], alpha: float) -> float:
-        """log P of the tokens and EOS over the length penalty."""
-        whole, total = (*tokens, EOS), 0.0
+        """Returns log P of the tokens and EOS over the length penalty."""
+        whole = (*tokens, EOS)
+        total = 0.0
         for i, token in enumerate(whole):
             total += float(self.log_probs(sentence, (BOS, *tokens[:i]))[token])
         return total / ((5 + len(whole)) / 6) ** alpha
 
     def enumerated(self, sentence: int, longest: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
-        """Every output of at most `longest` tokens, EOS included, best first."""
-        others = [t for t in range(VOCABULARY) if t != EOS]
-        outputs = [o for n in range(longest) for o in itertools.product(others, repeat=n)]
+        """Returns every output of at most `longest` tokens, EOS included, with its score, best first."""
+        others = [token for token in range(VOCABULARY) if token != EOS]
+        outputs = [output for length in range(longest) for output in itertools.product(others, repeat=length)]
         return sorted(((o, self.score(sentence, o, alpha)) for o in outputs), key=lambda pair: -pair[1])
 
 
-def near(found: list[Found], expected: list[tuple[tuple[int, ...], float]]) -> None:
+def assert_close(found: list[Found], expected: list[tuple[tuple[int, ...], float]]) -> None:
     assert [tuple(f.tokens) for f in found] == [tokens for tokens, _ in expected]
     assert [f.score for f in found] == pytest.approx([score for _, score in expected], abs=1e-4)
 
@@ -78,11 +83,11 @@ def test_a_wide_beam_finds_what_enumeration_finds(seed: int, alpha: float) -> No
     language = Language(seed)
     found = language.search([4, 1, 5], SearchConfig(beam=200, alpha=alpha, n_best=3))
     for sentence, longest in enumerate([4, 1, 5]):
-        near(found[sentence], language.enumerated(sentence, longest, alpha)[:3])
+        assert_close(found[sentence], language.enumerated(sentence, longest, alpha)[:3])
 
 
 @given(st.integers(0, 10_000))
-def test_beam_one_is_greedy_search(seed: int) -> None:
+def test_a_beam_of_one_is_greedy_search(seed: int) -> None:
     language, tokens = Language(seed), (BOS,)
     for _ in range(7):
         best = int(language.log_probs(0, tokens).argmax())
@@ -95,7 +100,7 @@ def test_beam_one_is_greedy_search(seed: int) -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_sentences_do_not_disturb_each_other(seed: int, beam: int, max_lengths: list[int]) -> None:
+def test_a_sentence_has_the_same_hypotheses_alone_and_in_a_batch(seed: int, beam: int, max_lengths: list[int]) -> None:
     language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
     together = language.search(max_lengths, config)
     for number, longest in enumerate(max_lengths):
@@ -103,7 +108,7 @@ def test_sentences_do_not_disturb_each_other(seed: int, beam: int, max_lengths: 
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 9), st.floats(0, 2))
-def test_hypotheses_are_distinct_sorted_scored_right_and_not_too_long(
+def test_hypotheses_are_distinct_sorted_correctly_scored_and_not_too_long(
     seed: int, beam: int, longest: int, alpha: float
 ) -> None:
     language = Language(seed)
@@ -118,7 +123,7 @@ def test_hypotheses_are_distinct_sorted_scored_right_and_not_too_long(
 
 
 class Hesitant(Language):
-    """Prefers to go on with token 2; EOS takes half of the rest, and the longer, the likelier."""
+    """A model that prefers token 2 at first. EOS becomes more likely with every token."""
 
     def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
         end = min(0.1 * len(tokens), 0.8)
@@ -132,7 +137,7 @@ def test_a_larger_alpha_prefers_longer_output() -> None:
 
 
 def test_search_stops_as_soon_as_nothing_live_can_win() -> None:
-    """Certain to end at once, so one step is enough, however long the output might be."""
+    """A model that is certain to end at once needs one step, even if a long output is allowed."""
 
     class Certain(Language):
         steps = 0
@@ -149,8 +154,8 @@ def test_search_stops_as_soon_as_nothing_live_can_win() -> None:
     assert language.steps == 1
 
 
-def test_search_goes_on_while_a_live_hypothesis_can_still_win() -> None:
-    """Ends of little probability, one a step, do not end the search before the likely one is found."""
+def test_search_continues_while_a_live_hypothesis_can_still_win() -> None:
+    """Every step ends a hypothesis of low probability, but the search continues until it finds the likely output."""
 
     class Late(Language):
         def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
@@ -162,7 +167,7 @@ def test_search_goes_on_while_a_live_hypothesis_can_still_win() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 5), st.integers(1, 700), st.integers(1, 10))
-def test_the_largest_are_those_of_topk(seed: int, sentences: int, width: int, vocabulary: int, k: int) -> None:
+def test_largest_gives_the_same_numbers_as_topk(seed: int, sentences: int, width: int, vocabulary: int, k: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(sentences, width, vocabulary, generator=generator)
     offsets = torch.randn(sentences, width, generator=generator)
@@ -172,7 +177,7 @@ def test_the_largest_are_those_of_topk(seed: int, sentences: int, width: int, vo
     assert torch.equal(totals.gather(1, places), values)
 
 
-def test_length_penalty_by_hand() -> None:
+def test_an_empty_output_has_the_length_penalty_of_eos() -> None:
     language = Language(7)
     found = language.search([1], SearchConfig(beam=1, alpha=2.0))[0][0]
     assert found.tokens == []

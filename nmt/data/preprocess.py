@@ -5,10 +5,10 @@ read in chunks of bounded size, so that memory does not grow with the corpus. Th
 shard by shard. Interrupted work resumes after the last saved shard.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -18,17 +18,17 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.config import DataConfig
-from nmt.data.corpora import CHUNK_PAIRS, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
+from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
 from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.store import TRAIN, array_names, model_names, raw_name
+from nmt.data.vocabulary import make_codec, text_config, useful_workers
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.processes import in_order
-from nmt.text.codec import Preparer, TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths, read_lines
-from nmt.text.subword import Subword
+from nmt.text.codec import TextCodec
+from nmt.text.corpus import parallel_paths
 
 _SHARD_PAIRS = 1_000_000
 
@@ -51,7 +51,7 @@ def preprocess(config: DataConfig) -> None:
     with resumable_folder(config.dest, "--dest", _work(config), _files(config)) as folder:
         writer = StoreWriter(folder.path)
         splits = _saved_counts(folder.saved) if folder.saved else count(config)
-        codec = writer.read_models(_text(config)) if folder.saved else make_codec(config, splits[TRAIN])
+        codec = writer.read_models(text_config(config)) if folder.saved else make_codec(config, splits[TRAIN])
         writer.write_models(codec)
         done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}
         for name in list(splits)[1:]:
@@ -67,11 +67,14 @@ def _work(config: DataConfig) -> dict[str, Any]:
     langs = config.source_lang, config.target_lang
     corpora = [parallel_paths(prefix, *langs) for prefixes in split_prefixes(config).values() for prefix in prefixes]
     files = [*chain.from_iterable(corpora), *(Path(path) for path in (config.subword_model, config.symbols) if path)]
-    stats = {path: path.stat() for path in files if path.exists()}
-    states = {
-        f"state of {path}": f"{stat.st_size} bytes of {time.ctime(stat.st_mtime)}" for path, stat in stats.items()
-    }
+    states = {f"state of {path}": _state(path) for path in files if path.exists()}
     return {"nmt": __version__, **options, **states}
+
+
+def _state(path: Path) -> str:
+    """Returns what shows that a file has changed."""
+    status = path.stat()
+    return f"{status.st_size} bytes of {datetime.fromtimestamp(status.st_mtime)}"
 
 
 def _files(config: DataConfig) -> set[str]:
@@ -79,7 +82,7 @@ def _files(config: DataConfig) -> set[str]:
     langs = config.source_lang, config.target_lang
     sides = [(split, lang) for split in split_prefixes(config) for lang in langs]
     arrays = chain.from_iterable(array_names(*side) for side in sides)
-    return {META, *model_names(_text(config)), *arrays, *(raw_name(*side) for side in sides)}
+    return {META, *model_names(text_config(config)), *arrays, *(raw_name(*side) for side in sides)}
 
 
 def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int]]]:
@@ -91,94 +94,6 @@ def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
         name: [Corpus(Path(source), Path(target), pairs) for source, target, pairs in corpora]
         for name, corpora in saved["corpora"].items()
     }
-
-
-def _text(config: DataConfig) -> TextConfig:
-    return TextConfig(
-        source_lang=config.source_lang,
-        target_lang=config.target_lang,
-        tokenizer=config.tokenizer,
-        lowercase=config.lowercase,
-        subword=config.subword,
-        joint_vocab=config.joint_vocab,
-    )
-
-
-def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
-    """Returns the codec. Its subword model is read from --subword-model or trained on a sample of `train`.
-
-    Raises:
-        NmtError: the model cannot be read or trained, or --symbols is wrong.
-    """
-    text = _text(config)
-    if config.subword_model:
-        model = _load_model(config.subword_model, config.subword)
-        return TextCodec(text, model, model)
-    if config.joint_vocab:
-        model = _train_model(config, text, train, (text.source_lang, text.target_lang))
-        return TextCodec(text, model, model)
-    return TextCodec(
-        text,
-        _train_model(config, text, train, (text.source_lang, None)),
-        _train_model(config, text, train, (None, text.target_lang)),
-    )
-
-
-def _load_model(path: str, kind: str) -> Subword:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise NmtError(f"--subword-model {path} cannot be read ({error.strerror}); check the path") from error
-    model = Subword.from_bytes(data, kind, f"--subword-model {path}")
-    if not model.has_bytes:
-        console.warn(
-            f"--subword-model {path} was trained without byte_fallback; characters that have no piece will be lost"
-        )
-    return model
-
-
-def _train_model(
-    config: DataConfig, text: TextConfig, train: list[Corpus], langs: tuple[str | None, str | None]
-) -> Subword:
-    """Trains a subword model on a sample of the sides that have a language in `langs` (source, target)."""
-    total = sum(corpus.pairs for corpus in train)
-    sampled = min(total, config.subword_sample)
-    named = " and ".join(lang for lang in langs if lang)
-    console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
-    workers = _useful_workers(config.workers, sampled) if config.tokenizer == "moses" else 1
-    with closing(in_order(partial(_preparer, text, langs), chunks, workers)) as prepared:
-        lines = (line for chunk in prepared for side in chunk for line in side)
-        return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols))
-
-
-def _read_symbols(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    symbols = list(read_lines(path))
-    seen: set[str] = set()
-    for number, symbol in enumerate(symbols, start=1):
-        if len(symbol.split()) != 1 or symbol != symbol.strip() or symbol in seen:
-            place = f"--symbols {path}, line {number}"
-            raise NmtError(f"{place}: {symbol!r} is not a single new word; write one new word on each line")
-        seen.add(symbol)
-    return symbols
-
-
-def _preparer(text: TextConfig, langs: tuple[str | None, str | None], _worker: int) -> Callable[[Chunk], Chunk]:
-    """Returns a function that prepares a chunk for the subword model. A side whose language is None becomes empty."""
-    preparers = [Preparer(text, lang) if lang else None for lang in langs]
-
-    def prepare(chunk: Chunk) -> Chunk:
-        sides = zip(preparers, chunk, strict=True)
-        return Chunk(*([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in sides))
-
-    return prepare
-
-
-def _useful_workers(workers: int, pairs: int) -> int:
-    """Returns at most one worker for each chunk, because starting a process takes longer than encoding a chunk."""
-    return max(1, min(workers, -(-pairs // CHUNK_PAIRS)))
 
 
 def _encode_training(
@@ -194,7 +109,7 @@ def _encode_training(
         console.info(f"resuming after {read:,} of {total:,} training pairs")
     make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio))
     chunks = chunked(islice(read_corpora(corpora), read, None))
-    workers = _useful_workers(config.workers, total - read)
+    workers = useful_workers(config.workers, total - read)
     with (
         writer.split(TRAIN, codec.config, raw=False, kept=saved["files"]) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
@@ -222,7 +137,7 @@ def _encode_split(
     """Encodes a split and stores its raw text. Returns the split's part of meta.json."""
     total = sum(corpus.pairs for corpus in corpora)
     make_encoder = partial(_encoder, codec.to_dict(), None)
-    workers = _useful_workers(config.workers, total)
+    workers = useful_workers(config.workers, total)
     with (
         writer.split(name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pairs") as progress,

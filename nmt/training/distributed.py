@@ -161,9 +161,9 @@ def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignal
 
 @contextmanager
 def _marked_unsaved(world: World) -> Iterator[None]:
-    """Creates the file that `UNSAVED_MARKER` names; removes it when the block is interrupted.
+    """Creates the file that `UNSAVED_MARKER` names; removes it when the block ends or is interrupted.
 
-    Training saves its state before it raises Interrupted.
+    Training saves its state before it raises Interrupted. The file stays if the block fails.
     """
     marker = os.environ.get(UNSAVED_MARKER) if world.is_main else None
     if marker:
@@ -174,6 +174,8 @@ def _marked_unsaved(world: World) -> Iterator[None]:
         if marker:
             Path(marker).unlink()
         raise
+    if marker:
+        Path(marker).unlink()
 
 
 def _connect(runtime: Runtime, timeout: float) -> World:
