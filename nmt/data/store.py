@@ -42,6 +42,7 @@ def array_names(split: str, lang: str) -> tuple[str, str]:
 
 
 def raw_name(split: str, lang: str) -> str:
+    """Returns the file name of a split's raw text in one language."""
     return f"{split}.{lang}.txt"
 
 

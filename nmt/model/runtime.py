@@ -31,6 +31,7 @@ class Runtime:
     bf16: bool
 
     def autocast(self) -> AbstractContextManager[object]:
+        """Returns a context in which matrix products are computed in the chosen precision."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
     def wait(self) -> None:
@@ -47,6 +48,7 @@ class Runtime:
 
     @property
     def precision(self) -> str:
+        """`bf16` or `fp32`."""
         return "bf16" if self.bf16 else "fp32"
 
 

@@ -51,6 +51,7 @@ class Counts:
     few_crossing: int = 0
 
     def add(self, other: "Counts") -> None:
+        """Adds the counts of another sentence or corpus to these."""
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 

@@ -57,6 +57,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
+        """Whether this is rank 0."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> nn.Module:

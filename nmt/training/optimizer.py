@@ -53,6 +53,7 @@ class Optimizer:
         return norm
 
     def state_dict(self) -> dict[str, Any]:
+        """Returns Adam's moments and step counters by parameter number."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -144,6 +144,7 @@ def numbered(folder: Path, kind: str) -> list[Path]:
 
 
 def numbered_path(folder: Path, kind: str, update: int) -> Path:
+    """Returns the path of the checkpoint or training state after an update."""
     return folder / f"{kind}-{update:08d}.pt"
 
 

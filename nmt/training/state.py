@@ -54,6 +54,7 @@ class Counters:
     flops: float = 0.0
 
     def skip_to_next_epoch(self) -> None:
+        """Moves to the first update of the next epoch."""
         self.epoch += 1
         self.update_in_epoch = 0
 
