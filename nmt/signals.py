@@ -15,10 +15,9 @@ from typing import NoReturn
 
 from nmt.errors import INTERRUPTED_EXIT_CODE
 
-# SIGINT is sent by Ctrl-C, SIGTERM by a scheduler or `kill`, and SIGHUP by a terminal that is closed.
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A scheduler may announce the end of a job with SIGUSR1.
-STOPPING_TRAINING = (*_ENDING, signal.SIGUSR1)
+# SIGINT is sent by Ctrl-C, SIGTERM by a scheduler or `kill`, SIGHUP by a terminal that is closed, and SIGUSR1 by a
+# scheduler that announces the end of a job.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def end_without_traceback() -> None:
@@ -29,7 +28,7 @@ def end_without_traceback() -> None:
 
 def end_resumably() -> None:
     """Makes signals end this process with INTERRUPTED_EXIT_CODE until training installs its own handlers."""
-    for number in not_ignored(STOPPING_TRAINING):
+    for number in not_ignored(STOPPING):
         signal.signal(number, _end_resumably)
 
 
@@ -44,7 +43,7 @@ def cleaning_up() -> Iterator[None]:
 
     A second signal ends the process at once. Outside the main thread, signals have their usual effect.
     """
-    caught = _ENDING if threading.current_thread() is threading.main_thread() else ()
+    caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
     handled = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
     for number in handled:
         signal.signal(number, _exit)
@@ -55,7 +54,7 @@ def cleaning_up() -> Iterator[None]:
 
 
 def _exit(number: int, _: FrameType | None) -> NoReturn:
-    _restore([ending for ending in _ENDING if signal.getsignal(ending) is _exit])
+    _restore([ending for ending in STOPPING if signal.getsignal(ending) is _exit])
     raise SystemExit(128 + number)
 
 

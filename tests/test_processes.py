@@ -119,7 +119,7 @@ def wait_for_the_end(session: int) -> None:
     assert alive(session) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_the_workers_and_leaves_no_files(
     started: subprocess.Popen[str], number: signal.Signals, tmp_path: Path
 ) -> None:

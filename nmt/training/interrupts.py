@@ -9,7 +9,7 @@ from typing import Self
 
 from nmt import console
 from nmt.errors import Interrupted
-from nmt.signals import STOPPING_TRAINING, not_ignored
+from nmt.signals import STOPPING, not_ignored
 
 # A scheduler may signal every process of a job, and torchrun also forwards its own signal. Signals that follow within
 # this time count as one.
@@ -42,7 +42,7 @@ class StopSignals:
             self._reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            wanted = not_ignored(STOPPING_TRAINING)
+            wanted = not_ignored(STOPPING)
             self._handlers = {number: signal.signal(number, lambda *_: None) for number in wanted}
             threading.Thread(target=self._listen, args=(self._reader,), daemon=True, name="nmt-signals").start()
         return self
@@ -58,7 +58,7 @@ class StopSignals:
 
     def _listen(self, reader: int) -> None:
         while number := os.read(reader, 1):
-            if number[0] not in STOPPING_TRAINING:
+            if number[0] not in STOPPING:
                 continue
             now = time.monotonic()
             if self._received is None:

@@ -14,7 +14,7 @@ import torch
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
 from nmt.processes import started_by_this
 from nmt.resources import share_cores
-from nmt.signals import STOPPING_TRAINING, not_ignored
+from nmt.signals import STOPPING, not_ignored
 from nmt.training.distributed import UNSAVED_MARKER
 
 # How long ranks may take to save their state before they are killed.
@@ -67,7 +67,7 @@ def _launch_config(processes: int) -> Any:
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
-        signals_to_handle=",".join(number.name for number in not_ignored(STOPPING_TRAINING)),
+        signals_to_handle=",".join(number.name for number in not_ignored(STOPPING)),
     )
 
 
