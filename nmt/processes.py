@@ -5,12 +5,15 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nmt.errors import NmtError
@@ -22,48 +25,50 @@ _PARENT_CHECK_SECONDS = 0.2
 # Environment variable with the id of the process that started a command. The command ends when that process ends.
 _STARTER = "NMT_STARTED_BY"
 
-_task: Callable[[Any], Any]  # the task of this worker process
+
+class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
+    """A worker process ended without a result, as often as allowed."""
+
+    def __init__(self) -> None:
+        super().__init__("a worker process died, perhaps because memory ran out; try again with fewer --workers")
 
 
 @contextmanager
 def worker_pool(
-    make_task: Callable[[int], Callable[[_In], _Out]], workers: int
+    make_task: Callable[[int], Callable[[_In], _Out]], workers: int, attempts: int = 1
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
     """Yields a function that submits a chunk to the worker processes and returns the future result.
 
-    At its end, the block waits until the workers have ended. If the block fails, they are killed.
+    At its end, the block waits until the workers have ended. If the block fails, they are killed. (A
+    ProcessPoolExecutor can wait forever if its processes are killed while it writes to them.)
 
     Args:
-        make_task: worker n, counted from 0, calls `make_task(n)` once to get its task. It must be picklable.
-        workers: the number of processes.
+        make_task: called in worker n with n, which counts from 0. It must be picklable.
+        attempts: how often a chunk is tried, with a new process each time, if the process that works on it dies.
 
-    Raises:
-        NmtError: a worker process died.
+    Raises (from the future):
+        WorkerDied: no attempt gave a result.
+        Exception: whatever the task raises.
     """
-    # Forked processes would inherit locks that other threads (of the progress bar, of sentencepiece) may hold.
-    context = get_context("spawn")
-    numbers = context.SimpleQueue()
-    for number in range(workers):
-        numbers.put(number)
-    # The task is pickled separately, so that a worker unpickles it last: that may import torch, which takes seconds.
-    arguments = (os.getpid(), numbers, pickle.dumps(make_task))
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=arguments)
+    processes = [_Worker(make_task, number, attempts) for number in range(workers)]
+    idle: SimpleQueue[_Worker] = SimpleQueue()
+    for process in processes:
+        idle.put(process)
 
-    def submit(chunk: _In) -> Future[_Out]:
-        with _interrupts_held():
-            return pool.submit(_do_task, chunk)
+    def do(chunk: _In) -> _Out:
+        process = idle.get()
+        try:
+            return process.do(chunk)
+        finally:
+            idle.put(process)
 
+    threads = ThreadPoolExecutor(workers, "nmt-worker")  # each thread waits for one process
     try:
-        yield submit
-    except BrokenProcessPool as error:
-        raise NmtError(
-            "a worker process died, perhaps because memory ran out; try again with fewer --workers"
-        ) from error
-    except BaseException:
-        _kill(pool)
-        raise
+        yield lambda chunk: threads.submit(do, chunk)
     finally:
-        pool.shutdown(cancel_futures=True)
+        for process in processes:
+            process.end()
+        threads.shutdown(cancel_futures=True)
 
 
 def in_order(
@@ -71,12 +76,12 @@ def in_order(
 ) -> Generator[_Out, None, None]:
     """Yields the result of the task for every chunk, in order.
 
-    With one worker, the task runs in this process. Close the generator, for example with `contextlib.closing`, to be
-    sure that the workers have ended. See `worker_pool` for the arguments.
+    `worker_pool` explains `make_task`. With one worker, the task runs in this process. Close the generator
+    (contextlib.closing) to be sure that the workers have ended.
 
     Raises:
-        NmtError: a worker process died.
-        Exception: any exception of the task.
+        WorkerDied: a worker process died.
+        Exception: whatever the task raises.
     """
     if workers == 1:
         yield from map(make_task(0), chunks)
@@ -91,20 +96,72 @@ def in_order(
             yield pending.popleft().result()
 
 
-def _start_worker(parent: int, numbers: Any, make_task: bytes) -> None:
-    global _task
+class _Worker:
+    """One worker process. It starts with its first chunk, and is replaced if it dies."""
+
+    # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
+    _context = get_context("spawn")
+
+    def __init__(self, make_task: Callable[[int], Callable[[Any], Any]], number: int, attempts: int) -> None:
+        # Unpickled in the process after its start, because that may import torch, which takes seconds.
+        self._make_task = pickle.dumps(partial(make_task, number))
+        self._attempts = attempts
+        self._changing = threading.Lock()  # held while a process starts or ends, so that `end` meets every process
+        self._ended = False
+        self._process: Any = None
+
+    def do(self, chunk: Any) -> Any:
+        """Returns the task's result for a chunk, or raises what the task raises, or WorkerDied."""
+        for _ in range(self._attempts):
+            self._ensure_started()
+            try:
+                self._connection.send(chunk)
+                succeeded, result = self._connection.recv()
+            except (EOFError, OSError):
+                self._process.join()
+                continue
+            if succeeded:
+                return result
+            raise result
+        raise WorkerDied
+
+    def _ensure_started(self) -> None:
+        with self._changing:
+            if self._ended:
+                raise WorkerDied
+            if self._process is None or not self._process.is_alive():
+                self._connection, theirs = self._context.Pipe()
+                arguments = (theirs, os.getpid(), self._make_task)
+                self._process = self._context.Process(target=_work, args=arguments, daemon=True)
+                with _interrupts_held():
+                    self._process.start()
+                theirs.close()  # so that reading fails when the process has ended
+
+    def end(self) -> None:
+        """Ends the process for good."""
+        with self._changing:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+                self._process.join()
+
+
+def _work(connection: Connection, parent: int, make_task: bytes) -> None:
+    """Answers every chunk with (True, result) or (False, error), in a worker process."""
     _end_with(parent)
-    _task = pickle.loads(make_task)(numbers.get())
-
-
-def _do_task(chunk: Any) -> Any:
-    return _task(chunk)
-
-
-def _kill(pool: ProcessPoolExecutor) -> None:
-    """Kills the pool's processes. Python 3.14 has ProcessPoolExecutor.kill_workers for this."""
-    for process in list((pool._processes or {}).values()):
-        process.kill()
+    task: Callable[[Any], Any] | None = None
+    while True:
+        chunk = connection.recv()
+        try:
+            task = task or pickle.loads(make_task)()
+            answer = (True, task(chunk))
+        except Exception as error:
+            error.add_note("".join(traceback.format_exception(error)))
+            answer = (False, error)
+        try:
+            connection.send(answer)
+        except Exception as error:  # it cannot be pickled
+            connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
 
 
 @contextmanager
