@@ -5,7 +5,7 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-# Module of each public name. It is imported at first use, so that `import nmt` and `nmt --help` do not import torch.
+# The module of each public name, imported at first use, so that `import nmt` and `nmt --help` do not import torch.
 _PUBLIC = {"Translator": "nmt.decoding.translator", "NmtError": "nmt.errors", "load_checkpoint": "nmt.checkpoint"}
 __all__ = ["NmtError", "Translator", "__version__", "load_checkpoint"]
 

@@ -1,11 +1,11 @@
-"""Checkpoints: what is in one, the model in it, and their average.
+"""Writes, reads and averages checkpoints, and builds the models in them.
 
-A checkpoint is self-contained (architecture, text processing with its subword models, weights, where it came from).
-`nmt.checkpoint_file` reads and writes its file. A run folder has
+A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights and
+the provenance. `nmt.checkpoint_file` defines the format of the file. A run folder has
 
-    snapshot-00012000.pt   weights, for averaging and translating
-    state-00012000.pt      the same and what training needs to resume; the newest two
-    best.pt                the snapshot with the best validation score
+    snapshot-00012000.pt   a checkpoint, for averaging and translating
+    state-00012000.pt      a training state: a checkpoint with everything that training needs to resume
+    best.pt                the checkpoint with the best validation score
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,20 +27,23 @@ from nmt.model.transformer import Transformer
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
-# Names of tensors in schema version 2, and what they are called now.
+# Parts of tensor names in schema version 2, and their present spelling.
 _RENAMED = {"memory_attention": "cross_attention", "_positions.table_LD": "_positions.table"}
 _WEIGHT_BYTES = 4
-# A message lists no more tensors than this, and no more differences between two checkpoints than that.
+# The largest numbers of tensors, and of differences between two checkpoints, that a message lists.
 _NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Attributes:
-    model_config, codec: the architecture, and the way from raw text to ids and back.
-    weights: the model's tensors by name, on the CPU.
-    provenance: plain data on where this came from (versions, options, data, updates).
-    training: plain data and tensors that training needs to go on; empty in a snapshot.
+    """The content of a checkpoint.
+
+    Attributes:
+        model_config: the architecture.
+        codec: the text processing.
+        weights: the model's tensors by name, on the CPU.
+        provenance: how the weights were made, as plain data: versions, options, data, updates.
+        training: what training needs to resume, as plain data and tensors. It is empty unless this is a training state.
     """
 
     model_config: ModelConfig
@@ -50,15 +53,15 @@ class Checkpoint:
     training: dict[str, Any] = field(default_factory=dict)
 
     def snapshot(self) -> "Checkpoint":
-        """The same without what only training needs."""
+        """Returns the checkpoint without the data that only training needs."""
         return replace(self, training={})
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes a checkpoint file, which replaces the one at `path` when it is whole and on disk.
+    """Writes a checkpoint file. It replaces the file at `path` only when it is complete and on disk.
 
     Raises:
-        NmtError: the folder cannot be written to.
+        NmtError: the file cannot be written.
     """
     with replaced_file(path, "free some space or choose another folder (one that exists)") as file:
         write_checkpoint(checkpoint, file)
@@ -68,7 +71,7 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
     """Writes a checkpoint to an open file.
 
     Raises:
-        NmtError: it cannot be written.
+        NmtError: the file cannot be written.
     """
     content = {
         "model": checkpoint.model_config.to_dict(),
@@ -81,10 +84,10 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
 
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Reads a checkpoint onto the CPU.
+    """Returns the checkpoint in a file, with all tensors on the CPU.
 
     Raises:
-        NmtError: missing, not a checkpoint, damaged, or written in another schema version.
+        NmtError: the file is missing, not a checkpoint, damaged, or has another schema version.
     """
     content = read_content(Path(path))
     _check_parts(content, path)
@@ -104,11 +107,11 @@ def _current_name(name: str) -> str:
 
 
 def _check_parts(content: Mapping[str, Any], origin: str | Path) -> None:
-    """Raises NmtError unless the content has exactly the parts of a checkpoint, each a dict with names as keys."""
+    """Raises an error unless the content has exactly the parts of a checkpoint, and each is a dict with text keys."""
     expected = {"model", "text", "weights", "provenance", "training"}
-    wrong = expected ^ content.keys() or {
-        part for part, values in content.items() if type(values) is not dict or not _all_are(str, values)
-    }
+    wrong = expected ^ content.keys()
+    if not wrong:
+        wrong = {part for part, values in content.items() if type(values) is not dict or not _all_are(str, values)}
     if not wrong and not _all_are(Tensor, content["weights"].values()):
         wrong = {"weights"}
     if wrong:
@@ -123,12 +126,17 @@ def _all_are(kind: type, values: Iterable[Any]) -> bool:
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """Returns the model with the checkpoint's weights. It uses their memory, without a copy.
+    """Returns the model with the checkpoint's weights, which are not copied.
+
+    Args:
+        origin: the file name of the checkpoint, for messages.
 
     Raises:
-        NmtError: the weights do not fit the architecture; names the missing, unexpected and misshapen tensors.
+        NmtError: the weights do not fit the architecture. The message names the tensors that are missing, unexpected or
+            have a wrong shape.
     """
-    with torch.device("meta"), _WithoutRandomWeights():  # takes no memory, whatever sizes the checkpoint claims
+    # On the meta device, the model takes no memory. The sizes in the checkpoint are not trusted.
+    with torch.device("meta"), _WithoutRandomWeights():
         model = _untrained(checkpoint.model_config, checkpoint.codec)
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights, assign=True)
@@ -136,10 +144,10 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
 
 
 def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    """Copies the checkpoint's weights into a model of its architecture.
+    """Copies the checkpoint's weights into a model.
 
     Raises:
-        NmtError: as `build_model`.
+        NmtError: the weights do not fit the model; see `build_model`.
     """
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights)
@@ -149,7 +157,7 @@ def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     """Returns a model with random weights.
 
     Raises:
-        NmtError: it does not fit into memory.
+        NmtError: the model does not fit into memory.
     """
     check_memory(config, codec, _WEIGHT_BYTES)
     try:
@@ -161,17 +169,23 @@ def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
 
 
 def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None:
-    """Raises NmtError if the model would take more than all memory, at `bytes_each` for a parameter.
+    """Raises an error if a model needs more memory than the machine has.
 
-    The system may grant more memory than there is, and end the process when it is used.
+    Without this check, the system may grant more memory than there is, and kill the process when it uses the memory.
+
+    Args:
+        bytes_each: the number of bytes needed for each parameter.
+
+    Raises:
+        NmtError: the model does not fit into memory.
     """
     if _parameters(config, codec) * bytes_each > memory_bytes():
         raise _too_large(config, codec)
 
 
 def _parameters(config: ModelConfig, codec: TextCodec) -> int:
-    own_sources = 0 if codec.config.joint_vocab else len(codec.source)
-    return parameters(config, own_sources + len(codec.target))
+    source_embeddings = 0 if codec.config.joint_vocab else len(codec.source)
+    return parameters(config, source_embeddings + len(codec.target))
 
 
 def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:
@@ -182,7 +196,7 @@ def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:
 
 
 class _WithoutRandomWeights(TorchFunctionMode):
-    """Skips the initialisation of embeddings: on the meta device it would load torch's compiler for a second."""
+    """Skips the initialisation of embeddings, which takes a second on the meta device: it loads torch's compiler."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -213,10 +227,11 @@ def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) ->
 
 
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
-    """The mean of the checkpoints' weights (paper §6.1), with the architecture and text processing they share.
+    """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1).
 
     Raises:
-        NmtError: two differ in architecture, vocabulary or tensors; names the first differences.
+        NmtError: a checkpoint differs from the first one in architecture, text processing or tensors. The message names
+            the first differences.
     """
     first = last = load_checkpoint(paths[0])
     sums = {name: tensor.double() for name, tensor in first.weights.items()}
@@ -232,12 +247,12 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
 
 def _refuse_differences(first_path: Path, first: Checkpoint, path: Path, other: Checkpoint) -> None:
     changed = other.model_config.changed_from(first.model_config.to_dict())
-    found = [f"{name} is {theirs} instead of {mine}" for name, mine, theirs in changed]
+    differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
     if first.codec.to_dict() != other.codec.to_dict():
-        found.append("the vocabulary or text processing differs")
-    found += _differences(first.weights, other.weights)
-    if found:
+        differences.append("the vocabulary or text processing differs")
+    differences += _differences(first.weights, other.weights)
+    if differences:
         raise NmtError(
-            f"{path} cannot be averaged with {first_path}: {'; '.join(found[:_NAMED_DIFFERENCES])}; "
+            f"{path} cannot be averaged with {first_path}: {'; '.join(differences[:_NAMED_DIFFERENCES])}; "
             f"average checkpoints of one run"
         )

@@ -1,10 +1,11 @@
-"""The file of a checkpoint: written by torch.save, and read without trusting it.
+"""Writes checkpoint files with torch.save, and reads them without trusting them.
 
-It is an uncompressed zip archive with the pickled content in data.pkl and the numbers of each tensor in an entry of its
-own. The content stands beside its SHA-256, so that no damage goes unnoticed. A file made to do harm has the right
-checksum, too. Therefore every size is compared with the size of the file before anything is allocated, and tensors are
-read only after everything else was checked. They are read into memory, not mapped: when a file shrinks meanwhile,
-reading fails with an error, but a mapping would kill the process.
+A checkpoint file is an uncompressed zip archive. The pickled content is in the entry data.pkl, and the numbers of each
+tensor are in a separate entry. The file has the SHA-256 of its content, so that damage is always detected.
+
+A malicious file may have a correct checksum. Therefore every size is compared with the size of the file before memory
+is allocated, and tensors are read only after everything else was checked. They are read, not mapped into memory: if the
+file becomes shorter meanwhile, reading raises an error, but a mapping would kill the process.
 """
 
 import hashlib
@@ -27,12 +28,13 @@ from nmt.files import Output
 from nmt.model.runtime import is_out_of_memory
 from nmt.plain_pickle import plain_data
 
-# Version 2 has other names for some tensors.
-SCHEMA_VERSION, _READABLE = 3, (2, 3)
-TAKE_ANOTHER = "take another one"
+SCHEMA_VERSION = 3
+# Version 2 differs only in the names of some tensors.
+_READABLE = (2, 3)
+TAKE_ANOTHER = "use another checkpoint"
 _MAGIC = "nmt checkpoint"
 _NUMBER_BYTES = 4
-# Where an entry's local header has the lengths of the name and the extra field that follow it.
+# The offset, in the local header of an entry, of the lengths of the name and of the extra field.
 _LENGTHS_AT = 26
 _PLAIN = (type(None), bool, int, float, str, bytes)
 
@@ -43,10 +45,10 @@ def write_content(content: Mapping[str, Any], file: Output) -> None:
     Raises:
         NmtError: the file cannot be written.
     """
-    whole = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
+    record = {"format": _MAGIC, "schema_version": SCHEMA_VERSION, "sha256": _sha256(content), "content": content}
     try:
-        torch.save(whole, file, pickle_protocol=2)  # type: ignore[arg-type] # it needs only `write` and `flush`
-    except RuntimeError as error:  # torch raises it when a write fails; the reason is in its context
+        torch.save(record, file, pickle_protocol=2)  # type: ignore[arg-type] # torch calls only `write` and `flush`
+    except RuntimeError as error:  # torch raises this if a write fails; the reason is in its context
         cause: BaseException | None = error
         while cause and not isinstance(cause, NmtError):
             cause = cause.__context__
@@ -57,23 +59,26 @@ def read_content(path: Path) -> dict[str, Any]:
     """Returns the content of a checkpoint file: plain data, and contiguous fp32 tensors on the CPU.
 
     Raises:
-        NmtError: the file is missing, no checkpoint, damaged, too large for the memory, or of another schema version.
+        NmtError: the file is missing, not a checkpoint, damaged, too large for the memory, or has another schema
+            version.
     """
     with _opened(path) as file:
         try:
             archive = _Archive(file)
-            whole = archive.data()
-            _check_header(whole, path)
+            record = archive.data()
+            _check_header(record, path)
             archive.read_tensors()
-            content, checksum = whole["content"], _sha256(whole["content"])
+            content, checksum = record["content"], _sha256(record["content"])
         except NmtError:
             raise
-        except Exception as error:  # a damaged file makes zipfile and torch raise whatever the damage leads to
+        except Exception as error:  # for a damaged file, zipfile and torch may raise any exception
             if is_out_of_memory(error):
-                raise NmtError(f"{path} does not fit into memory; free some or use another machine") from error
-            raise NmtError(f"{path} is no checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}") from error
-    if not isinstance(content, dict) or checksum != whole.get("sha256"):
-        raise NmtError(f"{path} is damaged: its content does not have the checksum it was written with; {TAKE_ANOTHER}")
+                raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
+            raise NmtError(
+                f"{path} is not a checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}"
+            ) from error
+    if not isinstance(content, dict) or checksum != record.get("sha256"):
+        raise NmtError(f"{path} is damaged: its content does not have the checksum in the file; {TAKE_ANOTHER}")
     return content
 
 
@@ -81,20 +86,24 @@ def _opened(path: Path) -> BufferedReader:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise NmtError(f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'average.pt'}")
+            raise NmtError(f"{path} is a folder, not a checkpoint; give a file in it, such as {path / 'average.pt'}")
         if not stat.S_ISREG(mode):
             raise NmtError(f"{path} is a pipe or a device, not a checkpoint; copy the checkpoint into a file")
         return path.open("rb")
     except FileNotFoundError as error:
-        raise NmtError(f"{path} does not exist; check the name, or train with nmt train first") from error
+        raise NmtError(f"{path} does not exist; check the name, or train a model with nmt train first") from error
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); check its name and permissions") from error
-    except ValueError as error:  # a NUL character
+    except ValueError as error:  # the name contains a NUL character
         raise NmtError(f"{str(path)!r} cannot be the name of a file; check the name") from error
 
 
 class _Archive:
-    """The zip archive that torch.save writes. Its entries are checked not to claim more bytes than the file has."""
+    """The zip archive that torch.save writes.
+
+    Raises:
+        ValueError: an entry is compressed, or all entries together claim more bytes than the file has.
+    """
 
     def __init__(self, file: BufferedReader) -> None:
         self._file, self._zip = file, zipfile.ZipFile(file)
@@ -107,18 +116,18 @@ class _Archive:
         self._tensors: list[tuple[Tensor, zipfile.ZipInfo]] = []
 
     def data(self) -> Any:
-        """Returns what the archive holds; the numbers of its tensors are still missing."""
+        """Returns the content of the archive. The numbers of its tensors are uninitialised until `read_tensors`."""
         return plain_data(self._zip.read(self._entries["data.pkl"]), self._tensor)
 
     def _tensor(self, key: str, shape: tuple[int, ...]) -> Tensor:
-        entry = self._entries.pop(f"data/{key}")  # so that no two tensors share it
+        entry = self._entries.pop(f"data/{key}")  # removed, so that no two tensors share an entry
         if math.prod(shape) * _NUMBER_BYTES != entry.file_size:
             raise ValueError("a tensor whose shape does not fit the size of its entry")
         self._tensors.append((torch.empty(shape), entry))
         return self._tensors[-1][0]
 
     def read_tensors(self) -> None:
-        """Reads the numbers of all tensors of `data`."""
+        """Reads the numbers of all tensors that `data` returned."""
         swapped = self._zip.read(self._entries["byteorder"]).decode() != sys.byteorder
         for tensor, entry in self._tensors:
             self._read(tensor, entry)
@@ -126,7 +135,7 @@ class _Archive:
                 tensor.numpy().byteswap(inplace=True)
 
     def _read(self, tensor: Tensor, entry: zipfile.ZipInfo) -> None:
-        # `zipfile` would compute a checksum of its own, which makes loading a third slower.
+        # Reading with `zipfile` would also compute the checksum of zip, which makes loading a third slower.
         self._file.seek(entry.header_offset + _LENGTHS_AT)
         name_bytes, extra_bytes = struct.unpack("<HH", self._file.read(4))
         self._file.seek(name_bytes + extra_bytes, os.SEEK_CUR)
@@ -134,19 +143,19 @@ class _Archive:
             raise EOFError
 
 
-def _check_header(whole: Any, path: Path) -> None:
-    if not isinstance(whole, dict) or whole.get("format") != _MAGIC:
-        raise NmtError(f"{path} is a torch file, but no checkpoint of nmt; name one that nmt train wrote")
-    version = whole.get("schema_version")
+def _check_header(record: Any, path: Path) -> None:
+    if not isinstance(record, dict) or record.get("format") != _MAGIC:
+        raise NmtError(f"{path} is a torch file, but not a checkpoint of nmt; give one that nmt train wrote")
+    version = record.get("schema_version")
     if version not in _READABLE:
         raise NmtError(
-            f"{path} has checkpoint schema version {version!r:.20}, this nmt reads {SCHEMA_VERSION}; "
-            f"read it with the nmt that wrote it"
+            f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; "
+            f"use the version of nmt that wrote it"
         )
 
 
-def _is_whole(tensor: Tensor) -> bool:
-    """Returns whether a tensor has contiguous fp32 numbers and shares them with no other tensor."""
+def _is_storable(tensor: Tensor) -> bool:
+    """Returns whether a tensor is contiguous, fp32, and uses all of its storage."""
     return (
         tensor.dtype == torch.float32
         and tensor.is_contiguous()
@@ -155,15 +164,15 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def _numbers(tensor: Tensor) -> memoryview:
-    """Returns the bytes of a tensor's numbers, which can be written to if the tensor is on the CPU."""
+    """Returns the bytes of a tensor's numbers. If the tensor is on the CPU, writing to them changes the tensor."""
     return tensor.detach().cpu().view(-1).view(torch.uint8).numpy().data
 
 
 def _sha256(content: Any) -> str:
-    """Returns a digest of nested plain data and tensors.
+    """Returns the SHA-256 of nested plain data and tensors, in hexadecimal.
 
     Raises:
-        TypeError: it holds something that `read_content` would refuse.
+        TypeError: the content has a value that `read_content` would refuse.
     """
     digest = hashlib.sha256()
     _add_to(digest, content)
@@ -172,7 +181,7 @@ def _sha256(content: Any) -> str:
 
 def _add_to(digest: "hashlib._Hash", value: Any) -> None:
     kind = type(value)
-    if kind is Tensor and _is_whole(value):
+    if kind is Tensor and _is_storable(value):
         digest.update(f"{value.dtype} {tuple(value.shape)}".encode())
         digest.update(_numbers(value))
     elif kind is dict:
@@ -187,4 +196,4 @@ def _add_to(digest: "hashlib._Hash", value: Any) -> None:
     elif kind in _PLAIN:
         digest.update(f"{kind.__name__} {value!r}".encode())
     else:
-        raise TypeError(f"a checkpoint holds plain data and contiguous fp32 tensors, but no such {kind.__name__}")
+        raise TypeError(f"a checkpoint may hold plain data and contiguous fp32 tensors, but not this {kind.__name__}")

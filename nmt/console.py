@@ -13,6 +13,7 @@ from rich.progress import Progress as RichProgress
 
 from nmt.signals import cleaning_up
 
+# Seconds between progress lines if there is no terminal to show a bar on.
 _PLAIN_LINE_SECONDS = 10.0
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -21,10 +22,11 @@ _rank = 0
 
 
 def prepare_streams() -> None:
-    """Makes the standard streams accept any text, whatever the terminal and the locale.
+    """Makes the standard streams accept any text, independently of the terminal and the locale.
 
-    A closed stream is replaced by /dev/null, opened so that reading input and writing output fail. Otherwise the next
-    file to be opened would get the stream's number, and anything that a library writes to the stream.
+    A closed stream is replaced by /dev/null, which is opened in a way that reading input and writing output fail. If
+    the stream stayed closed, the next opened file would get its file descriptor, and what a library prints would be
+    written into that file.
     """
     sys.stdin = sys.stdin or _null(os.O_WRONLY, "r")
     sys.stdout = sys.stdout or _null(os.O_RDONLY, "w")
@@ -34,15 +36,15 @@ def prepare_streams() -> None:
 
 
 def _null(flags: int, mode: str) -> TextIO:
-    descriptor = os.open(os.devnull, flags)  # gets the lowest free number, which is the stream's
+    descriptor = os.open(os.devnull, flags)  # gets the lowest free number: the number of the closed stream
     os.set_inheritable(descriptor, True)
     return cast(TextIO, os.fdopen(descriptor, mode))
 
 
 def finish_output() -> None:
-    """Flushes standard output and discards what cannot be written.
+    """Flushes standard output and discards text that cannot be written.
 
-    Otherwise the interpreter would try again when it exits, and print an error.
+    Without this, the interpreter would try to write the text again when it exits, and print an error.
     """
     try:
         sys.stdout.flush()
@@ -52,7 +54,7 @@ def finish_output() -> None:
 
 
 def speak_as(rank: int) -> None:
-    """Sets the rank of this process. Only rank 0 prints messages that concern all ranks."""
+    """Sets the rank of this process. Messages that concern all ranks are printed on rank 0 only."""
     global _rank
     _rank = rank
 
@@ -66,8 +68,8 @@ def info(message: str) -> None:
 def warn(message: str, *, from_any_rank: bool = False) -> None:
     """Prints a warning as one coloured line, on rank 0 only unless `from_any_rank`."""
     if _rank == 0 or from_any_rank:
-        speaker = f"rank {_rank}: " if _rank else ""
-        stderr.print(f"{speaker}warning: {_visible(message)}", style="yellow", markup=False)
+        prefix = f"rank {_rank}: " if _rank else ""
+        stderr.print(f"{prefix}warning: {_visible(message)}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
@@ -76,25 +78,26 @@ def error(message: str) -> None:
 
 
 def _visible(text: str, keep: str = "") -> str:
-    """Escapes control characters and bytes that are not UTF-8, which file names may contain."""
+    """Returns the text with control characters and invalid UTF-8 escaped, because file names may contain both."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
 def clock(seconds: float) -> str:
-    """Formats a duration as hours, minutes and seconds: `3723.4` becomes `1:02:03`."""
+    """Returns a duration in hours, minutes and seconds: `3723.4` becomes `1:02:03`."""
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 class Progress:
-    """Shows the progress of long work: a bar with rate and remaining time on a terminal, otherwise a line at intervals.
+    """A display of the progress of long work: a bar on a terminal, and otherwise a line every ten seconds.
 
     Use it as a context manager and call `advance`.
 
     Args:
-        total: units of work, or None if unknown.
-        completed: units that were done before.
-        lines: whether to print lines; False is for work that prints its own.
+        total: the number of units of work, or None if it is unknown.
+        unit: the plural of what is counted, for example "pairs".
+        completed: the number of units that were done before.
+        lines: whether to print lines; False is for callers that print their own.
         bar: whether to show a bar on a terminal.
     """
 
@@ -108,10 +111,13 @@ class Progress:
         lines: bool = True,
         bar: bool = True,
     ) -> None:
-        self.description, self.total, self.unit, self.completed = description, total, unit, completed
+        self.description = description
+        self.total = total
+        self.unit = unit
+        self.completed = completed
         self._lines = lines
         self._cleaning_up = ExitStack()
-        self._first = completed
+        self._completed_before = completed
         self._start = self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
         if bar and stderr.is_terminal and _rank == 0:
@@ -137,19 +143,19 @@ class Progress:
         if self._bar:
             self._bar.stop()
         self._cleaning_up.close()
-        if self._lines and kind is None and self.completed > self._first:
+        if self._lines and kind is None and self.completed > self._completed_before:
             elapsed = time.monotonic() - self._start
-            done = self.completed - self._first
+            done = self.completed - self._completed_before
             info(f"{self.description}: {done:,} {self.unit} in {clock(elapsed)} ({self.rate:,.0f}/s)")
 
     @property
     def rate(self) -> float:
-        """Units per second since the start."""
-        return (self.completed - self._first) / max(time.monotonic() - self._start, 1e-9)
+        """The number of units per second since the start."""
+        return (self.completed - self._completed_before) / max(time.monotonic() - self._start, 1e-9)
 
     @property
     def seconds_left(self) -> float:
-        """Estimated remaining time; 0 if the total is unknown."""
+        """The estimated remaining time in seconds; 0 if the total is unknown."""
         return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
 
     def skip(self, amount: int) -> None:

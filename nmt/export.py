@@ -1,7 +1,7 @@
-"""Writes a checkpoint in CTranslate2's format, for serving in C++ and in int8. Needs the package `ctranslate2`.
+"""Exports a checkpoint in the format of CTranslate2, which translates in C++ and in int8.
 
-CTranslate2 reads and writes pieces. The exported folder therefore also holds the subword models, which convert between
-text and pieces.
+The export needs the package `ctranslate2`. CTranslate2 reads and writes pieces. Therefore the exported folder also has
+the subword models, which convert between text and pieces.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ from nmt.model.positions import sinusoids
 from nmt.options import flag_name
 from nmt.text.subword import BOS, EOS, UNK
 
-# The most pieces, source or target, that the exported model takes.
+# The largest number of source or target pieces that the exported model accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
-    """Writes the folder `output`: model.bin, config.json (with the text processing), vocabularies, subword models.
+    """Writes the folder `output`: model.bin, config.json (with the text processing), vocabularies and subword models.
 
     Args:
-        origin: the checkpoint's name, for messages.
+        origin: the file name of the checkpoint, for messages.
         quantization: the data type of the stored weights: float32, float16, bfloat16, int16 or int8. The data type of
-            the computation is chosen when the model is loaded.
+            the computation is chosen when the exported model is loaded.
 
     Raises:
         NmtError: `ctranslate2` is not installed or does not support this architecture, or the folder exists or cannot
@@ -43,7 +43,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         spec = _spec(checkpoint, specs)
         spec.validate()
         spec.optimize(quantization=quantization)
-        with writing(f"--output {output}", "make room or choose another folder"):
+        with writing(f"--output {output}", "free some space or choose another folder"):
             spec.save(str(folder))
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
@@ -51,7 +51,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
     if checkpoint.codec.config.subword == "wordpiece":
         console.warn(
             f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "
-            f"take the pieces from nmt.load_checkpoint({origin!r}).codec"
+            f"get the pieces from nmt.load_checkpoint({origin!r}).codec instead"
         )
 
 
@@ -60,7 +60,7 @@ def _specs() -> ModuleType:
         from ctranslate2.specs import transformer_spec
     except ImportError as error:
         raise NmtError(
-            f"--format ctranslate2 needs the package ctranslate2 ({error}); pip install ctranslate2"
+            f"--format ctranslate2 needs the package ctranslate2 ({error}); install it with pip install ctranslate2"
         ) from error
     return transformer_spec
 
@@ -69,8 +69,8 @@ def _check(c: ModelConfig, origin: str) -> None:
     """Raises NmtError if CTranslate2 does not support the architecture."""
     if c.d_k != c.d_v or c.heads * c.d_k != c.d_model:
         raise NmtError(
-            f"CTranslate2 needs heads of size d_model / h, but {origin} has h {c.heads}, d_k {c.d_k} and d_v {c.d_v} "
-            f"with d_model {c.d_model}; translate with nmt generate"
+            f"CTranslate2 needs d_k and d_v to be d_model / heads, but {origin} has d_model {c.d_model}, "
+            f"heads {c.heads}, d_k {c.d_k} and d_v {c.d_v}; translate with nmt generate"
         )
     unsupported = [flag_name(name) for name in ("attention", "attention_window") if name in c.variants()]
     if unsupported:
@@ -80,6 +80,7 @@ def _check(c: ModelConfig, origin: str) -> None:
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
+    """Returns CTranslate2's specification of the model, with all weights."""
     c, codec = checkpoint.model_config, checkpoint.codec
     spec = specs.TransformerSpec.from_config((c.encoder_layers, c.decoder_layers), c.heads, pre_norm=c.norm == "pre")
     # These are copies, because quantisation scales some weights in place.
@@ -94,7 +95,7 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
             _fill_layer(layer, weights, f"{stack}.{number}")
         if c.norm == "pre":
             _fill_norm(side.layer_norm, weights, f"{stack}_norm")
-    # The exported vocabularies keep the order, so that a piece has the same id in both models.
+    # The exported vocabularies have the order of ours, so that every piece keeps its id.
     spec.register_source_vocabulary(codec.source.pieces(list(range(len(codec.source)))))
     spec.register_target_vocabulary(codec.target.pieces(list(range(len(codec.target)))))
     unk, bos, eos = codec.target.pieces([UNK, BOS, EOS])

@@ -29,23 +29,28 @@ _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
 
 @contextmanager
 def writing(path: str | Path, advice: str) -> Iterator[None]:
-    """Turns an OSError into an NmtError that names `path` and ends with `advice`, the advice to the user."""
+    """Turns an OSError of the block into an NmtError that names `path` and ends with `advice` for the user."""
     try:
         yield
-    except BrokenPipeError:  # the reader of the pipe has gone
+    except BrokenPipeError:  # not an error: the process that reads the output has ended
         raise
     except OSError as error:
         raise NmtError(f"{path} cannot be written ({error.strerror or error}); {advice}") from error
 
 
 class Output:
-    """A binary file whose write errors are NmtErrors that name it."""
+    """A binary file that raises an NmtError if it cannot be written.
+
+    Args:
+        name: the file's name in the message.
+        advice: the end of the message, which says what the user can do.
+    """
 
     def __init__(self, file: IO[bytes], name: str | Path, advice: str) -> None:
         self._file, self._name, self._advice = file, name, advice
 
     def write(self, data: bytes | str) -> int:
-        """Writes bytes, or text as UTF-8."""
+        """Writes bytes, or text as UTF-8. Returns the number of bytes."""
         with self._writing():
             return self._file.write(data.encode(errors="replace") if isinstance(data, str) else data)
 
@@ -66,10 +71,13 @@ class Output:
 
 @contextmanager
 def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
-    """Yields a temporary file that replaces `path` when it is complete and on disk. A failure removes it.
+    """Yields a temporary file that replaces `path` when the block succeeds and the file is on disk.
+
+    If the block fails, the temporary file is removed, and `path` is left as it was.
 
     Raises:
-        NmtError: it cannot be written. The message starts with `name`, by default the path, and ends with `advice`.
+        NmtError: the file cannot be written. The message starts with `name`, by default the path, and ends with
+            `advice`.
     """
     partial = _partial(path)
     name = name or str(path)
@@ -89,18 +97,19 @@ def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Removes the temporary files that `replaced_file` left in a folder when its process was killed."""
+    """Removes the temporary files of killed processes, which could not finish `replaced_file`."""
     for partial in folder.glob(f".*{_PARTIAL}*"):
         partial.unlink()
 
 
 def _partial(path: Path) -> Path:
-    """Returns a new path beside `path`. Its name is short enough even if the name of `path` has the maximum length."""
+    """Returns an unused path in the folder of `path`. Its name stays short if the name of `path` is long."""
     return path.with_name(f".{path.name[:40]}{_PARTIAL}{secrets.token_hex(4)}")
 
 
 def _discard(file: IO[bytes]) -> None:
-    with suppress(OSError):  # writing the rest of the buffer may fail again, for example on a full disk
+    """Closes a file whose content is already written, or is not needed because of an error."""
+    with suppress(OSError):  # closing writes the rest of the buffer, which fails on a full disk
         file.close()
 
 
@@ -109,7 +118,7 @@ def _sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # these file systems need no fsync of folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no fsync of folders
             raise
     finally:
         os.close(handle)
@@ -120,16 +129,17 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--output") -> Iterator[Output]:
-    """Yields the file that a command writes; `-` is standard output.
+    """Yields the output file of a command; `-` is standard output.
 
-    A regular file appears, or is replaced, only when it is complete; a failure changes nothing. Symbolic links are
+    A regular file appears, or is replaced, only when it is complete. A failure changes nothing. Symbolic links are
     followed. Devices and pipes are written directly.
 
     Args:
-        inputs: files that the command reads and that the output must not replace; `-` is standard input.
+        inputs: the files that the command reads, which the output must not replace; `-` is standard input.
+        flag: the flag that names the file, for messages.
 
     Raises:
-        NmtError: the output is an input, a folder, or cannot be written.
+        NmtError: the output is also an input, is a folder, or cannot be written.
     """
     if not path:
         raise NmtError(f"{flag} is empty; give the name of a file")
@@ -170,9 +180,9 @@ def _regular_file(path: str | Path, stdio: IO[str] | None) -> os.stat_result | N
 
 
 def is_replaceable(path: str) -> bool:
-    """Returns whether `path` is free or a regular file. /dev/stdout and the like are files that are already open."""
-    is_stdio = os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
-    return not is_stdio and (os.path.isfile(path) or not os.path.exists(path))
+    """Returns whether `path` is free or a regular file. A link to an open file, such as /dev/stdout, is neither."""
+    is_open_file = os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
+    return not is_open_file and (os.path.isfile(path) or not os.path.exists(path))
 
 
 def _stdout() -> IO[bytes]:
@@ -185,11 +195,15 @@ def _stdout() -> IO[bytes]:
 
 
 def check_new(path: str | Path, flag: str) -> None:
-    """Raises an NmtError that names `flag` if `path` is empty or exists."""
+    """Raises an error if a new folder cannot have the name `path`.
+
+    Raises:
+        NmtError: `path` is empty or exists. The message names `flag`.
+    """
     if not str(path):
-        raise NmtError(f"{flag} is empty; give the name of a folder to make")
+        raise NmtError(f"{flag} is empty; give the name of a new folder")
     if os.path.lexists(path):
-        raise NmtError(f"{flag} {path} exists already; remove it or choose another folder")
+        raise NmtError(f"{flag} {path} already exists; remove it or choose another folder")
 
 
 @contextmanager
@@ -197,11 +211,11 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
 
     Raises:
-        NmtError: `path` exists or cannot be written; the message names `flag`.
+        NmtError: `path` exists or cannot be written. The message names `flag`.
     """
     check_new(path, flag)
     dest = Path(path)
-    advice = f"make room or choose another {flag}"
+    advice = f"free some space or choose another {flag}"
     partial = _partial(dest)
     with cleaning_up():
         try:
@@ -216,13 +230,20 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path, busy: str, advice: str, patience: float = 0.0) -> Iterator[None]:
-    """Holds the lock of a folder. The lock ends when the process ends, if not before.
+    """Holds the lock of a folder during the block. The operating system releases the lock if the process ends.
+
+    On a file system without locks, a warning takes the place of the lock.
+
+    Args:
+        busy: the message of the error if another process holds the lock.
+        advice: the end of the message of the error if the folder cannot be written.
+        patience: how many seconds to wait for the lock.
 
     Raises:
-        NmtError: another process still holds the lock after `patience` seconds (the message is `busy`), or the folder
-            cannot be written (the message ends with `advice`).
+        NmtError: another process still holds the lock after `patience` seconds, or the folder cannot be written.
     """
-    from filelock import FileLock, Timeout  # slow, because it imports asyncio; help texts do not need it
+    # Imported here, because filelock imports asyncio, which would slow down `nmt --help`.
+    from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK, timeout=patience, poll_interval=0.1)
     try:

@@ -1,4 +1,4 @@
-"""How an option is declared, checked, and named as a flag: what the configurations are made with."""
+"""Declares options as dataclass fields, checks their values, and names their flags. `nmt.config` has the options."""
 
 import math
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Any, Literal, Self, get_args, get_origin
 
 from nmt.errors import NmtError
 
-# More processes than any machine runs.
+# More processes than any machine can run.
 MOST_PROCESSES = 1024
-_LARGEST = 2**31 - 1  # the largest integer that every library below accepts
+_LARGEST = 2**31 - 1  # the largest integer that all libraries accept
 _LONGEST_LIST = 500  # characters in a message
-# For each declared type, which types a value may have, and how a message calls them.
+# For each declared type: the types that a value may have, and their description in messages.
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -33,14 +33,20 @@ def option(
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """A dataclass field that carries its flag's help text, help panel and range."""
+    """Returns a dataclass field that declares an option.
+
+    Args:
+        default: the default value; without one, the option is required.
+        help, panel: the help text of the flag, and the section of the help page that lists it.
+        at_least, above, at_most, below: the bounds of the value.
+    """
     bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {name: bound for name, bound in bounds.items() if bound is not None}
     return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
 
 
 def flag_name(field_name: str) -> str:
-    """`d_ff` -> `--d-ff`."""
+    """Returns the flag of a field: `d_ff` becomes `--d-ff`."""
     return "--" + field_name.replace("_", "-")
 
 
@@ -54,7 +60,11 @@ def _satisfies(value: float, relation: str, bound: float) -> bool:
 
 
 def check_field(declared: Field[Any], value: Any) -> None:
-    """Raises NmtError, naming the flag, if `value`, or an item of it, is not of the field's type, choices or range."""
+    """Raises an error if a field may not have this value. If the value is a tuple, each item is checked.
+
+    Raises:
+        NmtError: the type is wrong, or the value is not one of the choices or out of range. The message names the flag.
+    """
     check_type(declared, value)
     flag, limits = flag_name(declared.name), declared.metadata["limits"]
     for item in value if isinstance(value, tuple) else (value,):
@@ -62,11 +72,16 @@ def check_field(declared: Field[Any], value: Any) -> None:
 
 
 def check_type(declared: Field[Any], value: Any) -> None:
-    """Raises NmtError, naming the flag, if `value` is not of the field's type or choices."""
+    """Raises an error if the type of a field's value is wrong, or if the value is not one of the field's choices.
+
+    Raises:
+        NmtError: the value is wrong. The message names the flag.
+    """
     kinds = get_args(declared.type) if isinstance(declared.type, UnionType) else (declared.type,)
     if value is None and NoneType in kinds:
         return
-    flag, kind = flag_name(declared.name), kinds[0]
+    flag = flag_name(declared.name)
+    kind = kinds[0]
     if get_origin(kind) is not tuple:
         _check_item_type(flag, kind, value)
         return
@@ -93,43 +108,57 @@ def _check_range(flag: str, value: Any, limits: Mapping[str, float]) -> None:
         raise NmtError(f"{flag} must be a finite number, but is {value}")
     if isinstance(value, int) and value > _LARGEST:
         raise NmtError(f"{flag} must be at most {_LARGEST}, but is {shortened(value)}")
-    if value is None or all(_satisfies(value, *limit) for limit in limits.items()):
+    if value is None or all(_satisfies(value, relation, bound) for relation, bound in limits.items()):
         return
-    wanted = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
-    raise NmtError(f"{flag} must be {wanted}, but is {shortened(value)}")
+    allowed = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
+    raise NmtError(f"{flag} must be {allowed}, but is {shortened(value)}")
 
 
 class Config:
-    """What all configurations share: checked when made, and to and from plain data."""
+    """The base class of all configurations. It checks the fields and converts them to and from plain data.
+
+    Raises:
+        NmtError: a field has a wrong value.
+    """
 
     def __post_init__(self) -> None:
         for declared in fields(self):  # type: ignore[arg-type]
             check_field(declared, getattr(self, declared.name))
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as plain data."""
         return asdict(self)  # type: ignore[call-overload]
 
-    def changed_from(self, then: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-        """Name, value then and value now of every field whose value was another in `then`, what `to_dict` gave."""
-        now = self.to_dict()
-        return [(name, then[name], now[name]) for name in now if name in then and then[name] != now[name]]
+    def changed_from(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+        """Returns the fields that differ from an earlier configuration: name, earlier value, present value.
+
+        Args:
+            other: the `to_dict` of the earlier configuration. Fields that it does not have are left out.
+        """
+        present = self.to_dict()
+        return [
+            (name, other[name], present[name]) for name in present if name in other and other[name] != present[name]
+        ]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
-        """The inverse of `to_dict`.
+        """Returns the configuration for what `to_dict` returned.
+
+        Args:
+            origin: the name of the file that the values are from, for messages.
 
         Raises:
-            NmtError: a field is missing, unknown or has a wrong value; names it and `origin`, the file it is from.
+            NmtError: a field is missing, unknown or has a wrong value. The message names the field and `origin`.
         """
-        declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-        missing = [n for n, f in declared.items() if n not in values and f.default is MISSING]
-        unknown = [n for n in values if n not in declared]
+        declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        missing = [name for name, field in declared.items() if name not in values and field.default is MISSING]
+        unknown = [name for name in values if name not in declared]
         if missing or unknown:
-            found = [f"{n} missing" for n in missing] + [f"{n!r:.40} unknown" for n in unknown]
+            found = [f"{name} missing" for name in missing] + [f"{name!r:.40} unknown" for name in unknown]
             raise NmtError(
                 f"{origin} was written by another version of nmt "
                 f"({cls.__name__}: {shorten(', '.join(found), _LONGEST_LIST, placeholder=' …')}); "
-                f"read it with that version or make it anew"
+                f"read it with that version or make it again"
             )
         try:
             return cls(**values)

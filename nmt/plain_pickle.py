@@ -1,10 +1,10 @@
 """Reads the pickles that torch.save writes as plain data and tensors, without unpickling them.
 
-A checkpoint may come from anyone. torch.load(weights_only=True) runs no code from it, but a pickle of a few hundred
-bytes can crash it or keep it busy forever: it hashes nested tuples as keys of dictionaries, follows references that
-double the content with every level, and encodes text with any codec of Python. The reader here accepts what torch.save
-writes for a checkpoint and nothing else. Only short strings can be referred to twice. Therefore the content cannot be
-much larger than the pickle, and cannot contain itself.
+A checkpoint may come from an untrusted source. torch.load(weights_only=True) does not run code from it, but a pickle of
+a few hundred bytes can crash torch.load or keep it busy forever: torch.load hashes nested tuples as keys of
+dictionaries, follows references that double the content with every level, and encodes text with any codec of Python.
+This reader only accepts what torch.save writes for a checkpoint. A pickle may refer to a value several times only if
+the value is a short string. Therefore the content cannot be much larger than the pickle, and cannot contain itself.
 """
 
 import pickletools
@@ -14,10 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
-# The state of a model with a thousand layers has about a million opcodes. The names of tensors are shorter than this.
-_MOST_OPCODES, _LONGEST_SHARED = 2**22, 1000
+# The training state of a model with a thousand layers has about a million opcodes.
+_MOST_OPCODES = 2**22
+# The longest string, in characters, that may occur several times by reference. Names of tensors are shorter.
+_LONGEST_SHARED = 1000
 
-# What the opcodes push that only add a value to the stack.
+# The opcodes that only push a value, and the function from their argument to that value.
 _VALUES: dict[str, Callable[[Any], Any]] = {
     "NONE": lambda _: None,
     "NEWTRUE": lambda _: True,
@@ -35,14 +37,19 @@ MakeTensor = Callable[[str, tuple[int, ...]], Tensor]
 
 @dataclass(frozen=True)
 class _Global:
-    """A class or function that the pickle names, as `module name`."""
+    """A class or function that the pickle refers to, as `module name`. It is never imported."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class _Storage:
-    """The numbers of a tensor, which lie outside the pickle under a key."""
+    """A reference to the numbers of a tensor, which are stored outside the pickle.
+
+    Attributes:
+        key: the name of the archive entry with the numbers.
+        numbers: how many there are.
+    """
 
     key: str
     numbers: int
@@ -52,11 +59,11 @@ def plain_data(pickled: bytes, make_tensor: MakeTensor) -> Any:
     """Returns the content of a pickle: None, bool, int, float, str, bytes, list, tuple, dict and tensors.
 
     Args:
-        make_tensor: returns the fp32 tensor for the key of its numbers and its shape, or raises an error of its own.
-            The shape has not been checked.
+        make_tensor: returns the fp32 tensor for the key of its numbers and its shape. The shape is not checked before
+            the call. Exceptions of this function are passed on.
 
     Raises:
-        ValueError, LookupError: the pickle is damaged or holds anything else.
+        ValueError, LookupError: the pickle is damaged or has values of other types.
     """
     machine = _Machine(make_tensor)
     for count, (opcode, argument, _) in enumerate(pickletools.genops(pickled)):
@@ -68,7 +75,7 @@ def plain_data(pickled: bytes, make_tensor: MakeTensor) -> Any:
 
 
 class _Machine:
-    """The stack machine that a pickle is a program for."""
+    """The stack machine that executes the opcodes of a pickle."""
 
     def __init__(self, make_tensor: MakeTensor) -> None:
         self.make_tensor = make_tensor
@@ -115,7 +122,7 @@ class _Machine:
 
     def _innermost(self, kind: type) -> Any:
         if type(self.stack[-1]) is not kind:
-            raise ValueError(f"items for what is no {kind.__name__}")
+            raise ValueError(f"items for a value that is not a {kind.__name__}")
         return self.stack[-1]
 
     def _call(self, function: Any, arguments: Any) -> Any:
@@ -124,7 +131,7 @@ class _Machine:
                 return {}
             case _Global("_codecs encode"), (str(text), str("latin1")):
                 return text.encode("latin1")
-            # Storage, offset, shape, stride, requires_grad, hooks.
+            # The arguments are storage, offset, shape, stride, requires_grad and hooks.
             case (
                 _Global("torch._utils _rebuild_tensor_v2"),
                 (_Storage() as storage, int(0), tuple(shape), tuple(stride), False, {} as hooks),
@@ -145,7 +152,7 @@ def _storage(reference: Any) -> _Storage:
     match reference:
         case ("storage", _Global("torch FloatStorage"), str(key), str(), int(numbers)):
             return _Storage(key, numbers)
-    raise ValueError("a reference to something that is no fp32 storage")
+    raise ValueError("a reference to something other than an fp32 storage")
 
 
 def _can_be_shared(value: Any) -> bool:
@@ -153,13 +160,13 @@ def _can_be_shared(value: Any) -> bool:
 
 
 def _pairs(items: list[Any]) -> list[tuple[Any, Any]]:
-    """Returns the keys and values of a dictionary."""
+    """Returns the key-value pairs of a dictionary, whose keys and values alternate in `items`."""
     keys, values = items[::2], items[1::2]
     if not all(map(_can_be_key, keys)):
-        raise ValueError("a dictionary whose keys are no strings or small numbers")
+        raise ValueError("a dictionary with a key that is neither a string nor a small number")
     return list(zip(keys, values, strict=True))
 
 
 def _can_be_key(value: Any) -> bool:
-    """Returns whether a value has a hash that is quick to compute and cannot be made to collide with many others."""
+    """Returns whether a value is a safe key: its hash is quick to compute, and many keys cannot have the same hash."""
     return type(value) is str or (type(value) is int and 0 <= value < _MOST_OPCODES)

@@ -5,15 +5,15 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from threading import Lock
 from typing import Any, TypeVar
 
 from nmt.errors import NmtError
@@ -24,10 +24,6 @@ _LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enoug
 _PARENT_CHECK_SECONDS = 0.2
 # Environment variable with the id of the process that started a command. The command ends when that process ends.
 _STARTER = "NMT_STARTED_BY"
-
-# Of a worker process: makes its task, and the task once it is made.
-_make_task: Callable[[], Callable[[Any], Any]]
-_task: Callable[[Any], Any] | None = None
 
 
 class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
@@ -41,19 +37,20 @@ class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
 def worker_pool(
     make_task: Callable[[int], Callable[[_In], _Out]], workers: int, attempts: int = 1
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
-    """Yields a function that submits a chunk to the worker processes.
+    """Yields a function that submits a chunk to the worker processes and returns the future result.
 
-    Worker n, counted from 0, makes its task with `make_task(n)`; `make_task` must be picklable. Leaving the block waits
-    until the workers have ended. If the block fails, they are killed.
+    At its end, the block waits until the workers have ended. If the block fails, they are killed. (A
+    ProcessPoolExecutor can wait forever if its processes are killed while it writes to them.)
 
     Args:
+        make_task: called in worker n with n, which counts from 0. It must be picklable.
         attempts: how often a chunk is tried, with a new process each time, if the process that works on it dies.
 
     Raises (from the future):
-        WorkerDied: all attempts ended so.
+        WorkerDied: no attempt gave a result.
         Exception: whatever the task raises.
     """
-    processes = [_Worker(make_task, number) for number in range(workers)]
+    processes = [_Worker(make_task, number, attempts) for number in range(workers)]
     idle: SimpleQueue[_Worker] = SimpleQueue()
     for process in processes:
         idle.put(process)
@@ -61,21 +58,17 @@ def worker_pool(
     def do(chunk: _In) -> _Out:
         process = idle.get()
         try:
-            return process.do(chunk, attempts)
+            return process.do(chunk)
         finally:
             idle.put(process)
 
-    threads = ThreadPoolExecutor(workers, "nmt-worker")  # one thread waits for each process
+    threads = ThreadPoolExecutor(workers, "nmt-worker")  # each thread waits for one process
     try:
         yield lambda chunk: threads.submit(do, chunk)
-    except BaseException:
-        for process in processes:
-            process.kill()
-        raise
     finally:
-        threads.shutdown(cancel_futures=True)
         for process in processes:
             process.end()
+        threads.shutdown(cancel_futures=True)
 
 
 def in_order(
@@ -104,59 +97,71 @@ def in_order(
 
 
 class _Worker:
-    """One worker process, which is replaced when it dies."""
+    """One worker process. It starts with its first chunk, and is replaced if it dies."""
 
-    def __init__(self, make_task: Callable[[int], Callable[[Any], Any]], number: int) -> None:
-        # The task is unpickled in the worker after its start, because that may import torch, which takes seconds.
-        self._arguments = os.getpid(), pickle.dumps(partial(make_task, number))
-        self._changing = Lock()  # held while the process changes, so that `kill` meets every process
-        self._killed = False
-        self._pool = self._new_pool()
+    # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
+    _context = get_context("spawn")
 
-    def _new_pool(self) -> ProcessPoolExecutor:
-        # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
-        return ProcessPoolExecutor(1, get_context("spawn"), initializer=_start_worker, initargs=self._arguments)
+    def __init__(self, make_task: Callable[[int], Callable[[Any], Any]], number: int, attempts: int) -> None:
+        # Unpickled in the process after its start, because that may import torch, which takes seconds.
+        self._make_task = pickle.dumps(partial(make_task, number))
+        self._attempts = attempts
+        self._changing = threading.Lock()  # held while a process starts or ends, so that `end` meets every process
+        self._ended = False
+        self._process: Any = None
 
-    def do(self, chunk: Any, attempts: int) -> Any:
-        """Returns the task's result for a chunk."""
-        for _ in range(attempts):
+    def do(self, chunk: Any) -> Any:
+        """Returns the task's result for a chunk, or raises what the task raises, or WorkerDied."""
+        for _ in range(self._attempts):
+            self._ensure_started()
             try:
-                return self._submit(chunk).result()
-            except BrokenProcessPool:
-                self.end()
-                with self._changing:
-                    self._pool = self._new_pool()
+                self._connection.send(chunk)
+                succeeded, result = self._connection.recv()
+            except (EOFError, OSError):
+                self._process.join()
+                continue
+            if succeeded:
+                return result
+            raise result
         raise WorkerDied
 
-    def _submit(self, chunk: Any) -> Future[Any]:
-        with self._changing, _interrupts_held():
-            if self._killed:
-                raise WorkerDied
-            return self._pool.submit(_do_task, chunk)
-
-    def kill(self) -> None:
-        """Ends the process at once, for good. ProcessPoolExecutor.kill_workers does this from Python 3.14 on."""
+    def _ensure_started(self) -> None:
         with self._changing:
-            self._killed = True
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
+            if self._ended:
+                raise WorkerDied
+            if self._process is None or not self._process.is_alive():
+                self._connection, theirs = self._context.Pipe()
+                arguments = (theirs, os.getpid(), self._make_task)
+                self._process = self._context.Process(target=_work, args=arguments, daemon=True)
+                with _interrupts_held():
+                    self._process.start()
+                theirs.close()  # so that reading fails when the process has ended
 
     def end(self) -> None:
-        """Waits until the process has ended."""
-        self._pool.shutdown(cancel_futures=True)
+        """Ends the process for good."""
+        with self._changing:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+                self._process.join()
 
 
-def _start_worker(parent: int, make_task: bytes) -> None:
-    global _make_task
+def _work(connection: Connection, parent: int, make_task: bytes) -> None:
+    """Answers every chunk with (True, result) or (False, error), in a worker process."""
     _end_with(parent)
-    _make_task = pickle.loads(make_task)
-
-
-def _do_task(chunk: Any) -> Any:
-    global _task
-    if _task is None:  # made here rather than at the start of the process, so that its errors reach the parent
-        _task = _make_task()
-    return _task(chunk)
+    task: Callable[[Any], Any] | None = None
+    while True:
+        chunk = connection.recv()
+        try:
+            task = task or pickle.loads(make_task)()
+            answer = (True, task(chunk))
+        except Exception as error:
+            error.add_note("".join(traceback.format_exception(error)))
+            answer = (False, error)
+        try:
+            connection.send(answer)
+        except Exception as error:  # it cannot be pickled
+            connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
 
 
 @contextmanager
@@ -178,7 +183,7 @@ def started_by_this() -> dict[str, str]:
 
 
 def end_with_starter() -> None:
-    """Makes this process end with the process that started it, if it is a rank or was given `started_by_this`."""
+    """Makes this process end with its parent if it is a rank or has the variables of `started_by_this`."""
     starter = os.environ.pop(_STARTER, None)
     if starter or "RANK" in os.environ:
         _end_with(int(starter) if starter else os.getppid())

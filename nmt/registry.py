@@ -12,8 +12,8 @@ _BASE = ModelConfig(
 )  # fmt: skip
 _BIG = replace(_BASE, d_model=1024, d_ff=4096, heads=16, dropout=0.3)
 
-# Rows of the paper's Table 3. A name gives the letter of the row and what differs from base. The two rows about label
-# smoothing are not here: they are base, trained with --label-smoothing 0 and 0.2.
+# The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows about
+# label smoothing are missing, because they are base, trained with --label-smoothing 0 and 0.2.
 _TABLE_3 = {
     **{f"table3_a_h{h}": replace(_BASE, heads=h, d_k=512 // h, d_v=512 // h) for h in (1, 4, 16, 32)},
     **{f"table3_b_dk{d_k}": replace(_BASE, d_k=d_k) for d_k in (16, 32)},
@@ -45,10 +45,10 @@ ARCHITECTURES: dict[str, ModelConfig] = {
 
 
 def model_config(name: str, **overrides: Any) -> ModelConfig:
-    """Returns the architecture called `name`, with some fields replaced.
+    """Returns the architecture called `name`, with the fields in `overrides` replaced.
 
     Raises:
-        NmtError: the name is unknown (the message suggests similar ones), or a field is out of range.
+        NmtError: the name is unknown (the message suggests similar names), or a field has a wrong value.
     """
     if name not in ARCHITECTURES:
         close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4) or list(ARCHITECTURES)

@@ -12,34 +12,37 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def share_cores(processes: int) -> None:
-    """Makes the numerical libraries of processes that start from now on use an equal share of the cores."""
+    """Limits the threads of numerical libraries in new child processes, so that `processes` of them share the cores.
+
+    A number of threads that the user has set has precedence.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
 
 
 def limit_spinning() -> None:
     """Makes OpenMP threads release their cores while they wait for each other.
 
-    With libgomp's default, they spin for milliseconds. If one other process is busy, every parallel operation then
-    waits for the thread whose core is taken, and `nmt generate` becomes twenty times slower. This function must run
-    before torch is imported. The user's own settings have precedence.
+    By default, libgomp's threads spin for milliseconds. If one other process is busy, every parallel operation then
+    waits for the thread whose core is taken, and `nmt generate` becomes twenty times slower. Call this function before
+    torch is imported. Settings of the user have precedence.
     """
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = str(_SPIN_COUNT)
 
 
 def usable_cores() -> int:
-    """Returns how many cores this process may use, by its affinity and its control group."""
+    """Returns how many cores the affinity and the control groups of this process let it use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(cores, _cpu_quota())))
 
 
 def memory_bytes() -> int:
-    """Returns the size of the machine's memory."""
+    """Returns the size of the machine's memory in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
-    """Returns the peak memory of this process, or of the largest of its ended children (RUSAGE_CHILDREN)."""
+    """Returns the peak memory of this process in MiB; with RUSAGE_CHILDREN, of the largest child that has ended."""
     peak = resource.getrusage(who).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
@@ -61,7 +64,7 @@ def _cpu_quota() -> float:
 
 
 def _group_quota(folder: Path) -> float:
-    """Returns the limit of one control group, in cores, for version 2 (cpu.max) or version 1 (cpu.cfs_quota_us)."""
+    """Returns the limit of one control group in cores, from cpu.max (version 2) or cpu.cfs_quota_us (version 1)."""
     try:
         if folder.is_relative_to(_CONTROL_GROUPS / "cpu"):
             quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))

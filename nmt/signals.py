@@ -1,7 +1,7 @@
 """Defines how a command reacts to signals.
 
-By default, a signal ends a command at once, without a traceback. Work that would leave something behind (a partial
-file, worker processes, a hidden cursor) runs within `cleaning_up`. Training first saves its state; see
+By default, a signal ends a command at once, without a traceback. Work that must clean up (a partial file, worker
+processes, a hidden cursor) runs within `cleaning_up`. Training saves its state before it ends; see
 `nmt.training.interrupts`.
 """
 
@@ -15,10 +15,9 @@ from typing import NoReturn
 
 from nmt.errors import INTERRUPTED_EXIT_CODE
 
-# Sent by Ctrl-C, by a scheduler or `kill`, and by a closing terminal.
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A scheduler may announce the end of a job with SIGUSR1.
-STOPPING_TRAINING = (*_ENDING, signal.SIGUSR1)
+# SIGINT is sent by Ctrl-C, SIGTERM by a scheduler or `kill`, SIGHUP by a terminal that is closed, and SIGUSR1 by a
+# scheduler that announces the end of a job.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def end_without_traceback() -> None:
@@ -28,13 +27,13 @@ def end_without_traceback() -> None:
 
 
 def end_resumably() -> None:
-    """Makes signals end this process with INTERRUPTED_EXIT_CODE, for the time before training begins."""
-    for number in not_ignored(STOPPING_TRAINING):
+    """Makes signals end this process with INTERRUPTED_EXIT_CODE until training installs its own handlers."""
+    for number in not_ignored(STOPPING):
         signal.signal(number, _end_resumably)
 
 
 def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
-    """Returns the signals that this process does not ignore. For example, nohup makes it ignore SIGHUP."""
+    """Returns the given signals that this process does not ignore. For example, nohup makes it ignore SIGHUP."""
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -42,9 +41,9 @@ def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
 def cleaning_up() -> Iterator[None]:
     """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run.
 
-    A second signal ends the process at once.
+    A second signal ends the process at once. Outside the main thread, signals have their usual effect.
     """
-    caught = _ENDING if threading.current_thread() is threading.main_thread() else ()
+    caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
     handled = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
     for number in handled:
         signal.signal(number, _exit)
@@ -55,7 +54,7 @@ def cleaning_up() -> Iterator[None]:
 
 
 def _exit(number: int, _: FrameType | None) -> NoReturn:
-    _restore([ending for ending in _ENDING if signal.getsignal(ending) is _exit])
+    _restore([ending for ending in STOPPING if signal.getsignal(ending) is _exit])
     raise SystemExit(128 + number)
 
 

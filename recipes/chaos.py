@@ -1,4 +1,4 @@
-"""Kills training runs at random moments and compares their results with an undisturbed run.
+"""Kills training at random moments and checks that it ends with the same results as an undisturbed run.
 
 chaos.sh prepares the data and runs this script.
 """
@@ -25,12 +25,19 @@ OPTIONS = [
     "--arch=transformer_tiny", "--batch-tokens=500", "--batch-groups=2", "--warmup-updates=100",
     f"--max-updates={UPDATES}", "--save-updates=10", "--valid-updates=60", "--log-updates=10", "--no-valid-bleu",
 ]  # fmt: skip
-LONGEST_LIFE = 8.0  # most seconds from start to kill; the start of the process takes the first few
+MAX_SECONDS_TO_KILL = 8.0  # counted from the start of the process, which takes a few seconds
 
 
 @dataclass
 class Report:
-    """Counts of runs and kills, and a description of every loss."""
+    """What happened so far.
+
+    Attributes:
+        during_write: kills while a file was being written.
+        by_signal: kills by the name of the signal.
+        runs: complete runs.
+        losses: descriptions of all lost work.
+    """
 
     kills: int = 0
     during_write: int = 0
@@ -49,18 +56,18 @@ def is_writing(folder: Path) -> bool:
 
 
 def processes_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """Returns the ids of the process and, if it is a launcher, of its ranks."""
+    """Returns the ids of the process and of its ranks, if it has any."""
     ranks = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     return [process.pid, *map(int, ranks)]
 
 
 def wait_before_kill(process: subprocess.Popen[bytes], folder: Path, random: Random) -> bool:
-    """Waits for a random time and, in half of the cases, then for the next write of a checkpoint.
+    """Waits for a random time, and in half of the cases also until a file is being written.
 
     Returns:
         Whether the process is still running.
     """
-    end = time.monotonic() + random.uniform(0, LONGEST_LIFE)
+    end = time.monotonic() + random.uniform(0, MAX_SECONDS_TO_KILL)
     during_write = random.random() < 0.5
     while time.monotonic() < end or (during_write and not is_writing(folder)):
         if process.poll() is not None:
@@ -72,7 +79,7 @@ def wait_before_kill(process: subprocess.Popen[bytes], folder: Path, random: Ran
 
 
 def kill(process: subprocess.Popen[bytes], folder: Path, random: Random, report: Report) -> None:
-    """Kills one of the processes with a random signal and counts it in the report."""
+    """Sends SIGKILL or SIGTERM to a random one of the processes and counts the kill in the report."""
     victim = random.choice(processes_of(process))
     number = random.choice((signal.SIGKILL, signal.SIGTERM))
     os.kill(victim, number)
@@ -84,7 +91,7 @@ def kill(process: subprocess.Popen[bytes], folder: Path, random: Random, report:
 
 
 def train_with_kills(data: str, folder: Path, gpus: int, kills: int, random: Random, report: Report) -> None:
-    """Trains until the run is complete, killing and restarting it until the report counts `kills` kills."""
+    """Trains until the run is complete. Kills and restarts training until the report counts `kills` kills."""
     while True:
         with (folder.parent / "log.txt").open("ab") as log:
             process = subprocess.Popen(command(data, folder, gpus), stdout=log, stderr=log)
@@ -102,20 +109,18 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
     return nmt.load_checkpoint(path).weights
 
 
+def logged(folder: Path) -> list[tuple[str, int, float]]:
+    """Returns kind, update and validation loss of all records that must be the same in both runs."""
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in records if r["kind"] != "start"]
+
+
 def losses(folder: Path, undisturbed: Path) -> list[str]:
     """Returns a description of everything that differs from the undisturbed run."""
-    found = []
     newest = f"snapshot-{UPDATES:08d}.pt"
     expected, got = weights(undisturbed / newest), weights(folder / newest)
-    found += [f"{name} differs" for name in expected if not torch.equal(expected[name], got[name])]
-    logs = [
-        [json.loads(line) for line in (f / "metrics.jsonl").read_text().splitlines()] for f in (undisturbed, folder)
-    ]
-    records = [
-        [(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in log if r["kind"] != "start"]
-        for log in logs
-    ]
-    if records[0] != records[1]:
+    found = [f"{name} differs" for name in expected if not torch.equal(expected[name], got[name])]
+    if logged(folder) != logged(undisturbed):
         found.append(f"{folder / 'metrics.jsonl'} records other updates than the undisturbed run")
     for path in folder.glob("*.pt"):
         try:
@@ -129,10 +134,10 @@ def losses(folder: Path, undisturbed: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data")
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--kills", type=int, required=True)
-    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("data", help="data folder that nmt preprocess wrote")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for the runs")
+    parser.add_argument("--kills", type=int, required=True, help="number of kills")
+    parser.add_argument("--gpus", type=int, default=1, help="processes that train together, on the CPU")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     random = Random(options.seed)
@@ -148,12 +153,10 @@ def main() -> None:
         report.runs += 1
         report.losses = report.losses or losses(disturbed, undisturbed)
         print(
-            f"run {report.runs}: {report.kills} kills ({report.by_signal}), {report.during_write} of them during a "
-            f"write; losses: {len(report.losses)}"
+            f"run {report.runs}: {report.kills} kills so far ({report.by_signal}), {report.during_write} of them while "
+            f"a file was being written; losses: {len(report.losses)}"
         )
-    print(
-        "\n".join(report.losses) or "nothing was lost: all runs ended with the undisturbed run's weights, bit for bit"
-    )
+    print("\n".join(report.losses) or "nothing was lost: all runs ended with exactly the undisturbed run's weights")
     sys.exit(1 if report.losses else 0)
 
 

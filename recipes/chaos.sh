@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that training survives being killed. Trains a small model once without disturbance. Then trains it again,
-# kills it at random moments (also while it writes a checkpoint), and starts it again until it is done. The weights
-# must be the same to the last bit.
+# Checks that nothing is lost when training is killed. Trains a small model once without interruption. Then trains it
+# again, kills the training at random moments (also while it writes a checkpoint), and restarts it until it is done. The
+# weights of both runs must be the same to the last bit.
 #
 #   bash recipes/chaos.sh [KILLS]     # 50 kills by default, about 7 seconds each
 #
@@ -10,7 +10,8 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 kills=${1:-50}
-[ $# -le 1 ] && [ "$kills" -gt 0 ] 2> /dev/null || fail "usage: chaos.sh [KILLS]; KILLS is a number above 0"
+[ $# -le 1 ] && [ "$kills" -gt 0 ] 2> /dev/null ||
+    fail "chaos.sh takes one number above 0, but was given: $*; usage: chaos.sh [KILLS]"
 run_dir=$(path_or "${RUN:-}" runs/chaos)
 corpus=$run_dir/corpus data=$run_dir/data
 

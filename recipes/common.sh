@@ -19,7 +19,7 @@ run() {
 # unless_there FILE COMMAND...: runs the command that makes FILE, unless FILE exists.
 unless_there() {
     if [ -e "$1" ]; then
-        say "$1 is there already"
+        say "$1 exists already"
     else
         run "${@:2}"
     fi
@@ -32,20 +32,25 @@ fetch() {
     elif command -v wget > /dev/null; then
         wget --no-verbose --continue --output-document="$2" "$1"
     else
-        fail "neither curl nor wget is installed; install one, or get $1 yourself and put it where $2 belongs"
+        fail "neither curl nor wget is installed; install one of them, or download $1 yourself to ${2%.part}"
     fi
 }
 
-# download URL FILE [MD5]: downloads to FILE.part, which is renamed to FILE when it is complete. Resumes FILE.part.
+# download URL FILE [MD5]: downloads to FILE.part, or resumes that file, and renames it to FILE when it is complete.
 download() {
     fetch "$1" "$2.part" ||
-        fail "$1 could not be downloaded (what came is in $2.part); run this again, or put the file at $2 yourself"
+        fail "$1 could not be downloaded completely; run this again to resume $2.part, or put the file at $2 yourself"
     case $2 in
-        *.gz | *.tgz) gzip -t "$2.part" || { rm "$2.part" && fail "$1 is not a gzip file as it came; run this again"; } ;;
+        *.gz | *.tgz)
+            if ! gzip -t "$2.part"; then
+                rm "$2.part"
+                fail "the download of $1 is not a whole gzip file; run this again"
+            fi
+            ;;
     esac
     if [ -n "${3:-}" ] && [ "$(md5_of "$2.part")" != "$3" ]; then
         rm "$2.part"
-        fail "$1 does not have the MD5 $3 as it came; run this again"
+        fail "the download of $1 does not have the MD5 $3; run this again"
     fi
     mv "$2.part" "$2"
 }
@@ -54,7 +59,7 @@ md5_of() {
     python -c 'import hashlib, sys; print(hashlib.file_digest(open(sys.argv[1], "rb"), "md5").hexdigest())' "$1"
 }
 
-# write_grammar_corpus FOLDER: writes the small English-German corpus of grammar.py, as a whole or not at all.
+# write_grammar_corpus FOLDER: writes the small English-German corpus of grammar.py. FOLDER appears when it is complete.
 write_grammar_corpus() {
     rm -rf "$1.part"
     python recipes/grammar.py --out "$1.part"
@@ -71,32 +76,35 @@ path_or() {
     esac
 }
 
-# Prints what the environment depends on. It is saved after the installation, so that an interrupted one is repeated.
+# Prints what the environment depends on. The output is saved only after the installation, so that an interrupted
+# installation is repeated.
 environment_inputs() {
     echo "$PWD"
     "$python" -c 'import sys; print(sys.version)'
     cat pyproject.toml constraints.txt
 }
 
-# Puts the repository's own environment, .venv, on the PATH. Makes it first if it is missing, unfinished or out of
-# date. PYTHON names the interpreter to make it with (default python3). ENVIRONMENT=active uses the nmt that is on the
-# PATH.
+# Puts the repository's environment, .venv, on the PATH. Makes the environment first if it is missing, unfinished or out
+# of date. PYTHON names the interpreter to make it with (default python3). ENVIRONMENT=active makes no environment and
+# uses the nmt that is already on the PATH.
 set_up_environment() {
     if [ "${ENVIRONMENT:-}" = active ]; then
-        command -v nmt > /dev/null || fail "ENVIRONMENT=active, but there is no command nmt; install it or leave this out"
+        command -v nmt > /dev/null ||
+            fail "ENVIRONMENT is active, but there is no nmt on the PATH; install nmt or unset ENVIRONMENT"
         return
     fi
     local python=${PYTHON:-python3}
-    command -v "$python" > /dev/null || fail "there is no $python; install Python 3.11 or newer, or name one with PYTHON="
+    command -v "$python" > /dev/null ||
+        fail "$python was not found; install Python 3.11 or newer, or set PYTHON to its name"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        fail "$python is $("$python" -V 2>&1), but nmt needs Python 3.11 or newer; name one with PYTHON="
+        fail "$python is $("$python" -V 2>&1), but nmt needs Python 3.11 or newer; install it or set PYTHON to its name"
     if [ "$(environment_inputs)" != "$(cat .venv/made-from 2> /dev/null)" ]; then
         "$python" -c 'import ensurepip, venv' 2> /dev/null ||
-            fail "$python cannot make environments; install its venv module (Debian and Ubuntu: apt install python3-venv)"
-        say "Making the environment .venv (a few minutes, mostly for PyTorch)"
+            fail "$python cannot make environments; install its venv module (apt install python3-venv on Debian, Ubuntu)"
+        say "Making the environment .venv takes a few minutes, mostly to download PyTorch"
         "$python" -m venv --clear .venv || fail "$python could not make .venv; see its message above"
         .venv/bin/python -m pip install --disable-pip-version-check -e '.[dev]' -c constraints.txt >&2 ||
-            fail "the packages could not be installed; put right what pip says above and run this again"
+            fail "the packages could not be installed; correct what pip reports above and run this again"
         environment_inputs > .venv/made-from
     fi
     export PATH="$PWD/.venv/bin:$PATH" VIRTUAL_ENV="$PWD/.venv"

@@ -1,6 +1,6 @@
-"""Compares the speed and memory of this toolkit and its peers, each in a separate process.
+"""Compares the speed and memory of this toolkit with other software, each in a separate process.
 
-It prints medians and ratios. compare_peers.sh prepares the data and models and runs this script.
+Prints medians and ratios. compare_peers.sh prepares the data and models and runs this script.
 """
 
 import argparse
@@ -16,14 +16,18 @@ from pathlib import Path
 
 RECIPES = Path(__file__).parent
 CORES = 2
-# The same as in peer_plain.py, which is not imported, because it imports torch: the peak memory of a child process
-# includes the memory of the process that it was forked from.
+# The same as in peer_plain.py. This script does not import that one, because it imports torch: the peak memory of a
+# child process includes the memory of the process that it was forked from.
 BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A command that prints its figures as JSON, in the format of nmt benchmark (`ours`) or of the peer scripts."""
+    """A command that prints its speed and memory as JSON.
+
+    Attributes:
+        ours: whether nmt benchmark writes the JSON; otherwise one of the peer_*.py scripts does, in another format.
+    """
 
     name: str
     command: list[str]
@@ -40,12 +44,12 @@ class Contender:
         return found["figures"]["speed"]["median"], found["figures"]["peak memory"]["median"]
 
 
-def nmt(name: str, *options: str | Path) -> Contender:
+def our_command(name: str, *options: str | Path) -> Contender:
     command = [sys.executable, "-m", "nmt", "benchmark", *map(str, options), "--json"]
     return Contender(name, command, ours=True)
 
 
-def peer(name: str, script: str, *options: str | Path) -> Contender:
+def peer_script(name: str, script: str, *options: str | Path) -> Contender:
     return Contender(name, [sys.executable, str(RECIPES / script), *map(str, options)])
 
 
@@ -54,15 +58,15 @@ def training(run: Path, arch: str, updates: int) -> list[Contender]:
     batches = [f"--batch-tokens={BATCH_TOKENS}", "--batch-groups=1"]
     ours = ["train", "--arch", arch, "--data", run / "data", *batches, f"--updates={updates // 2}", "--repeats=1"]
     return [
-        peer("torch.nn.Transformer loop, fp32", "peer_plain.py", *options),
-        peer("torch.nn.Transformer loop, bf16", "peer_plain.py", *options, "--bf16"),
-        nmt("nmt train", *ours, "--device=cpu"),
+        peer_script("torch.nn.Transformer loop, fp32", "peer_plain.py", *options),
+        peer_script("torch.nn.Transformer loop, bf16", "peer_plain.py", *options, "--bf16"),
+        our_command("nmt train", *ours, "--device=cpu"),
     ]
 
 
 def decoding(text: Path, checkpoint: Path, exported: Path) -> list[Contender]:
     peers = [
-        peer(
+        peer_script(
             f"CTranslate2 {kind}, {workers} x {CORES // workers}, batch {batch}", "peer_ctranslate2.py",
             exported, text, "--type", kind, "--workers", str(workers), "--threads", str(CORES // workers),
             "--batch", str(batch),
@@ -70,7 +74,7 @@ def decoding(text: Path, checkpoint: Path, exported: Path) -> list[Contender]:
         for kind, workers, batch in product(["float32", "int8"], [2, 1], [32, 64])
     ]  # fmt: skip
     ours = [
-        nmt(
+        our_command(
             f"nmt generate, {workers} x {CORES // workers}, {batch} tokens", "generate", "--device=cpu",
             "--checkpoint", checkpoint, "--input", text, "--workers", str(workers), "--batch-tokens", str(batch),
             "--repeats=3",
@@ -81,7 +85,7 @@ def decoding(text: Path, checkpoint: Path, exported: Path) -> list[Contender]:
 
 
 def compare(title: str, unit: str, contenders: list[Contender], repeats: int, against: str) -> None:
-    """Measures all contenders in turn and prints a table.
+    """Measures all contenders in turn, `repeats` times, and prints a table of their medians.
 
     The ratios are relative to the fastest contender whose name begins with `against`.
     """
@@ -92,15 +96,17 @@ def compare(title: str, unit: str, contenders: list[Contender], repeats: int, ag
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
     speed, memory = max(values for name, values in medians.items() if name.startswith(against))
     print(f"\n{title}, median of {repeats}; ratios to the fastest {against}")
-    for name, (s, m) in medians.items():
-        print(f"{name:40} {s:10,.0f} {unit}  {s / speed:5.2f}x   {m:7,.0f} MiB  {m / memory:5.2f}x", flush=True)
+    for name, values in medians.items():
+        speed_ratio, memory_ratio = values[0] / speed, values[1] / memory
+        print(f"{name:40} {values[0]:10,.0f} {unit}  {speed_ratio:5.2f}x", end="")
+        print(f"   {values[1]:7,.0f} MiB  {memory_ratio:5.2f}x", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="run folder of recipes/multi30k.sh")
-    parser.add_argument("--only", choices=["train", "decode"])
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=["train", "decode"], help="measure only training, or only translation")
+    parser.add_argument("--repeats", type=int, default=3, help="times that each contender is measured")
     options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
@@ -114,8 +120,8 @@ def main() -> None:
             checkpoint = options.run / name / "average.pt"
             with tempfile.TemporaryDirectory() as folder:
                 exported = Path(folder) / "exported"
-                whole = (options.run / "data" / "test.en.txt").read_text(encoding="utf-8")
-                (Path(folder) / "text").write_text("".join(whole.splitlines(keepends=True)[:lines]), encoding="utf-8")
+                text = (options.run / "data" / "test.en.txt").read_text(encoding="utf-8")
+                (Path(folder) / "text").write_text("".join(text.splitlines(keepends=True)[:lines]), encoding="utf-8")
                 command = [sys.executable, "-m", "nmt", "export", str(checkpoint), "--output", str(exported)]
                 subprocess.run(command, check=True)
                 contenders = decoding(Path(folder) / "text", checkpoint, exported)

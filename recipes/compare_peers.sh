@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compares the speed and memory of this toolkit with its peers, on two cores of this machine: training with a plain
-# torch.nn.Transformer loop, translation with CTranslate2 and the same model. The contenders take turns in one run.
+# Compares the speed and memory of this toolkit with other software on two cores of this machine. Training is compared
+# with a plain loop around torch.nn.Transformer, and translation with CTranslate2 and the same model. All contenders are
+# measured in turn, so that changes of the machine's load affect all of them.
 #
 #   RUN=runs/multi30k-en-de-published bash recipes/compare_peers.sh [--only train|decode]
 #
@@ -10,10 +11,11 @@ set -euo pipefail
 
 run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de-published)
 [ -e "$run_dir/model/average.pt" ] ||
-    fail "$run_dir has no model/average.pt; run recipes/multi30k.sh --published first, or name its folder with RUN="
+    fail "$run_dir has no model/average.pt; run recipes/multi30k.sh --published first, or set RUN to its run folder"
 set_up_environment
 base=$run_dir/base
-if [ ! -e "$base/average.pt" ]; then # trained just until its translations end; their quality does not matter
+# The quality of this model does not matter. It is trained just enough to end its translations.
+if [ ! -e "$base/average.pt" ]; then
     run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --no-valid-bleu \
         --warmup-updates 200 --lr-scale 0.3 --max-updates 300
     run nmt average-checkpoints "$base" --last 1 --output "$base/average.pt"

@@ -1,8 +1,8 @@
-"""Writes a small English-German corpus from a hand-written grammar, to try a translation system on.
+"""Writes a small English-German corpus from a hand-written grammar, on which a translation system can be tried.
 
-The corpus teaches what is hard about German: the verb is second in main clauses and last in subordinate ones, separable
-prefixes leave their verbs, participles and infinitives close the clause, and articles, adjectives, nouns and pronouns
-agree in gender, number and case. Each English sentence has exactly one German translation.
+The corpus contains what is hard about German. The verb comes second in main clauses and last in subordinate clauses.
+Separable prefixes leave their verbs. Participles and infinitives close the clause. Articles, adjectives, nouns and
+pronouns agree in gender, number and case. Each English sentence has exactly one German translation.
 
     python recipes/grammar.py --out DIR     # writes DIR/train.en, DIR/train.de, DIR/valid.en, …
 """
@@ -19,7 +19,7 @@ from lexicon import ACCUSATIVE, NOMINATIVE, POSSESSIVES, THE, Phrase, Verb, adje
 
 # ------------------------------------------------------------------------------------------------------------ clauses
 
-# The ranks of what follows the finite verb of a German clause, in order.
+# The order of the words after the finite verb of a German clause: parts with lower ranks come first.
 PRONOUN, TIME, INDIRECT, LOCATION, DIRECT, NEGATION, OTHER, CLOSING, CLAUSE = range(9)
 
 
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause before its words are put in order; `tense` is habit, now (progressive), past or an English auxiliary."""
+    """A clause before its words are ordered. `tense` is habit, now (progressive), past or an English auxiliary."""
 
     subject: Phrase
     verb: Verb
@@ -52,7 +52,7 @@ FINITE = {word: forms for word, *forms in entries(lexicon.FINITE)}
 
 
 def english_verb(verb: Verb, tense: str, person: int) -> tuple[str, str, str]:
-    """The auxiliary, what follows it, and the form in a plain statement: ("did", "go", "went")."""
+    """Returns the auxiliary, the words after it, and the form in a plain statement: ("did", "go", "went")."""
     base, third, past, progressive = verb.english
     if tense in WITH_TO:
         auxiliary, rest, plain = english_verb(*WITH_TO[tense], person)
@@ -68,23 +68,24 @@ def english_verb(verb: Verb, tense: str, person: int) -> tuple[str, str, str]:
 
 
 def english(clause: Clause) -> dict[str, str]:
-    """The clause in English by word order; subordinate clauses have the main order."""
+    """Returns the clause in each English word order. Subordinate clauses have the order of main clauses."""
     auxiliary, rest, plain = english_verb(clause.verb, clause.tense, clause.subject.person)
     parts = [part.english for part in clause.parts]
     pronouns = sum(part.rank == PRONOUN for part in clause.parts)
     parts.insert(pronouns, clause.verb.particle)  # "picks him up", but "picks up the man"
-    subject, time, no = clause.subject.english, clause.time[0], "not" if clause.negated else ""
-    verb = spaced(auxiliary, no, rest).replace("can not", "cannot") if no else plain
+    subject, time = clause.subject.english, clause.time[0]
+    negation = "not" if clause.negated else ""
+    verb = spaced(auxiliary, negation, rest).replace("can not", "cannot") if negation else plain
     return {
         "main": spaced(subject, verb, *parts, time),
         "fronted": spaced(f"{time}," if " " in time else time, subject, verb, *parts),
-        "question": spaced(auxiliary, subject, no, rest, *parts, time),
-        "infinitive": spaced(no, "to", clause.verb.english[0], *parts, time),
+        "question": spaced(auxiliary, subject, negation, rest, *parts, time),
+        "infinitive": spaced(negation, "to", clause.verb.english[0], *parts, time),
     }
 
 
 def german_verb(verb: Verb, tense: str, person: int) -> tuple[str, str]:
-    """The finite verb, and what closes the clause: a separable prefix, a participle, an infinitive or nothing."""
+    """Returns the finite verb and the word that closes the clause: a prefix, a participle, an infinitive or nothing."""
     infinitive, third, participle = verb.german
     if tense in ("habit", "now"):
         return FINITE.get(infinitive, [infinitive.removesuffix("n"), third, infinitive])[person], verb.prefix
@@ -97,13 +98,14 @@ def german_verb(verb: Verb, tense: str, person: int) -> tuple[str, str]:
 
 
 def german(clause: Clause) -> dict[str, str]:
-    """The clause in German by word order: verb second (after the time if fronted), first, last, or an infinitive."""
+    """Returns the clause in each German word order: verb second (main, fronted), first or last, and infinitive."""
     finite, closing = german_verb(clause.verb, clause.tense, clause.subject.person)
     subject, prefix, time = clause.subject.german[NOMINATIVE], clause.verb.prefix, clause.time[1]
-    is_nicht = clause.negated and not any(part.german.startswith("kein") for part in clause.parts)
+    has_kein = any(part.german.startswith("kein") for part in clause.parts)
+    negation = "nicht" if clause.negated and not has_kein else ""
 
     def rest(closing: str, time: str = time) -> str:
-        added = [Part("", time, TIME), Part("", "nicht" if is_nicht else "", NEGATION), Part("", closing, CLOSING)]
+        added = [Part("", time, TIME), Part("", negation, NEGATION), Part("", closing, CLOSING)]
         return spaced(*(part.german for part in sorted([*clause.parts, *added], key=lambda part: part.rank)))
 
     main = spaced(subject, finite, rest(closing))
@@ -124,13 +126,13 @@ WEATHER = replace(lexicon.IT, kind="weather")
 SINGULAR, PLURAL = ["the", "the", "this", "a", "a", "every"], ["the", "the", "these", "many", "some"]
 VERBS = [Verb(*entry, frame) for frame, table in lexicon.VERBS.items() for entry in entries(table)]
 CLAUSE_VERBS = [Verb(*entry, frame) for frame, table in lexicon.CLAUSE_VERBS.items() for entry in entries(table)]
-# Tenses to choose from; a tense that is named twice is twice as frequent.
+# Tenses to draw from; a tense that is listed twice is drawn twice as often.
 ANY = "habit habit now now past past past will will can should want must"
 PRESENT, PAST, FUTURE = "habit now want must can", "past past wanted had_to could", "will will can should want"
 
 
 def some_phrase(rng: Random, kinds: str, *, negated: bool = False) -> Phrase:
-    """A random noun, determiner and perhaps adjective; negated, the phrase is definite or has "kein"."""
+    """Returns a random noun with a determiner and perhaps an adjective. If negated, it is definite or has "kein"."""
     noun = rng.choice(nouns(kinds))
     adjective = rng.choice(adjectives(noun.kind)) if rng.random() < 0.35 else ("", "")
     plural = noun.plural != "" and rng.random() < 0.3
@@ -144,13 +146,13 @@ def some_phrase(rng: Random, kinds: str, *, negated: bool = False) -> Phrase:
 
 
 def some_person(rng: Random, besides: str = "") -> Phrase:
-    """A pronoun, a name or a noun phrase that is not of the gender `besides`, so that a pronoun cannot mean both."""
+    """Returns a person whose gender is not `besides`, so that a pronoun cannot mean this and another person."""
     person = rng.choice(lexicon.PERSONAL_PRONOUNS + lexicon.NAMES) if rng.random() < 0.5 else some_phrase(rng, "human")
     return person if person.gender != besides else some_person(rng, besides)
 
 
 def some_subject(rng: Random) -> Phrase:
-    """A person or a thing, perhaps with a relative clause: `the man who called Anna`, `the lamp that I bought`."""
+    """Returns a person or a thing, perhaps with a relative clause, as in `the man who called Anna`."""
     form = rng.random()
     if form < 0.75:
         return some_person(rng)
@@ -167,7 +169,7 @@ def some_subject(rng: Random) -> Phrase:
 
 
 def object_part(rule: str, phrase: Phrase) -> Part:
-    """The phrase as an object by the rule [English preposition=][German preposition+]case."""
+    """Returns the phrase as an object. The rule is [English preposition=][German preposition+]case."""
     english_preposition, _, rest = rule.rpartition("=")
     preposition, _, case = rest.rpartition("+")
     rank = OTHER if preposition else PRONOUN if phrase.english_object else DIRECT if case == "acc" else INDIRECT
@@ -177,7 +179,7 @@ def object_part(rule: str, phrase: Phrase) -> Part:
 
 
 def some_part(rng: Random, complement: str, subject: Phrase, negated: bool) -> Part:
-    """Words for a complement; the tables of verbs explain the notation."""
+    """Returns random words for a complement, in the notation of `lexicon.VERBS`."""
     rule, _, kinds = complement.partition(":")
     if kinds == "human" and rng.random() < 0.35:
         return object_part(rule, some_person(rng, subject.gender))
@@ -200,7 +202,7 @@ def some_part(rng: Random, complement: str, subject: Phrase, negated: bool) -> P
 
 
 def some_clause(rng: Random, tenses: str, subject: Phrase, verbs: list[Verb] = VERBS, *, timed: float = 0.0) -> Clause:
-    """How the subject is or, if it is a person, what it does; `timed` is the probability of a time."""
+    """Returns a clause about what the subject is or, for a person, does. `timed` is the probability of a time."""
     tense = rng.choice(tenses.split()).replace("_", " ")
     verb = rng.choice([verb for verb in verbs if tense != "now" or verb.english[0] not in lexicon.STATIVE])
     simple = ("habit", "past", "will")  # tenses of "to be"
@@ -216,7 +218,7 @@ def some_clause(rng: Random, tenses: str, subject: Phrase, verbs: list[Verb] = V
 
 
 def linked_subject(rng: Random, clause: Clause) -> Phrase:
-    """The subject of the next clause: a pronoun for what this one names, the weather, or somebody else."""
+    """Returns the subject of the next clause: a pronoun for a noun of this clause, the weather, or another person."""
     candidates = [WEATHER, some_person(rng, clause.subject.gender)]
     for phrase in [clause.subject] * 2 + [part.phrase for part in clause.parts[:1] if part.phrase] * 2:
         pronoun = phrase if phrase.english_object else PRONOUN_OF[phrase.gender]
@@ -227,7 +229,7 @@ def linked_subject(rng: Random, clause: Clause) -> Phrase:
 
 # ---------------------------------------------------------------------------------------------------------- sentences
 
-# Weight, English, German, tenses of the first clause, and of the second clause if there is one.
+# Weight, English, German, tenses of the first clause, and tenses of the second clause if there is one.
 SENTENCES = [
     (20, "{0[main]}.", "{0[main]}.", ANY, ""),
     (10, "{0[fronted]}.", "{0[fronted]}.", ANY, ""),
@@ -247,7 +249,7 @@ SENTENCES = [
 
 
 def sentence(rng: Random) -> tuple[str, str]:
-    """A random sentence in English and in German."""
+    """Returns a random sentence in English and in German."""
     _, source, target, tenses, second_tenses = rng.choices(SENTENCES, [row[0] for row in SENTENCES])[0]
     verbs = VERBS if second_tenses else VERBS + 2 * CLAUSE_VERBS
     clauses = [some_clause(rng, tenses, some_subject(rng), verbs, timed=0.4)]
@@ -259,7 +261,7 @@ def sentence(rng: Random) -> tuple[str, str]:
 
 
 def corpus(size: int, seed: int) -> list[tuple[str, str]]:
-    """`size` pairs without a repeated sentence in either language, so that held-out pairs are new on both sides."""
+    """Returns `size` pairs. No sentence repeats in either language, so held-out pairs are new on both sides."""
     rng = Random(seed)
     found: list[tuple[str, str]] = []
     seen: set[str] = set()
@@ -273,9 +275,9 @@ def corpus(size: int, seed: int) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Writes the training, validation and test sets as the command line asks."""
-    parser = argparse.ArgumentParser(description="Write a small English-German corpus made by a grammar.")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write to; made if it does not exist")
+    """Writes the training, validation and test sets."""
+    parser = argparse.ArgumentParser(description="Write a small English-German corpus from a grammar.")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to; created if it does not exist")
     for split, size in {"train": 8000, "valid": 500, "test": 500}.items():
         parser.add_argument(f"--{split}", type=int, default=size, help=f"pairs of {split}.en and {split}.de ({size})")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same corpus (1)")

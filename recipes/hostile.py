@@ -1,11 +1,11 @@
-"""Runs the commands of `nmt` on damaged files, odd text, odd flags and with signals, and counts how they end.
+"""Runs the commands of `nmt` on damaged files, on odd text, with odd flags and with signals, and counts how they end.
 
-one sentence   exit code 1 or 2, and one line of error
-same output    exit code 0, and the same result as with undamaged files; where other input rightly gives other output, a
-               complete result
-stopped        by a signal: documented exit code, complete output or none, no process left, and the same command then
-               finishes the work
-else           anything else: traceback, silently different output, no end, too much memory, damage to the user's files
+one sentence   The exit code is 1 or 2, and there is one line of error.
+same output    The exit code is 0, and the result is the same as with undamaged files. If the input is changed in a way
+               that must change the output, the result only has to be complete.
+stopped        A signal stopped the command. The exit code is the documented one, the output is complete or missing, no
+               process is left, and the same command then finishes the work.
+else           Anything else: a traceback, silently different output, no end, too much memory, damage to files.
 """
 
 import argparse
@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[Callable[[Random, Path], Outcome], int]] = {
     "flags": (partial(in_process, flags.flags), 5),
     "signals": (signals.signalled, 1),
 }
-# Modules that commands import on demand. The parent imports them once, before it forks.
+# Modules that commands import on demand. The parent imports them before it forks, so that not every child has to.
 _LAZY_MODULES = (
     "nmt.training.train", "nmt.training.launcher", "nmt.decoding.translation", "nmt.data.preprocess", "nmt.pages.report",
     "nmt.pages.attention", "nmt.scoring.bleu", "nmt.parsing.brackets", "nmt.text.moses", "nmt.parsing.treebank",
@@ -53,12 +53,14 @@ _LONGEST_LINE = 600
 
 
 class Case(NamedTuple):
+    """A case; together with the seed, kind and number determine everything that is random in it."""
+
     kind: str
     number: int
 
 
 def cases(total: int, seed: int) -> list[Case]:
-    """At least `total` cases in random order, in the shares of their kinds."""
+    """Returns at least `total` cases in random order, with the relative frequencies of KINDS."""
     shares = sum(share for _, share in KINDS.values())
     found = [Case(kind, n) for kind, (_, share) in KINDS.items() for n in range(math.ceil(total * share / shares))]
     Random(seed).shuffle(found)
@@ -70,14 +72,14 @@ def place_of(case: Case, folder: Path) -> Path:
 
 
 def attempt(case: Case, folder: Path, seed: int) -> Outcome:
-    """Tries one case in a copy of the undamaged folder."""
+    """Runs one case in a copy of the undamaged folder and returns its outcome."""
     here = place_of(case, folder) / "here"
     fresh_copy(folder / "undamaged" / "here", here)
     return KINDS[case.kind][0](Random(f"{seed} {case.kind} {case.number}"), here)
 
 
 def prepare(folder: Path) -> None:
-    """Creates the undamaged folder and records each command's result."""
+    """Creates the undamaged folder and records the result of each command in `undamaged`."""
     shutil.rmtree(folder, ignore_errors=True)
     here = folder / "undamaged" / "here"
     here.mkdir(parents=True)
@@ -90,16 +92,17 @@ def prepare(folder: Path) -> None:
 
 
 def value_of(function: Callable[[], object], folder: Path) -> object:
-    """Calls a function in a child; it must succeed."""
+    """Returns the value of a function that is called in a child. Exits with an error if the function fails."""
     ended = call(function, folder)
     if ended.code:
-        sys.exit(f"error: a command fails with undamaged files:\n{ended.stderr}")
+        sys.exit(f"error: a command fails even with undamaged files:\n{ended.stderr}")
     return ended.value
 
 
-def tried(wanted: list[Case], folder: Path, seed: int, jobs: int) -> Iterator[tuple[Case, Outcome]]:
+def outcomes(selected: list[Case], folder: Path, seed: int, jobs: int) -> Iterator[tuple[Case, Outcome]]:
     """Yields each case with its outcome. `jobs` cases run at a time, each in a process of its own."""
-    waiting, running = wanted[::-1], dict[int, Case]()
+    waiting = selected[::-1]
+    running: dict[int, Case] = {}
     while waiting or running:
         if waiting and len(running) < jobs:
             case = waiting.pop()
@@ -107,12 +110,12 @@ def tried(wanted: list[Case], folder: Path, seed: int, jobs: int) -> Iterator[tu
         else:
             case = running.pop(os.wait()[0])
             yield case, Outcome(**json.loads((place_of(case, folder) / _OUTCOME).read_text()))
-            if len(wanted) > 1:
+            if len(selected) > 1:
                 shutil.rmtree(place_of(case, folder))
 
 
 def start(work: Callable[[], Outcome], place: Path) -> int:
-    """Starts a process that writes the outcome to the folder `place`, and returns its id."""
+    """Starts a process that writes its outcome to the folder `place`, and returns the id of the process."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -126,12 +129,12 @@ def start(work: Callable[[], Outcome], place: Path) -> int:
 
 
 def shown(text: str) -> str:
-    """The text without control characters, cut to a readable length."""
+    """Returns the text without control characters, cut to a readable length."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)[:_LONGEST_LINE]
 
 
 def table(counts: Counter[tuple[str, str]]) -> str:
-    """One row a kind, one column a verdict."""
+    """Returns a table of the counts with a row for each kind and a column for each verdict."""
     head = ("kind", "tried", *VERDICTS)
     rows = [(kind, *(counts[kind, verdict] for verdict in VERDICTS)) for kind in KINDS]
     rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
@@ -141,19 +144,21 @@ def table(counts: Counter[tuple[str, str]]) -> str:
 
 def parsed_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="where all files go; is emptied")
-    parser.add_argument("--cases", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=2, help="cases at a time")
-    parser.add_argument("--only", metavar="KIND[:NUMBER]", help="cases of one kind, or one case, whose files are kept")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for all files; it is emptied first")
+    parser.add_argument("--cases", type=int, default=2000, help="number of cases")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same cases")
+    parser.add_argument("--jobs", type=int, default=2, help="cases that run at the same time")
+    parser.add_argument(
+        "--only", metavar="KIND[:NUMBER]", help="run only the cases of one kind, or one case and keep its files"
+    )
     options = parser.parse_args()
     if options.only and not re.fullmatch(rf"({'|'.join(KINDS)})(:\d+)?", options.only):
-        parser.error(f"--only must be one of {', '.join(KINDS)}, or one with :NUMBER, but is {options.only}")
+        parser.error(f"--only must be one of {', '.join(KINDS)}, perhaps with :NUMBER, but is {options.only}")
     return options
 
 
 def chosen(options: argparse.Namespace) -> list[Case]:
-    """The cases that the options select."""
+    """Returns the cases that the options select."""
     kind, _, number = (options.only or "").partition(":")
     if number:
         return [Case(kind, int(number))]
@@ -167,7 +172,7 @@ def main() -> None:
         import_module(module)
     prepare(folder)
     counts: Counter[tuple[str, str]] = Counter()
-    for case, outcome in tried(chosen(options), folder, options.seed, options.jobs):
+    for case, outcome in outcomes(chosen(options), folder, options.seed, options.jobs):
         counts[case.kind, outcome.verdict] += 1
         if outcome.verdict == ELSE:
             print(f"{case.kind}:{case.number}: {shown(outcome.cause)}\n    {shown(outcome.command)}", flush=True)
@@ -175,7 +180,7 @@ def main() -> None:
             print(f"{counts.total():,} cases tried", file=sys.stderr)
     print(table(counts))
     if any(counts[kind, ELSE] for kind in KINDS):
-        print(f"to repeat one: bash recipes/hostile.sh --seed {options.seed} --only KIND:NUMBER")
+        print(f"to repeat a case: bash recipes/hostile.sh --seed {options.seed} --only KIND:NUMBER")
         sys.exit(1)
 
 

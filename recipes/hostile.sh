@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Shows that no input harms anything: runs the commands on damaged files, odd text, odd flags and with signals, at random,
-# and prints a table of how they ended. Prints every case that ended badly, and how to repeat it. Needs Linux.
+# Checks that no input does harm. Runs the commands on randomly damaged files, on odd text, with odd flags and with
+# signals, and prints a table of how they ended. Prints every case that ended badly, and how to repeat it. Needs Linux.
 #
-#   bash recipes/hostile.sh [--cases N] [--seed S] [--jobs J] [--only KIND[:NUMBER]]     # 2,000 cases if N is not given
+#   bash recipes/hostile.sh [--cases N] [--seed S] [--jobs J] [--only KIND[:NUMBER]]     # 2,000 cases by default
 #
-# RUN=folder is where everything goes; the folder is emptied first.
+# RUN=folder receives all files (default runs/hostile). The folder is emptied first.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,11 +1,11 @@
 """The words of the example corpus, and the noun phrases that they form.
 
-In the tables "_" is a space, and a slash separates the forms of a word that is not regular.
+In the tables, "_" stands for a space, and a slash separates the forms of an irregular word.
 """
 
 from dataclasses import dataclass
 
-# By kind: English[/plural] German[/singular outside the nominative] gender [German plural, unless it is a mass noun].
+# By kind: English[/plural] German[/singular outside the nominative] gender [German plural]. Mass nouns have no plural.
 NOUNS = {
     "person": "man/men Mann m Männer, woman/women Frau f Frauen, boy Junge/Jungen m Jungen, doctor Arzt m Ärzte, "
     "student Student/Studenten m Studenten, guest Gast m Gäste, teacher Lehrerin f Lehrerinnen, baker Bäcker m Bäcker",
@@ -31,8 +31,9 @@ ADJECTIVES = {  # by the kinds of noun they go with
     "weather": "dark dunkel, windy windig, foggy neblig",
 }
 
-# Verbs by their complements: English[_particle][/past[/-ing]] [prefix.]German[/3rd person[/participle]]. A complement
-# is [English preposition=][German preposition+]case:kind of noun; "refl", a reflexive pronoun; or "?", perhaps a place.
+# Verbs by their complements. A verb is English[_particle][/past[/-ing]] [prefix.]German[/3rd person[/participle]]. A
+# complement is [English preposition=][German preposition+]case:kind of noun, or "refl" for a reflexive pronoun, or "?"
+# for an optional place.
 VERBS = {
     "acc:text ?": "write/wrote schreiben/schreibt/geschrieben",
     "acc:ware": "buy/bought kaufen, sell/sold verkaufen/verkauft/verkauft, need brauchen",
@@ -60,15 +61,16 @@ VERBS = {
     "": "get_up/got/getting auf.stehen/steht/gestanden, wake_up/woke auf.wachen, go_shopping/went ein.kaufen, "
     "watch_television fern.sehen/sieht/gesehen, come_back/came zurück.kommen/kommt/gekommen",
 }
-# Verbs that introduce another clause: with a conjunction, or "to" for an infinitive.
+# Verbs that introduce another clause, by its conjunction; "to" stands for an infinitive.
 CLAUSE_VERBS = {
     "that=dass": "say/said sagen, think/thought glauben, know/knew wissen/weiß/gewusst, hope hoffen",
     "whether=ob": "ask fragen, wonder überlegen/überlegt/überlegt",
     "to": "plan/planned/planning planen, begin/began/beginning an.fangen/fängt/gefangen",
 }
 STATIVE = ["know", "love", "need"]  # verbs without a progressive
-WITH_SEIN = "folgen gehen kommen bleiben aufstehen aufwachen zurückkommen einschlafen"  # verbs with this perfect
-FINITE = (  # the irregular forms for ich, er and wir, and the forms that translate English auxiliaries
+# Verbs that form the perfect with "sein".
+WITH_SEIN = "folgen gehen kommen bleiben aufstehen aufwachen zurückkommen einschlafen"
+FINITE = (  # the forms for ich, er and wir, of irregular verbs and of the verbs that translate English auxiliaries
     "sein bin ist sind, haben habe hat haben, wissen weiß weiß wissen, will werde wird werden, can kann kann können, "
     "should sollte sollte sollten, must muss muss müssen, want will will wollen, could konnte konnte konnten, "
     "had_to musste musste mussten, wanted wollte wollte wollten, was war war waren"
@@ -84,17 +86,17 @@ TENS = "twenty zwanzig, thirty dreißig, forty vierzig, fifty fünfzig, sixty se
 
 
 def entries(table: str) -> list[tuple[str, ...]]:
-    """The words of each entry: `on_Monday am_Montag, …` gives [("on Monday", "am Montag"), …]."""
+    """Returns the words of each entry: `on_Monday am_Montag, …` gives [("on Monday", "am Montag"), …]."""
     return [tuple(word.replace("_", " ") for word in entry.split()) for entry in table.split(", ")]
 
 
 def add_s(word: str) -> str:
-    """The plural of an English noun or the third person of a verb."""
+    """Returns the regular plural of an English noun, or the third person of a verb."""
     return word + ("es" if word.endswith(("o", "x", "sh", "ch")) else "s")
 
 
 class Noun:
-    """A noun, read from an entry of NOUNS; `oblique` is the German singular outside the nominative."""
+    """A noun, made from an entry of NOUNS. `oblique` is the German singular outside the nominative."""
 
     def __init__(self, kind: str, english: str, german: str, gender: str, plural: str = "") -> None:
         self.kind, self.gender, self.plural = kind, gender, plural
@@ -105,7 +107,12 @@ class Noun:
 
 
 class Verb:
-    """A verb, read from an entry of VERBS: base, third person, past, -ing; infinitive, third person, participle."""
+    """A verb, made from an entry of VERBS.
+
+    Attributes:
+        english: base, third person, past and -ing form.
+        german: infinitive, third person and participle, without the separable prefix.
+    """
 
     def __init__(self, english: str, german: str, complements: str = "") -> None:
         words, past, progressive, *_ = f"{english}//".split("/")
@@ -123,22 +130,23 @@ ALL_NOUNS = [Noun(kind, *entry) for kind, table in NOUNS.items() for entry in en
 
 
 def nouns(kinds: str) -> list[Noun]:
-    """The nouns of a kind or of a union of kinds."""
+    """Returns the nouns of a kind or of a union of kinds."""
     wanted = UNIONS.get(kinds, kinds).split()
     return [noun for noun in ALL_NOUNS if noun.kind in wanted]
 
 
 def adjectives(kind: str) -> list[tuple[str, ...]]:
-    """The English and German adjectives that go with a kind of noun."""
+    """Returns the pairs of English and German adjectives that go with a kind of noun."""
     return [adjective for kinds, table in ADJECTIVES.items() if kind in kinds.split() for adjective in entries(table)]
 
 
 NOMINATIVE, ACCUSATIVE, DATIVE = range(3)
-# Endings by gender (p is the plural) and case: strong as in "dieser", weak as adjectives have them after an article.
+# Endings by gender (p is the plural) and case. Strong endings are those of "dieser". Adjectives have weak endings after
+# an article.
 THE = {"m": ("der", "den", "dem"), "f": ("die", "die", "der"), "n": ("das", "das", "dem"), "p": ("die", "die", "den")}
 STRONG = {"m": ("er", "en", "em"), "f": ("e", "e", "er"), "n": ("es", "es", "em"), "p": ("e", "e", "en")}
 WEAK = {"m": ("e", "en", "en"), "f": ("e", "e", "en"), "n": ("e", "e", "en"), "p": ("en", "en", "en")}
-# Stems of German determiners by the English ones; "no" stands for "kein", for which English says "not a".
+# Stems of German determiners by the English determiners. "no" stands for "kein", which is "not a" in English.
 DER_WORDS = {"this": "dies", "these": "dies", "every": "jed"}
 POSSESSIVES = {"my": "mein", "his": "sein", "her": "ihr", "our": "unser", "their": "ihr"}
 EIN_WORDS = {"a": "ein", "no": "kein", **POSSESSIVES}
@@ -156,7 +164,7 @@ class Phrase:
     gender: str  # m, f, n, p for plurals, or 1 for "I" and "we"
     person: int = 1  # 0 for "I", 2 for plurals
     kind: str = "person"
-    english_object: str = ""  # of a pronoun
+    english_object: str = ""  # the object form of a pronoun, such as "me"
 
 
 PERSONAL_PRONOUNS = [
@@ -171,12 +179,12 @@ NAMES = [Phrase(n, (n, n, n), gender) for n, gender in entries("Anna f, Peter m,
 
 
 def spaced(*words: str) -> str:
-    """Joins the words that are not empty, with no space before a comma."""
+    """Joins the words that are not empty, without a space before a comma."""
     return " ".join(word for word in words if word).replace(" ,", ",")
 
 
 def german_noun_phrase(noun: Noun, determiner: str, adjective: str, gender: str, case: int) -> str:
-    """The phrase in one case, with the German determiner for the given English one; plurals have gender p."""
+    """Returns the phrase in one case, with the German determiner for the English one. Plurals have gender p."""
     strong, weak = STRONG[gender][case], WEAK[gender][case]
     if determiner == "the":
         article, ending = THE[gender][case], weak
@@ -194,7 +202,7 @@ def german_noun_phrase(noun: Noun, determiner: str, adjective: str, gender: str,
 
 
 def noun_phrase(noun: Noun, determiner: str, adjective: tuple[str, ...] = ("", ""), *, plural: bool = False) -> Phrase:
-    """A noun in both languages with an English determiner and perhaps an English and German adjective."""
+    """Returns a noun in both languages, with an English determiner and perhaps an English and a German adjective."""
     gender = "p" if plural else noun.gender
     german = tuple(german_noun_phrase(noun, determiner, adjective[1], gender, case) for case in range(3))
     words = spaced(adjective[0], noun.english_plural if plural else noun.english)

@@ -4,9 +4,9 @@
 #   bash recipes/multi30k.sh [en-de|en-fr] [--published] [--prepare]
 #
 # --prepare stops after the data folder is made.
-# --published uses the lowercased, normalised, tokenised text on which published results are measured.
-# MULTI30K=folder names existing files (train.en.gz, …; with --published tok/train.lc.norm.tok.en.gz, …). Without it,
-# the files are downloaded. RUN=folder receives all other files. Start the recipe again to resume it.
+# --published uses the lowercased, normalised, tokenised text that published results use.
+# MULTI30K=folder names a folder with the corpus (train.en.gz, …; with --published tok/train.lc.norm.tok.en.gz, …).
+# Without it, the corpus is downloaded. RUN=folder receives all other files. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -21,7 +21,7 @@ for argument in "$@"; do
         en-de | en-fr) pair=$argument ;;
         --published) published=yes ;;
         --prepare) prepare=yes ;;
-        *) fail "$argument is not known; usage: multi30k.sh [en-de|en-fr] [--published] [--prepare]" ;;
+        *) fail "$argument is not a valid argument; usage: multi30k.sh [en-de|en-fr] [--published] [--prepare]" ;;
     esac
 done
 source=${pair%-*} target=${pair#*-}
@@ -32,7 +32,7 @@ if [ $published ]; then
     # Training takes about 57 minutes on two cores.
     BATCH_TOKENS=2500 DROPOUT=0.3 WARMUP_UPDATES=800 LR_SCALE=1 MAX_UPDATES=17460 SAVE_UPDATES=180
     options=(--attention-dropout 0.1 --activation-dropout 0.1)
-    AVERAGED=20 BEAM=4 ALPHA=1.4 # snapshots, beam, length penalty: chosen on the validation set
+    AVERAGED=20 BEAM=4 ALPHA=1.4 # chosen on the validation set
 else
     folder=$corpus suffix='' tokenizer=moses score_tokenizer=13a
     # Training takes about 15 minutes on two cores. A small corpus needs small batches.
@@ -57,13 +57,14 @@ download_corpus() {
     done
 }
 
-# file_of SPLIT LANGUAGE: prints the name of the file, which may be compressed.
+# file_of SPLIT LANGUAGE: prints the path of the plain file if it exists, otherwise of the compressed one.
 file_of() {
     local file=$folder/$1$suffix.$2
     if [ -e "$file" ]; then echo "$file"; else echo "$file.gz"; fi
 }
 
-[ -z "${MULTI30K:-}" ] || [ -d "$corpus" ] || fail "MULTI30K=$MULTI30K is not a folder; leave it out to download the corpus"
+[ -z "${MULTI30K:-}" ] || [ -d "$corpus" ] ||
+    fail "MULTI30K is $MULTI30K, which is not a folder; unset it to download the corpus"
 set_up_environment
 [ -n "${MULTI30K:-}" ] || download_corpus
 mkdir -p "$run_dir"

@@ -2,7 +2,7 @@
 
     python recipes/peer_plain.py DATA --arch transformer_tiny --updates 30 [--bf16]
 
-prints target tokens per second and peak memory in MiB as JSON.
+Prints target tokens per second and peak memory in MiB as JSON.
 """
 
 import argparse
@@ -27,15 +27,15 @@ BATCH_TOKENS = 4096
 class PlainTransformer(nn.Module):
     """torch.nn.Transformer with one embedding matrix, shared by both inputs and the output projection."""
 
-    def __init__(self, c: ModelConfig, vocabulary: int) -> None:
+    def __init__(self, config: ModelConfig, vocabulary: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, c.d_model, padding_idx=PAD)
-        nn.init.normal_(self.embedding.weight, std=c.d_model**-0.5)
-        self.transformer = nn.Transformer(
-            c.d_model, c.heads, c.encoder_layers, c.decoder_layers, c.d_ff, c.dropout, batch_first=True
-        )
-        self.dropout = nn.Dropout(c.dropout)
-        angles = torch.arange(1024)[:, None] / 10000 ** (torch.arange(0, c.d_model, 2) / c.d_model)
+        d_model = config.d_model
+        self.embedding = nn.Embedding(vocabulary, d_model, padding_idx=PAD)
+        nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
+        layers = config.encoder_layers, config.decoder_layers
+        self.transformer = nn.Transformer(d_model, config.heads, *layers, config.d_ff, config.dropout, batch_first=True)
+        self.dropout = nn.Dropout(config.dropout)
+        angles = torch.arange(1024)[:, None] / 10000 ** (torch.arange(0, d_model, 2) / d_model)
         self.register_buffer("positions", torch.stack((angles.sin(), angles.cos()), -1).flatten(1))
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def padded(sentences: list[list[int]]) -> Tensor:
 
 
 def run_plain(data_folder: str, arch: str, updates: int, bf16: bool) -> dict[str, float]:
-    """Trains and returns target tokens per second in the second half of the updates, and peak memory in MiB."""
+    """Trains, and returns target tokens per second over the second half of the updates and peak memory in MiB."""
     data = DataFolder.open(data_folder)
     split = data.split("train")
     lengths = (split.source.lengths, split.target.lengths)

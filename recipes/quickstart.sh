@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# Shows the whole toolkit in a few minutes: sets up the environment, writes a small English-German corpus from a grammar,
+# Shows the whole toolkit in a few minutes. Makes the environment, writes a small English-German corpus from a grammar,
 # trains on it, translates the test set and scores the translations.
-# An interrupted run resumes when the script runs again. To start over, delete the folder RUN (runs/quickstart).
+#
+#   bash recipes/quickstart.sh
+#
+# RUN=folder receives all files (default runs/quickstart). Start the recipe again to resume it. To start over, delete
+# that folder.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 VOCAB_SIZE=2000
 DROPOUT=0.1
-BATCH_TOKENS=2500 # source tokens and target tokens in an update
+BATCH_TOKENS=2500 # source tokens, and as many target tokens, in an update
 BATCH_GROUPS=2
 WARMUP_UPDATES=500
 MAX_UPDATES=850
 SAVE_UPDATES=50
 AVERAGED=5 # checkpoints
 
-[ $# = 0 ] || fail "quickstart.sh takes no arguments, but was given: $*"
+[ $# = 0 ] || fail "quickstart.sh takes no arguments, but was given: $*; leave them out"
 run_dir=$(path_or "${RUN:-}" runs/quickstart)
 corpus=$run_dir/corpus data=$run_dir/data model=$run_dir/model output=$run_dir/test.out.de
 
@@ -37,4 +41,4 @@ run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average
 run nmt generate "$model/average.pt" --input "$corpus/test.en" --output "$output"
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"
-echo "Your own sentence: echo 'The old teacher sees a dog.' | nmt generate $model/average.pt" >&2
+echo "Translate a sentence of your own: echo 'The old teacher sees a dog.' | nmt generate $model/average.pt" >&2

@@ -1,7 +1,8 @@
-"""Times one layer of each kind in the paper's Table 1, for several lengths n at fixed width d and vice versa.
+"""Times one layer of each kind in the paper's Table 1, for several lengths n at a fixed width d and vice versa.
 
-A layer maps n vectors of width d to n vectors, for one sentence, in the forward pass, in fp32. As in the paper,
-self-attention excludes its four projections, which cost O(n d²). A separate row includes them.
+A layer maps the n vectors of one sentence, of width d, to n vectors of the same width. Each measurement times the
+forward pass in fp32. As in the paper, self-attention excludes its four projections, which cost O(n d²). A separate row
+includes them.
 """
 
 import argparse
@@ -32,7 +33,7 @@ COLOURS = ["#2f6fdf", "#7aa5f0", "#e07b00", "#1f9d55", "#c2348f"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table: the function that makes a layer from n, d and the device, and the paper's figures for it."""
+    """A row of the table: how to make the layer from n, d and the device, and what the paper says of it."""
 
     name: str
     make: Callable[[int, int, str], Callable[[Tensor], Tensor]]
@@ -93,7 +94,7 @@ KINDS = [
 
 @torch.no_grad()
 def seconds(kind: Kind, n: int, d: int, device: str, repeats: int) -> float:
-    """Returns the median time of one pass. Each repeat times passes for about 0.05 seconds."""
+    """Returns the median time of one pass in seconds. Each repeat times as many passes as fit into 0.05 seconds."""
     layer = kind.make(n, d, device)
     x_ND = torch.randn(n, d, device=device)
 
@@ -111,7 +112,7 @@ def seconds(kind: Kind, n: int, d: int, device: str, repeats: int) -> float:
 
 
 def exponent(sizes: Sequence[int], times: Sequence[float]) -> float:
-    """Returns the slope of log(time) over log(size), fitted by least squares to the three largest sizes."""
+    """Returns the slope of log(time) over log(size), fitted to the three largest sizes by least squares."""
     x, y = ([math.log(value) for value in values[-3:]] for values in (sizes, times))
     mean_x, mean_y = statistics.fmean(x), statistics.fmean(y)
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
@@ -119,7 +120,7 @@ def exponent(sizes: Sequence[int], times: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of one kind of layer for each n and each d, and the exponents fitted to them."""
+    """The seconds that one kind of layer takes for each n and each d, and the exponents fitted to them."""
 
     name: str
     over_n: list[float]
@@ -172,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder for table1.json and table1.svg")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="times that each layer and size is measured")
     options = parser.parse_args()
     torch.manual_seed(0)
     lengths, widths = LENGTHS[options.device], WIDTHS[options.device]

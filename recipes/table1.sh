@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The paper's Table 1: times one layer of each kind for growing sentence lengths and growing widths. Prints the growth
-# of the time beside the complexity in the paper. Writes table1.json and table1.svg to RUN=folder (default
+# The paper's Table 1: times one layer of each kind for several sentence lengths and several widths. Prints how the time
+# grows, beside the complexity that the paper gives. Writes table1.json and table1.svg to RUN=folder (default
 # runs/table1).
 #
 #   bash recipes/table1.sh [--device cpu|cuda] [--repeats N]

@@ -1,7 +1,7 @@
 """Trains the rows of the paper's Table 3 on one data folder and prints them beside the paper's figures.
 
-Every row is evaluated as in the paper: perplexity per piece, and BLEU of beam search (beam 4, alpha 0.6), on the
-development set. The evaluation uses the last weights without averaging. table3.sh prepares the data.
+Every row is evaluated on the validation set as in the paper: with the perplexity per piece, and with the BLEU of beam
+search (beam 4, alpha 0.6). The evaluation uses the last weights without averaging. table3.sh prepares the data.
 """
 
 import argparse
@@ -24,12 +24,12 @@ class Row:
     """A row of the table.
 
     Attributes:
-        name: the name on the command line and of the run folder.
+        name: the row's name on the command line, and the name of its run folder.
         arch: the name of the architecture.
         change: what differs from base, in the notation of the paper's table.
         ppl, bleu, millions: the paper's perplexity, BLEU and millions of parameters.
         label_smoothing: the value of --label-smoothing.
-        longer: factor on the number of updates.
+        longer: how many times as many updates as base the row takes in the paper.
     """
 
     name: str
@@ -73,7 +73,9 @@ class Budget:
     Attributes:
         width: divisor of d_model, d_ff, d_k and d_v.
         depth: divisor of the number of layers.
-        longer: whether big trains three times as long, as in the paper.
+        batch_tokens: source tokens, and as many target tokens, in an update.
+        warmup: updates in which the learning rate rises.
+        longer: whether big trains for three times as many updates, as in the paper.
     """
 
     width: int
@@ -93,17 +95,14 @@ class Budget:
 
 
 PAPER = Budget(width=1, depth=1, updates=100_000, batch_tokens=25_000, warmup=4000, longer=True)
-# A row takes about three minutes on two cores.
 SMALL = Budget(width=4, depth=2, updates=1000, batch_tokens=2500, warmup=400, longer=False)
-
-
 # Options of nmt train that the row or the budget sets.
 FIXED = {"--arch", "--save-dir", "--no-valid-bleu", "--max-updates", "--valid-updates", "--keep-checkpoints"}
 FIXED |= {"--batch-tokens", "--warmup-updates", "--label-smoothing"}
 
 
 def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
-    """Returns the metrics of the validation after `update`, or None if there was none."""
+    """Returns the metrics of the validation after `update`, or None if metrics.jsonl has no such record."""
     if not metrics.exists():
         return None
     records = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
@@ -111,7 +110,7 @@ def evaluated(metrics: Path, update: int) -> dict[str, float] | None:
 
 
 def train(row: Row, data: Path, folder: Path, budget: Budget, extra: list[str]) -> dict[str, float]:
-    """Trains or resumes a row until its last update and returns its validation metrics."""
+    """Trains a row until its last update, resuming earlier work, and returns its validation metrics."""
     updates = budget.updates_of(row)
     registered = ARCHITECTURES[row.arch]
     changes = budget.scaled(registered).changed_from(registered.to_dict())
@@ -165,14 +164,14 @@ def main() -> None:
         "rows", nargs="*", metavar="ROW", help=f"rows to train, by default all: {' '.join(row.name for row in ROWS)}"
     )
     parser.add_argument("--paper", action="store_true", help="use the paper's sizes and 100,000 updates")
-    parser.add_argument("--updates", type=int, help="number of updates")
+    parser.add_argument("--updates", type=int, help="updates of each row")
     options, extra = parser.parse_known_args()  # nmt train gets the other options
     fixed = [x for x in extra if x.split("=")[0] in FIXED]
     if fixed:
-        parser.error(f"{fixed[0]} is set by the row or the budget; leave it out")
+        parser.error(f"{fixed[0]} cannot be given, because this recipe sets it; leave it out")
     unknown = set(options.rows) - {row.name for row in ROWS}
     if unknown:
-        parser.error(f"{' '.join(unknown)} is not a row; the rows are {' '.join(row.name for row in ROWS)}")
+        parser.error(f"{' '.join(unknown)} is not a row; name one of {' '.join(row.name for row in ROWS)}")
     budget = PAPER if options.paper else SMALL
     budget = replace(budget, updates=options.updates or budget.updates)
     try:

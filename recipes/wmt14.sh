@@ -1,9 +1,9 @@
 # Functions shared by wmt14_en_de.sh and wmt14_en_fr.sh, which source this file and set these variables:
-#   target                          the target language
-#   corpora                         the training corpora, by their prefix in an archive
-#   dev_sets                        the years of newstest that make up the validation set
-#   subwords                        options of nmt preprocess
-#   big                             the architecture that `big` stands for
+#   target      the target language
+#   corpora     the training corpora, each as the prefix of its files in an archive
+#   dev_sets    the years of newstest that make up the validation set
+#   subwords    the options of nmt preprocess for the subword model
+#   big         the architecture that the argument `big` selects
 # shellcheck shell=bash disable=SC2034,SC2154
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -11,12 +11,13 @@ STEPS="download unpack preprocess train evaluate"
 SITE=https://www.statmt.org
 
 usage() {
-    echo "usage: [DATA=folder] [RUN=folder] [GPUS=8] bash recipes/wmt14_en_$target.sh [base|big] [STEP...] [-- nmt train option...]" >&2
-    echo "steps, all of them if none is named: $STEPS" >&2
+    echo "usage: [DATA=folder] [RUN=folder] [GPUS=8] bash recipes/wmt14_en_$target.sh [base|big] [STEP...]" \
+        "[-- nmt train option...]" >&2
+    echo "steps (all of them if none is named): $STEPS" >&2
     exit 1
 }
 
-# source_of ARCHIVE: prints where to download it, and its MD5 if sacreBLEU publishes one.
+# source_of ARCHIVE: prints the URL of the archive, and its MD5 if sacreBLEU publishes one.
 source_of() {
     case $1 in
         training-parallel-europarl-v7.tgz | training-parallel-commoncrawl.tgz | training-parallel-un.tgz)
@@ -41,24 +42,24 @@ archive_of() {
     esac
 }
 
-# extract ARCHIVE FOLDER MEMBER...: extracts all members, or fails.
+# extract ARCHIVE FOLDER MEMBER...: extracts the members into FOLDER; fails if one is missing.
 extract() {
     local archive=$1 folder=$2
     shift 2
     rm -rf "$folder.part"
     mkdir -p "$folder.part"
     tar -xf "$data/$archive" -C "$folder.part" "$@" ||
-        fail "$data/$archive does not have all of $*, or is damaged; remove it and run this again"
+        fail "$data/$archive does not have all of $*, or it is damaged; remove it and run this again"
     mkdir -p "$(dirname "$folder")"
     mv "$folder.part" "$folder"
 }
 
-# unwrap_sgm FILE: prints the text of an SGM file, one segment a line, as sacreBLEU does.
+# unwrap_sgm FILE: prints the text of an SGM file, one segment a line, with sacreBLEU's treatment of spaces.
 unwrap_sgm() {
     sed -n 's/^<seg[^>]*>\(.*\)<\/seg>.*$/\1/p' "$1" | sed 's/[[:space:]][[:space:]]*/ /g; s/^ //; s/ $//'
 }
 
-# text_of MEMBER: prints its text, plain or compressed, without bytes that are not UTF-8.
+# text_of FILE: prints the text of FILE or FILE.gz, without bytes that are not UTF-8.
 text_of() {
     if [ -e "$1" ]; then cat "$1"; else gzip -dc "$1.gz"; fi | iconv -f UTF-8 -t UTF-8 -c
 }
@@ -134,8 +135,8 @@ step_preprocess() {
         --workers "${WORKERS:-$(getconf _NPROCESSORS_ONLN)}" --dest "$run_dir/data"
 }
 
-# The paper saves a snapshot every 10 minutes. On its P100 GPUs these were 1,500 updates of base and 600 of big. On
-# faster GPUs, --save-updates 1500 and 600 give the same distance between snapshots.
+# The paper saves a checkpoint every 10 minutes. On its P100 GPUs that was every 1,500 updates of base and every 600 of
+# big. On faster GPUs, --save-updates 1500 or 600 gives the same number of updates between checkpoints.
 step_train() {
     run nmt train "$run_dir/data" --arch "$arch" --save-dir "$model" --max-updates "$updates" --save-minutes 10 \
         --keep-checkpoints 20 --gpus "${GPUS:-1}" ${train_options[@]+"${train_options[@]}"}
@@ -160,7 +161,11 @@ wmt14() {
     done
     [ "${1:-}" != -- ] || shift
     train_options=("$@")
-    if [ $size = base ]; then arch=transformer_base updates=100000 averaged=5; else arch=$big updates=300000 averaged=20; fi
+    if [ $size = base ]; then
+        arch=transformer_base updates=100000 averaged=5
+    else
+        arch=$big updates=300000 averaged=20
+    fi
     data=$(path_or "${DATA:-}" runs/wmt14-corpora)
     run_dir=$(path_or "${RUN:-}" "runs/wmt14-en-$target")
     text=$run_dir/text model=$run_dir/$size

@@ -5,9 +5,10 @@
 #
 #   GPUS=8 bash recipes/wmt14_en_de.sh [base|big] [STEP...] [-- nmt train option...]
 #
-# base trains for 100,000 updates and averages the last 5 snapshots; big trains for 300,000 and averages 20. The steps
-# are download, unpack, preprocess, train and evaluate. Without STEP all of them run. Finished work is not repeated.
-# DATA=folder holds the archives; missing ones are downloaded there. RUN=folder receives all other files.
+# base (the default) trains for 100,000 updates and averages the last 5 checkpoints. big trains for 300,000 updates and
+# averages the last 20. The steps are download, unpack, preprocess, train and evaluate. Without STEP all of them run.
+# Finished work is not repeated. DATA=folder holds the archives; missing ones are downloaded there. RUN=folder receives
+# all other files.
 set -euo pipefail
 . "$(dirname "$0")/wmt14.sh"
 

@@ -4,26 +4,27 @@
 #   TREEBANK=folder bash recipes/wsj_parsing.sh [nmt train option...]
 #   TREEBANK=folder UNLABELLED=file bash recipes/wsj_parsing.sh [nmt train option...]    # also semi-supervised
 #
-# TREEBANK is the WSJ part of the Penn Treebank (LDC99T42) with the sections 00 to 24 as folders. Sections 02 to 21 are
-# for training, 22 for validation, and 23 for the test. The treebank is licensed and not downloaded. TREEBANK may also
-# be a sample: NLTK's files wsj_0001.mrg to wsj_0199.mrg (0001-0169 for training, 0170-0184 for validation, 0185-0199
-# for the test), or train.mrg.gz and dev.mrg.gz.
+# TREEBANK is a folder with the WSJ part of the Penn Treebank (LDC99T42) and has the sections 00 to 24 as subfolders.
+# Sections 02 to 21 are for training, 22 for validation, and 23 for the test. The treebank needs a licence and is not
+# downloaded. TREEBANK may also hold a sample: NLTK's files wsj_0001.mrg to wsj_0199.mrg (0001-0169 for training,
+# 0170-0184 for validation, 0185-0199 for the test), or train.mrg.gz and dev.mrg.gz.
 #
-# The settings for a sample suit two cores and one hour. They differ from the paper where a few thousand trees are not
-# enough: words are numbered in the sequences, rare words are replaced by marks of their spelling, layers are
-# normalised before and not after, and the best of 21 hypotheses that is a tree is taken. With 3,501 trees, F1 on 217
-# others was 78.6 after 55 minutes on one core, and 77.6 without choosing among hypotheses.
+# Training on a sample takes about one hour on two cores. Its settings differ from the paper where a few thousand trees
+# are not enough. The sequences number the words. Marks of the spelling replace rare words. The model uses pre-norm. The
+# result for a sentence is the best of 21 hypotheses that is a tree. With 3,501 training trees, F1 on 217 other trees
+# was 78.6 after 55 minutes on one core. It was 77.6 when the best hypothesis was always taken.
 #
-# UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it, and a second model is
-# trained on both, with COPIES copies of the treebank (default 10). RUN=folder receives all files. Start the recipe
-# again to resume it.
+# UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it. A second model is then
+# trained on these parses and on COPIES copies of the treebank (default 10). RUN=folder receives all files. Start the
+# recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 bank=$(path_or "${TREEBANK:-}" '')
-[ -d "$bank" ] || fail "TREEBANK=$bank is not a folder; name that of the Penn Treebank's WSJ files (LDC99T42, or NLTK's sample)"
+[ -d "$bank" ] ||
+    fail "TREEBANK is '$bank', which is not a folder; set it to a folder with WSJ files (LDC99T42 or NLTK's sample)"
 unlabelled=$(path_or "${UNLABELLED:-}" '')
-[ -z "$unlabelled" ] || [ -e "$unlabelled" ] || fail "UNLABELLED=$unlabelled does not exist; check the path"
+[ -z "$unlabelled" ] || [ -e "$unlabelled" ] || fail "UNLABELLED is $unlabelled, which does not exist; check the path"
 run_dir=$(path_or "${RUN:-}" runs/parsing)
 source_options=() sequence_options=()
 if [ -d "$bank/02" ]; then
@@ -45,7 +46,7 @@ else
 fi
 vocab_size=${VOCAB_SIZE:-$vocab_size}
 
-# learn FOLDER VOCABULARY CORPUS...: makes the data folder, the run folder and the average in FOLDER.
+# learn FOLDER VOCABULARY CORPUS...: preprocesses, trains and averages; writes data, model and average.pt to FOLDER.
 learn() {
     local folder=$1 size=$2 trees=$run_dir/trees
     shift 2
@@ -57,7 +58,7 @@ learn() {
     run nmt average-checkpoints "$folder/model" --last "$averaged" --output "$folder/average.pt"
 }
 
-# parse CHECKPOINT INPUT OUTPUT: parses with the paper's search: beam 21, alpha 0.3, 300 pieces more than the input.
+# parse CHECKPOINT INPUT OUTPUT: parses with the paper's search: beam 21, alpha 0.3, at most input length + 300 pieces.
 parse() {
     run nmt generate "$1" --input "$2" --output "$3" --beam 21 --alpha 0.3 --max-length-offset 300 \
         --n-best "$nbest" --output-format jsonl

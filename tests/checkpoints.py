@@ -30,13 +30,13 @@ def small_checkpoint(seed: int) -> Checkpoint:
 
 
 def resumable_checkpoint(update: int) -> Checkpoint:
-    """A small checkpoint with everything that training needs to resume."""
-    made = small_checkpoint(update)
-    moments = [(torch.rand_like(weight), torch.rand_like(weight)) for weight in made.weights.values()]
+    """Returns a small training state with everything that training needs to resume."""
+    checkpoint = small_checkpoint(update)
+    moments = [(torch.rand_like(weight), torch.rand_like(weight)) for weight in checkpoint.weights.values()]
     state = {
         number: {"step": torch.tensor(float(update)), "exp_avg": first, "exp_avg_sq": second}
         for number, (first, second) in enumerate(moments)
     }
     training = {"optimizer": {"state": state, "param_groups": []}, "counters": asdict(Counters(update=update))}
     provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
-    return replace(made, training=training, provenance=provenance)
+    return replace(checkpoint, training=training, provenance=provenance)

@@ -1,4 +1,4 @@
-"""The commands as a user runs them, in this process."""
+"""Helpers that run the commands as a user does, but in the test's own process."""
 
 import io
 import json
@@ -29,9 +29,9 @@ class Done:
 
 
 def run(*arguments: str | Path, stdin: bytes = b"", code: int | None = 0) -> Done:
-    """Runs `nmt` in this process (importing torch anew each time would take minutes) and checks its exit code.
+    """Runs `nmt` in this process and checks its exit code; `code=None` accepts every exit code.
 
-    `code=None` accepts every exit code.
+    A new process for each command would import torch every time, which would take minutes in all.
     """
     stdout, stderr = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
@@ -49,17 +49,18 @@ def run(*arguments: str | Path, stdin: bytes = b"", code: int | None = 0) -> Don
 
 
 def failed(*arguments: str | Path, stdin: bytes = b"") -> str:
-    """What a command that fails says last: one line."""
+    """Returns the error message of a command that fails with exit code 1: the last line of standard error."""
     lines = run(*arguments, stdin=stdin, code=1).stderr.strip().split("\n")
     assert lines[-1].startswith("error: ")
     return lines[-1]
 
 
 def train(data: Path, folder: Path, *extra: str) -> str:
+    """Trains a small model into the run folder `folder` and returns the log."""
     return run("train", data, "--save-dir", folder, *TRAIN, *SMALL, *extra).stderr
 
 
 def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
-    """What a run folder's metrics.jsonl says of these kinds."""
+    """Returns the records of these kinds in a run folder's metrics.jsonl."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] in kinds]

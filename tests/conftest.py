@@ -1,4 +1,4 @@
-"""Made-up parallel text and other surroundings that several tests use."""
+"""Invented parallel text, a small trained model, and other fixtures that several test files use."""
 
 import os
 import random
@@ -10,14 +10,14 @@ import pytest
 from commands import run, train
 from hypothesis import settings
 
-settings.register_profile("nmt", deadline=None)  # a busy machine is no failure
+settings.register_profile("nmt", deadline=None)  # a test that is slow on a busy machine must not fail
 settings.load_profile("nmt")
 
 _SYLLABLES = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo", "ä", "ß"]
 
 
 def invented_pairs(pairs: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Sentences of invented words; the target is the source's words spelt backwards, in reverse order."""
+    """Returns pairs of sentences of invented words. The target is the source spelt backwards."""
     draw = random.Random(seed)
     words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 4))) for _ in range(200)]
     sources = [draw.choices(words, k=draw.randint(2, 12)) for _ in range(pairs)]
@@ -26,7 +26,7 @@ def invented_pairs(pairs: int, seed: int = 0) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def write_corpus(tmp_path: Path) -> Callable[..., str]:
-    """Writes pairs to NAME.en and NAME.de in the test's folder, and returns the prefix."""
+    """Returns a function that writes pairs to NAME.en and NAME.de in the test's folder and returns their prefix."""
 
     def write(name: str, pairs: list[tuple[str, str]]) -> str:
         for lang, lines in zip(("en", "de"), zip(*pairs, strict=True) if pairs else ([], []), strict=True):
@@ -38,23 +38,23 @@ def write_corpus(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture
 def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
-    """Prefixes of 300 training, 20 validation and 10 test pairs of invented text (en, de)."""
+    """Returns the prefixes of 300 training, 20 validation and 10 test pairs of invented text (en, de)."""
     sizes = {"train": 300, "valid": 20, "test": 10}
     return {name: write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in enumerate(sizes.items())}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data/, run/ (40 updates) and run/average.pt.
+    """Returns a folder with train.en, train.de, …, data/, run/ (40 updates) and run/average.pt.
 
-    Made anew for each module: what is trained is the same to the last bit only if nothing else ran in between, because
-    other libraries and tests may change how this process computes.
+    Each test module makes its own folder. Tests compare trained weights bit for bit, and other libraries and tests may
+    change how this process computes.
     """
     folder = tmp_path_factory.mktemp("pipeline")
     for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
         for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
             (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
-    corpora = [x for name in ("train", "valid", "test") for x in (f"--{name}", str(folder / name))]
+    corpora = [f"--{name}={folder / name}" for name in ("train", "valid", "test")]
     langs = ["--source-lang", "en", "--target-lang", "de"]
     run("preprocess", *langs, *corpora, "--dest", folder / "data", "--vocab-size", "330", "--workers", "1")
     log = train(folder / "data", folder / "run", "--max-updates", "40")
@@ -66,7 +66,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def unprivileged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """Work in a folder with closed/, which may not be entered, and unlisted/, which may not be listed; not as root."""
+    """Returns a context without root's privileges, in a folder with two subfolders that restrict access.
+
+    closed/ may not be entered. unlisted/ may not be listed.
+    """
 
     @contextmanager
     def work() -> Iterator[None]:

@@ -1,5 +1,9 @@
 #!/usr/bin/env bash
-# All checks a change must pass. Needs Python 3.11 or newer and makes its own environment; arguments go to pytest.
+# Runs all checks that a change must pass.
+#
+#   bash tests/run.sh [pytest argument...]
+#
+# Needs Python 3.11 or newer and makes its own environment.
 set -euo pipefail
 . "$(dirname "$0")/../recipes/common.sh"
 set_up_environment
@@ -11,6 +15,6 @@ check() {
 check ruff check
 check ruff format --check
 check mypy
-# Two tests at a time, of a thread each: threads that wait for each other would bring both to a standstill.
+# Two tests run at a time with one thread each. With more threads than cores, waiting threads would stall both tests.
 OMP_NUM_THREADS=1 check pytest -n 2 "$@"
 exit $status

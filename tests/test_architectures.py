@@ -1,4 +1,4 @@
-"""Every registered architecture: its size beside the paper's, and that it works from training to translating."""
+"""Every registered architecture has the paper's size, and it works from training to translation."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ PARAMETERS = {
     "table3_c_n8": 80, "table3_c_dmodel256": 28, "table3_c_dmodel1024": 168, "table3_c_dff1024": 53,
     "table3_c_dff4096": 90, "transformer_big": 213,
 }  # fmt: skip
-# How far the widths of every architecture are scaled down for these tests.
+# These tests divide all widths of an architecture by this number.
 SCALE = 8
 
 
@@ -29,16 +29,20 @@ def millions(name: str) -> float:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_parameters_are_those_of_the_papers_table_3(name: str) -> None:
-    """The paper's rows of d_model 512 are all 2M larger than its model with 37,000 pieces, most of all of the least."""
+def test_each_size_is_close_to_the_papers_table_3(name: str) -> None:
+    """All rows of the paper with d_model 512 are 2M larger than a model with 37,000 pieces.
+
+    c_n2 is the smallest of them, so its relative difference is the largest.
+    """
     assert millions(name) == pytest.approx(PARAMETERS[name], rel=0.07 if name == "table3_c_n2" else 0.05)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_parameters_differ_as_the_papers_rows_do(name: str) -> None:
-    """By a million at most, all of it rounding; where d_model differs, the size of the vocabulary matters as well.
+def test_sizes_differ_from_base_as_much_as_in_the_paper(name: str) -> None:
+    """The differences agree up to rounding, which is at most a million.
 
-    The paper gives that as "about 37,000", and its rows imply anything from 35,900 to 41,900.
+    If d_model differs, the difference depends on the size of the vocabulary. The paper says "about 37,000", and its
+    rows imply anything from 35,900 to 41,900.
     """
     here, base = ARCHITECTURES[name], ARCHITECTURES["transformer_base"]
     if here.d_model == base.d_model:
@@ -74,14 +78,14 @@ def test_rows_of_table_3_change_what_their_names_say() -> None:
 
 
 def scaled_down(config: ModelConfig) -> list[str]:
-    """Flags that make an architecture small, and leave it its own in everything else."""
+    """Returns flags that make an architecture small and change nothing else about it."""
     widths = {name: max(1, getattr(config, name) // SCALE) for name in ("d_model", "d_ff", "d_k", "d_v")}
     layers = {name: getattr(config, name) // 2 for name in ("encoder_layers", "decoder_layers")}
     return [f"{flag_name(name)}={value}" for name, value in (widths | layers).items()]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path) -> None:
+def test_every_architecture_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path) -> None:
     arch = [f"--arch={name}", *scaled_down(ARCHITECTURES[name]), *TRAIN[1:], "--max-updates=2"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *arch, "--save-updates=1", "--no-valid-bleu")
     run("average-checkpoints", tmp_path / "run", "--last", "2", "--output", tmp_path / "average.pt")
@@ -90,13 +94,13 @@ def test_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path)
     assert run("generate", tmp_path / "average.pt", *options, stdin=lines).stdout.count(b"\n") == lines.count(b"\n")
     export = ["export", tmp_path / "average.pt", "--output", tmp_path / "exported"]
     if name.startswith("table3_b_"):  # d_k and d_v differ
-        assert "CTranslate2 needs heads of size d_model / h" in failed(*export)
+        assert "CTranslate2 needs d_k and d_v to be d_model / heads" in failed(*export)
     else:
         run(*export)
         assert (tmp_path / "exported" / "model.bin").is_file()
 
 
-def test_learned_positions_that_do_not_suffice_are_refused_before_any_work(trained: Path, tmp_path: Path) -> None:
+def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tmp_path: Path) -> None:
     learned = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--max-updates=1"]
     assert "the model learns 9 positions, but" in failed(*learned, "--learned-positions=9", "--no-valid-bleu")
     message = failed(*learned, "--learned-positions=100")
@@ -108,9 +112,9 @@ def test_learned_positions_that_do_not_suffice_are_refused_before_any_work(train
     assert run(*generate, "--max-source-length=49", stdin=b"ba\n" + b"ba " * 200).stdout.count(b"\n") == 2
 
 
-def test_table_3_is_made_row_by_row(trained: Path, tmp_path: Path) -> None:
+def test_the_recipe_for_table_3_trains_each_row_once(trained: Path, tmp_path: Path) -> None:
     command = [sys.executable, "recipes/table3.py", trained / "data", tmp_path, "base", "a_h4", "--updates=2"]
-    for _ in range(2):  # the second time it only tells
+    for _ in range(2):  # the second run only prints the results of the first
         done = subprocess.run([*command, "--device=cpu"], capture_output=True, text=True, check=True)
     assert "nmt train" not in done.stderr
     first, second = json.loads((tmp_path / "table3.json").read_text())

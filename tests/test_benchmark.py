@@ -1,4 +1,4 @@
-"""`nmt benchmark` as a user runs it. No test here says how fast anything must be."""
+"""`nmt benchmark` as a user runs it. No test here requires any speed."""
 
 import json
 from pathlib import Path
@@ -12,18 +12,17 @@ from nmt.benchmark.generated import Generated
 from nmt.benchmark.report import Report
 from nmt.data.store import DataFolder
 
-ONCE = ["--repeats", "2", "--json"]
-
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
-    found = json.loads(run("benchmark", *arguments, *ONCE).stdout)
+    """Runs a benchmark twice, checks the order of its figures, and returns its report."""
+    found = json.loads(run("benchmark", *arguments, "--repeats", "2", "--json").stdout)
     for figure in found["figures"].values():
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert figure["max"] > 0
     return found
 
 
-def test_training_on_data_and_on_generated_sentences(trained: Path, tmp_path: Path) -> None:
+def test_training_is_measured_on_data_and_on_generated_sentences(trained: Path, tmp_path: Path) -> None:
     options = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=800", "--device=cpu", "--updates=2"]
     profile = tmp_path / "profile.json"
     found = measured("train", *options, "--data", trained / "data", "--profile", profile)
@@ -34,7 +33,7 @@ def test_training_on_data_and_on_generated_sentences(trained: Path, tmp_path: Pa
     assert "target tok/s" in table
 
 
-def test_translation_with_a_checkpoint_and_with_an_untrained_model(trained: Path) -> None:
+def test_translation_is_measured_with_a_checkpoint_and_with_an_untrained_model(trained: Path) -> None:
     command = ["--checkpoint", trained / "run" / "average.pt", "--input", trained / "valid.en", "--device=cpu"]
     translated = run("generate", trained / "run" / "average.pt", "--output-format=jsonl", *command[2:]).stdout
     tokens = sum(len(json.loads(line)["hypotheses"][0]["pieces"]) + 1 for line in translated.splitlines())
@@ -46,21 +45,21 @@ def test_translation_with_a_checkpoint_and_with_an_untrained_model(trained: Path
     assert measured("generate", *untrained)["model"] == "transformer_tiny, untrained"
 
 
-def test_preprocessing_leaves_nothing_behind(trained: Path, tmp_path: Path) -> None:
+def test_measuring_preprocessing_leaves_no_data_folder(trained: Path, tmp_path: Path) -> None:
     langs = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", "--workers=1"]
     corpora = ["--train", trained / "train", "--valid", trained / "valid", "--dest", tmp_path / "data"]
     assert "lines/s" in json.dumps(measured("preprocess", *langs, *corpora))
     assert not (tmp_path / "data").exists()
 
 
-def test_batching_of_data_and_of_generated_sentences(trained: Path) -> None:
+def test_batching_is_measured_on_data_and_on_generated_sentences(trained: Path) -> None:
     found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
     assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "tokens an update", "padding"}
     figures = measured("batching", "--pairs=3000", "--vocab-size=100", "--batch-tokens=2000")["figures"]
     assert figures["tokens an update"]["max"] < 2200
 
 
-def test_generated_corpora_have_the_lengths_asked_for(tmp_path: Path) -> None:
+def test_generated_corpora_have_the_requested_lengths(tmp_path: Path) -> None:
     generated = Generated(vocab_size=1000, mean_length=20, pairs=5000)
     generated.write(tmp_path / "data")
     data = DataFolder.open(tmp_path / "data")
@@ -76,7 +75,7 @@ def test_generated_corpora_have_the_lengths_asked_for(tmp_path: Path) -> None:
     assert [len(ids) + 1 for ids in codec.encode_source(generated.sentences(codec)[:50])] == source[:50].tolist()
 
 
-def test_options_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
+def test_options_that_contradict_each_other_are_refused(trained: Path, tmp_path: Path) -> None:
     assert "either --checkpoint, or --arch" in failed("benchmark", "generate", "--beam=2")
     assert "give --input" in failed("benchmark", "generate", "--checkpoint", trained / "run" / "best.pt")
     (tmp_path / "empty").touch()
@@ -86,7 +85,7 @@ def test_options_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
     assert "profile.json cannot be written" in failed("benchmark", "train", *options)
 
 
-def test_a_table_shows_median_and_range() -> None:
+def test_the_report_shows_the_median_and_the_range() -> None:
     report = Report({"device": "CPU"})
     report.add("speed", "tok/s", 1200, 800, 1000)
     report.add("memory", "MiB", 2.5)

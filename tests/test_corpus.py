@@ -1,4 +1,4 @@
-"""Reading lines: where they end, what is refused, and how it is said."""
+"""Reading text: where lines end, which files are refused, and with which message."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 @given(lines=st.lists(any_line), ending=st.sampled_from(["\n", "\r\n"]), suffix=st.sampled_from(["en", "en.gz"]))
-def test_lines_come_back_as_written(
+def test_lines_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], ending: str, suffix: str
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / f"text.{suffix}"
@@ -56,7 +56,7 @@ def test_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(read_lines("-")) == ["eins\u2028zwei", "ä"]
 
 
-def test_bad_bytes_are_named_by_file_and_line(tmp_path: Path) -> None:
+def test_the_message_about_bytes_that_are_not_utf8_names_file_line_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path / "latin1.de.gz", b"gut\nauch gut\nf\xfcr\n")
     lines = read_lines(path)
     assert [next(lines), next(lines)] == ["gut", "auch gut"]  # streamed: what comes before the fault is there
@@ -64,28 +64,28 @@ def test_bad_bytes_are_named_by_file_and_line(tmp_path: Path) -> None:
         next(lines)
 
 
-def test_bad_bytes_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_about_bytes_that_are_not_utf8_names_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
     with pytest.raises(NmtError, match="standard input, line 1"):
         list(read_lines("-"))
 
 
-def cut(path: Path) -> Path:
+def truncated(path: Path) -> Path:
     noise = os.urandom(50_000).hex().encode()
     path.write_bytes(gzip.compress(noise)[:-1000])
     return path
 
 
-def flipped(path: Path) -> Path:
+def overwritten(path: Path) -> Path:
     data = bytearray(gzip.compress(os.urandom(50_000).hex().encode()))
     data[20_000:20_100] = bytes(100)
     path.write_bytes(data)
     return path
 
 
-def misheaded(path: Path) -> Path:
+def with_an_unknown_block(path: Path) -> Path:
     data = bytearray(gzip.compress(b"text"))
-    data[10] = 0xFF  # the first byte after the header: a kind of block that does not exist
+    data[10] = 0xFF  # the first byte after the header gives the kind of block; this kind does not exist
     path.write_bytes(data)
     return path
 
@@ -95,23 +95,23 @@ def plain(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("make", [cut, flipped, misheaded, plain])
-def test_damaged_gzip(tmp_path: Path, make: object) -> None:
+@pytest.mark.parametrize("make", [truncated, overwritten, with_an_unknown_block, plain])
+def test_a_damaged_gzip_file_is_refused(tmp_path: Path, make: object) -> None:
     path = make(tmp_path / "text.en.gz")  # type: ignore[operator]
-    with pytest.raises(NmtError, match=r"text\.en\.gz is not a whole gzip file \(.+\); compress or copy it anew"):
+    with pytest.raises(NmtError, match=r"text\.en\.gz is not a complete gzip file \(.+\); compress it or copy it"):
         list(read_lines(path))
 
 
-def test_missing_file_and_folder(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="nowhere does not exist"):
         list(read_lines(tmp_path / "nowhere"))
     with pytest.raises(NmtError, match="is a folder"):
         list(read_lines(tmp_path))
 
 
-def test_no_permission(unprivileged: Callable[[], AbstractContextManager[None]]) -> None:
+def test_missing_permissions_are_reported(unprivileged: Callable[[], AbstractContextManager[None]]) -> None:
     with unprivileged():
-        with pytest.raises(NmtError, match=r"^closed/text may not be read \(permission denied"):
+        with pytest.raises(NmtError, match=r"^closed/text cannot be read \(permission denied"):
             list(read_lines("closed/text"))
         with pytest.raises(NmtError, match=r"^closed/train\.en cannot be read \(Permission denied\); check the prefix"):
             parallel_paths("closed/train", "en", "de")
@@ -119,7 +119,7 @@ def test_no_permission(unprivileged: Callable[[], AbstractContextManager[None]])
             parallel_paths("unlisted/train", "en", "de")
 
 
-def test_prefixes_that_the_system_refuses(tmp_path: Path) -> None:
+def test_prefixes_that_the_system_refuses_are_reported(tmp_path: Path) -> None:
     (tmp_path / "loop.en").symlink_to("loop.en")
     with pytest.raises(NmtError, match=r"loop\.en cannot be read \(Too many levels of symbolic links\); check"):
         parallel_paths(str(tmp_path / "loop"), "en", "de")
@@ -130,7 +130,7 @@ def test_prefixes_that_the_system_refuses(tmp_path: Path) -> None:
         parallel_paths(str(tmp_path / "file" / "train"), "en", "de")
 
 
-def test_both_sides_of_a_prefix(tmp_path: Path) -> None:
+def test_a_prefix_finds_plain_files_before_compressed_files(tmp_path: Path) -> None:
     write(tmp_path / "c.v2.en", b"a\n")
     write(tmp_path / "c.v2.de.gz", b"b\n")
     paths = parallel_paths(str(tmp_path / "c.v2"), "en", "de")
@@ -140,19 +140,21 @@ def test_both_sides_of_a_prefix(tmp_path: Path) -> None:
     assert parallel_paths(str(tmp_path / "c.v2"), "en", "de")[1].name == "c.v2.de"
 
 
-def test_a_missing_side_names_what_was_sought_and_what_is_there(tmp_path: Path) -> None:
+def test_the_message_about_a_missing_side_names_the_files_that_exist(tmp_path: Path) -> None:
     write(tmp_path / "train.en", b"a\n")
     write(tmp_path / "train.fr", b"b\n")
     with pytest.raises(NmtError, match=r"neither .*/train\.de nor .*/train\.de\.gz exists; .*train\.en, train\.fr"):
         parallel_paths(str(tmp_path / "train"), "en", "de")
-    with pytest.raises(NmtError, match=r"nothing in .* starts with 'tain'"):
+    with pytest.raises(NmtError, match=r"no file in .* starts with 'tain'"):
         parallel_paths(str(tmp_path / "tain"), "en", "de")
     with pytest.raises(NmtError, match=r"the folder .*/no does not exist"):
         parallel_paths(str(tmp_path / "no" / "train"), "en", "de")
 
 
 @pytest.mark.parametrize("source, target, counts", [(2, 5, "2 lines but .*b has 5;"), (1003, 0, "1,003 .*b has 0;")])
-def test_misaligned_files_are_counted(tmp_path: Path, source: int, target: int, counts: str) -> None:
+def test_the_message_about_misaligned_files_has_their_line_counts(
+    tmp_path: Path, source: int, target: int, counts: str
+) -> None:
     paths = write(tmp_path / "a", b"x\n" * source), write(tmp_path / "b", b"y\n" * target)
     with pytest.raises(NmtError, match=rf"a has {counts} the two must be aligned line by line"):
         list(read_pairs(*paths))

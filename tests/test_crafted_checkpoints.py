@@ -1,6 +1,6 @@
-"""Checkpoints that someone made to do harm: each ends in one sentence, at once and without taking memory.
+"""Checkpoints that were made to do harm are refused in one sentence, at once and without taking memory.
 
-Their checksums are right wherever the file can be hashed at all.
+Their checksums are correct if their content can have a checksum.
 """
 
 import io
@@ -28,7 +28,7 @@ FIRST = "target_embedding.weight"
 
 
 def written(content: Content, path: Path) -> Path:
-    """Writes any content with a valid checksum."""
+    """Writes any content with a correct checksum, and returns the path."""
     with path.open("wb") as file:
         write_content(content, file)  # type: ignore[arg-type]
     return path
@@ -47,7 +47,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(path: Path) -> str:
-    """What is said of a checkpoint that cannot be used: one line that names it."""
+    """Returns the error message about a checkpoint that cannot be used, which is one line and names the file."""
     with pytest.raises(NmtError) as error:
         build_model(load_checkpoint(path), path)
     message = str(error.value)
@@ -62,11 +62,11 @@ ODD_VALUES = [None, 3, "x", [], [1], {}, {1: 2}, torch.zeros(2), True, b"x", 2**
 
 @pytest.mark.parametrize("part", ["model", "text", "weights"])
 @pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
-def test_parts_of_another_type(part: str, value: Any, good: Path, tmp_path: Path) -> None:
+def test_a_part_of_another_type_is_refused(part: str, value: Any, good: Path, tmp_path: Path) -> None:
     refused(written(content_of(good) | {part: value}, tmp_path / "x.pt"))
 
 
-def test_parts_that_are_missing_or_unknown(good: Path, tmp_path: Path) -> None:
+def test_missing_and_unknown_parts_are_refused(good: Path, tmp_path: Path) -> None:
     for part in content_of(good):
         content = content_of(good)
         del content[part]
@@ -99,7 +99,7 @@ def test_parts_that_are_missing_or_unknown(good: Path, tmp_path: Path) -> None:
         ("weights", FIRST, [1.0], "'weights' is wrong"),
     ],
 )
-def test_values_that_do_not_fit(part: str, field: str, value: Any, message: str, good: Path, tmp_path: Path) -> None:
+def test_wrong_values_are_named(part: str, field: str, value: Any, message: str, good: Path, tmp_path: Path) -> None:
     content = content_of(good)
     content[part][field] = value
     assert message in refused(written(content, tmp_path / "x.pt"))
@@ -115,27 +115,30 @@ def test_values_that_do_not_fit(part: str, field: str, value: Any, message: str,
         lambda t: t.to(torch.complex64).conj(),
         lambda t: torch.quantize_per_tensor(t, 0.1, 0, torch.qint8),
         lambda t: t.T,
-        lambda t: torch.cat((t, t))[: len(t)],  # a part of a larger storage
+        lambda t: torch.cat((t, t))[: len(t)],  # a view of a larger storage
         lambda t: torch.nn.Parameter(t),
     ],
     ids=["stride 0", "meta", "sparse", "half", "conj", "quantised", "transposed", "part", "parameter"],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_tensors_of_other_kinds(make: Callable[[torch.Tensor], torch.Tensor], good: Path, tmp_path: Path) -> None:
+def test_tensors_of_other_kinds_are_refused(
+    make: Callable[[torch.Tensor], torch.Tensor], good: Path, tmp_path: Path
+) -> None:
     whole = torch.load(good, weights_only=True)
     whole["content"]["weights"][FIRST] = make(whole["content"]["weights"][FIRST])
     torch.save(whole, tmp_path / "x.pt")
-    assert "is no checkpoint of nmt" in refused(tmp_path / "x.pt")
+    assert "is not a checkpoint of nmt" in refused(tmp_path / "x.pt")
 
 
-def test_tensors_that_share_numbers(good: Path, tmp_path: Path) -> None:
+def test_tensors_that_share_storage_are_refused(good: Path, tmp_path: Path) -> None:
     whole, large = torch.load(good, weights_only=True), torch.zeros(10**5)
     whole["content"]["weights"] |= {f"w{i}": large[:] for i in range(100)}
     torch.save(whole, tmp_path / "x.pt")
-    assert "is no checkpoint of nmt" in refused(tmp_path / "x.pt")
+    assert "is not a checkpoint of nmt" in refused(tmp_path / "x.pt")
 
 
 def archive(path: Path, pickled: bytes, entries: dict[str, bytes] | None = None, compression: int = 0) -> Path:
+    """Writes a zip archive such as torch.save makes, with this pickle and further entries, and returns the path."""
     with zipfile.ZipFile(path, "w", compression) as made:
         for name, data in ({"data.pkl": pickled, "byteorder": b"little"} | (entries or {})).items():
             made.writestr(f"archive/{name}", data)
@@ -143,16 +146,17 @@ def archive(path: Path, pickled: bytes, entries: dict[str, bytes] | None = None,
 
 
 def text(value: str) -> bytes:
+    """Returns the opcode of a string."""
     return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
 
 
 def checkpoint_of(content: bytes) -> bytes:
-    """A pickle of a checkpoint whose content is what some opcodes make."""
+    """Returns a pickle of a checkpoint whose content is the result of these opcodes."""
     header = text("format") + text("nmt checkpoint") + text("schema_version") + b"K\x02" + text("sha256") + text("x")
     return b"\x80\x02}(" + header + text("content") + content + b"u."
 
 
-DOUBLED = b"q\x01h\x01\x86" * 60  # a pair of what is there, and a pair of that, and so on
+DOUBLED = b"q\x01h\x01\x86" * 60  # replaces the value on the stack by a pair of it, 60 times
 PICKLES = {
     "deep list": b"]" * 2000 + b"a" * 1999,
     "deep tuple": b")" + b"\x85" * 2000,
@@ -181,18 +185,18 @@ PICKLES = {
 
 
 @pytest.mark.parametrize("pickled", PICKLES.values(), ids=PICKLES)
-def test_pickles(pickled: bytes, tmp_path: Path) -> None:
+def test_a_malicious_pickle_is_refused(pickled: bytes, tmp_path: Path) -> None:
     refused(archive(tmp_path / "x.pt", checkpoint_of(pickled)))
 
 
 def reference(shape: bytes, stride: bytes, numbers: bytes = b"K\x04") -> bytes:
-    """The opcodes of a tensor with its numbers in data/0."""
+    """Returns the opcodes of a tensor with its numbers in data/0."""
     storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + numbers + b"tQ"
     hooks = b"ccollections\nOrderedDict\n)R"
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + shape + stride + b"\x89" + hooks + b"tR"
 
 
-def test_shapes_that_do_not_fit_the_file(tmp_path: Path) -> None:
+def test_shapes_that_contradict_the_file_are_refused(tmp_path: Path) -> None:
     huge = b"\x8a\x08" + struct.pack("<q", 2**62)
     negative = b"J" + struct.pack("<i", -2)
     path = tmp_path / "x.pt"
@@ -212,10 +216,10 @@ def test_shapes_that_do_not_fit_the_file(tmp_path: Path) -> None:
         (text("a") + b"\x85", b"K\x01\x85", b"K\x04"),
     ]:
         archive(path, checkpoint_of(reference(shape, stride, numbers)), sixteen_bytes)
-        assert "is no checkpoint of nmt" in refused(path)
+        assert "is not a checkpoint of nmt" in refused(path)
 
 
-def test_archives(good: Path, tmp_path: Path) -> None:
+def test_compressed_old_and_overlapping_archives_are_refused(good: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     with zipfile.ZipFile(good) as read:
         entries = {info.filename: read.read(info) for info in read.infolist()}
@@ -228,16 +232,16 @@ def test_archives(good: Path, tmp_path: Path) -> None:
     refused(path)
     torch.save(torch.load(good, weights_only=True), path, _use_new_zipfile_serialization=False)
     refused(path)
-    # A directory that names the same bytes many times.
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as overlapping:
-        overlapping.writestr("archive/data.pkl", b"\0" * 10**5)
-        overlapping.filelist *= 100
-    path.write_bytes(made.getvalue())
+    # The directory of this archive lists the same bytes many times.
+    overlapping = io.BytesIO()
+    with zipfile.ZipFile(overlapping, "w") as made:
+        made.writestr("archive/data.pkl", b"\0" * 10**5)
+        made.filelist *= 100
+    path.write_bytes(overlapping.getvalue())
     refused(path)
 
 
-def test_numbers_in_the_other_byte_order(good: Path, tmp_path: Path) -> None:
+def test_numbers_in_the_other_byte_order_are_read(good: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(good) as read, zipfile.ZipFile(tmp_path / "x.pt", "w") as made:
         for info in read.infolist():
             data = read.read(info)
@@ -248,7 +252,7 @@ def test_numbers_in_the_other_byte_order(good: Path, tmp_path: Path) -> None:
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_pipes_devices_and_impossible_names_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "pipe is a pipe or a device" in refused(tmp_path / "pipe")
     assert "is a pipe or a device" in refused(Path("/dev/zero"))
@@ -259,7 +263,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def edited(value: Any, draw: random.Random) -> Any:
-    """Some plain content with one of its values, names or sizes changed."""
+    """Returns the content with a random change of one of its values, keys or shapes."""
     if isinstance(value, dict) and value and draw.random() < 0.9:
         key = draw.choice(list(value))
         changed = dict(value)
@@ -275,39 +279,40 @@ def edited(value: Any, draw: random.Random) -> Any:
     return draw.choice([*ODD_VALUES, -1, 2**31 - 1, 1e300, float("inf"), "\0", "\ud800", [[[]]], {"a": {}}])
 
 
-def test_random_edits_end_in_a_sentence_or_a_model(good: Path, tmp_path: Path) -> None:
+def test_an_edited_checkpoint_is_refused_in_one_sentence_or_gives_a_model(good: Path, tmp_path: Path) -> None:
     draw, path = random.Random(0), tmp_path / "x.pt"
-    content, sentences = content_of(good), 0
+    content = content_of(good)
+    refusals = 0
     for _ in range(150):
         written(edited(content, draw), path)
         try:
             build_model(load_checkpoint(path), path)
         except NmtError as error:
-            sentences += 1
+            refusals += 1
             assert str(path) in str(error)
-    assert sentences > 100
+    assert refusals > 100
 
 
-# Models and states
+# Models and training states
 
 
-def test_a_loaded_model_is_the_one_that_was_saved(good: Path) -> None:
-    made = small_checkpoint(1)
+def test_a_loaded_model_has_the_parameters_and_buffers_of_the_saved_one(good: Path) -> None:
     model = build_model(load_checkpoint(good), good)
     assert all(parameter.requires_grad and parameter.is_leaf for parameter in model.parameters())
     assert all(tensor.device.type == "cpu" for tensor in [*model.parameters(), *model.buffers()])
-    expected = build_model(made, "memory")
+    expected = build_model(small_checkpoint(1), "memory")
     assert [name for name, _ in model.named_buffers()] == [name for name, _ in expected.named_buffers()]
     for found, buffer in zip(model.buffers(), expected.buffers(), strict=True):
         assert torch.equal(found, buffer)
         assert found.abs().sum() > 0
 
 
-def test_a_model_that_is_too_large_is_a_matter_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    large, message = replace(CONFIG, d_model=50_000, d_ff=50_000, encoder_layers=1000), "does not fit into memory"
+def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = replace(CONFIG, d_model=50_000, d_ff=50_000, encoder_layers=1000)
+    message = "does not fit into memory"
     with pytest.raises(NmtError, match=message):
         new_model(large, small_codec())
-    monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 2**80)  # and where only torch finds out
+    monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 2**80)  # now only torch can notice it
     with pytest.raises(NmtError, match=message):
         new_model(replace(large, heads=1000, d_k=50_000, d_v=50_000), small_codec())
 
@@ -327,12 +332,12 @@ def test_a_model_that_is_too_large_is_a_matter_of_memory(monkeypatch: pytest.Mon
         (ValueError("can't allocate memory"), False),
     ],
 )
-def test_signs_of_memory_that_ran_out(error: Exception, expected: bool) -> None:
+def test_errors_that_mean_out_of_memory_are_recognised(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) == expected
 
 
 def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
-    """Names, edits of a state's content, and what is said of it."""
+    """Yields names of flaws, edits that make them in a training state's content, and parts of the messages."""
     for name in ("counters", "optimizer"):
         yield f"no {name}", lambda c, name=name: c["training"].pop(name), f"its {name.replace('z', 's')}"
     for name, value in [
@@ -342,7 +347,11 @@ def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
         yield f"{name} {value}", lambda c, n=name, v=value: c["training"]["counters"].update({n: v}), f"counter {name} "
     yield "more counters", lambda c: c["training"]["counters"].update(x=1), "its counters are not"
     for value in (None, [], {}, {"state": {}}, {"state": 3}):
-        yield f"optimizer {value}", lambda c, v=value: c["training"].update(optimizer=v), "its optimiser has no state"
+        yield (
+            f"optimizer {value}",
+            lambda c, v=value: c["training"].update(optimizer=v),
+            "its optimiser does not have one state",
+        )
     for part, value in [
         ("exp_avg", torch.zeros(3)), ("exp_avg_sq", None), ("step", torch.zeros(2)), ("step", 7),
         ("step", torch.tensor(-1.0)), ("step", torch.tensor(float("nan"))),
@@ -353,14 +362,14 @@ def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
             f"its optimiser's {part}",
         )
     for name in ("options", "data"):
-        yield f"no {name}", lambda c, n=name: c["provenance"].pop(n), "it does not say what"
+        yield f"no {name}", lambda c, n=name: c["provenance"].pop(n), "it lacks"
     yield "option", lambda c: c["provenance"]["options"].update(seed=torch.zeros(2)), "--seed must be a whole number"
 
 
 @pytest.mark.parametrize(
     ("edit", "message"), [pytest.param(edit, message, id=name) for name, edit, message in flawed_states()]
 )
-def test_a_state_that_cannot_be_resumed(
+def test_a_flawed_training_state_is_skipped_with_a_warning(
     edit: Callable[[Content], Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RunFolder(tmp_path)
@@ -374,6 +383,6 @@ def test_a_state_that_cannot_be_resumed(
     assert found is not None
     assert found[0].name == "state-00000001.pt"
     warning = capsys.readouterr().err
-    assert "state-00000002.pt is no training state that can be resumed" in warning
+    assert "state-00000002.pt is not a training state that can be resumed" in warning
     assert message in warning
     assert "trying the state before it" in warning

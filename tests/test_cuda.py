@@ -1,4 +1,4 @@
-"""What runs on a GPU, against the same on the CPU; skipped where there is none."""
+"""Computations on a GPU are compared with the same computations on the CPU. Skipped on machines without a GPU."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 GPU = ["--device=cuda"]
 
 
-def test_training_on_a_gpu_is_that_on_a_cpu(trained: Path, tmp_path: Path) -> None:
+def test_training_on_a_gpu_gives_the_same_weights_as_on_a_cpu(trained: Path, tmp_path: Path) -> None:
     options = ["--max-updates=5", "--dropout=0", "--no-valid-bleu"]
     train(trained / "data", tmp_path / "cpu", *options)
     train(trained / "data", tmp_path / "gpu", *options, *GPU)
@@ -29,14 +29,14 @@ def test_training_on_a_gpu_is_that_on_a_cpu(trained: Path, tmp_path: Path) -> No
         torch.testing.assert_close(gpu[name], expected, rtol=0, atol=1e-4, msg=name)
 
 
-def test_bf16_and_resuming(trained: Path, tmp_path: Path) -> None:
+def test_training_in_bf16_resumes(trained: Path, tmp_path: Path) -> None:
     options = [*TRAIN, *SMALL, *GPU, "--precision=bf16", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path, *options, "--max-updates=10")
     log = run("train", trained / "data", "--save-dir", tmp_path, *options, "--max-updates=20").stderr
     assert "resumed from" in log
 
 
-def test_translations_on_a_gpu_are_those_on_a_cpu(trained: Path) -> None:
+def test_translations_are_the_same_on_a_gpu_and_on_a_cpu(trained: Path) -> None:
     lines = (trained / "valid.en").read_text().splitlines()
     cpu, gpu = (
         nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device=device, precision="fp32"))
@@ -45,8 +45,8 @@ def test_translations_on_a_gpu_are_those_on_a_cpu(trained: Path) -> None:
     assert gpu.translate(lines, SearchConfig()) == cpu.translate(lines, SearchConfig())
 
 
-def losses(trained: Path, *, packs: bool, compiled: bool = False) -> tuple[Tensor, Tensor]:
-    """The loss of a batch in bf16, and the gradient of the embedding."""
+def loss_and_gradient(trained: Path, *, packs: bool, compiled: bool = False) -> tuple[Tensor, Tensor]:
+    """Returns the loss of a batch in bf16, and the gradient of the embedding."""
     batch = first_batch(trained, packs=packs)
     module = TrainingLoss(nmt.Translator.load(trained / "run" / "average.pt").models[0].cuda().eval(), 0.1)
     if compiled:
@@ -57,19 +57,20 @@ def losses(trained: Path, *, packs: bool, compiled: bool = False) -> tuple[Tenso
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_attention_without_padding_is_that_with_padding(trained: Path, compiled: bool) -> None:
-    found, expected = losses(trained, packs=True, compiled=compiled), losses(trained, packs=False)
-    torch.testing.assert_close(found[0], expected[0], rtol=0.01, atol=0)
-    assert (found[1] - expected[1]).norm() < 0.05 * expected[1].norm()
+def test_packed_batches_give_the_same_loss_and_gradient_as_padded_batches(trained: Path, compiled: bool) -> None:
+    loss, gradient = loss_and_gradient(trained, packs=True, compiled=compiled)
+    expected_loss, expected_gradient = loss_and_gradient(trained, packs=False)
+    torch.testing.assert_close(loss, expected_loss, rtol=0.01, atol=0)
+    assert (gradient - expected_gradient).norm() < 0.05 * expected_gradient.norm()
 
 
-def test_training_takes_attention_without_padding(trained: Path) -> None:
+def test_training_in_bf16_packs_batches(trained: Path) -> None:
     model = nmt.load_checkpoint(trained / "run" / "average.pt").model_config
-    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=True)) == ""
-    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=False)) == "it is for a GPU in bf16"
+    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=True)) is None
+    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=False)) == "packed batches need a GPU and bf16"
 
 
-def test_compiled_training_goes_as_without(trained: Path, tmp_path: Path) -> None:
+def test_compiled_training_reaches_the_same_loss(trained: Path, tmp_path: Path) -> None:
     options = ["--max-updates=20", "--precision=bf16", "--no-valid-bleu", *GPU]
     train(trained / "data", tmp_path / "plain", *options)
     assert "compiled layers" in train(trained / "data", tmp_path / "compiled", *options, "--compile")
@@ -85,7 +86,7 @@ def first_batch(trained: Path, *, packs: bool) -> Batch:
 
 @pytest.mark.parametrize("packs", [False, True])
 def test_an_update_does_not_wait_for_the_gpu(trained: Path, packs: bool) -> None:
-    """Copy, forward and backward pass without a single synchronisation."""
+    """Copying the batch, the forward pass and the backward pass take no synchronisation."""
     batch = first_batch(trained, packs=packs)
     model = TrainingLoss(nmt.Translator.load(trained / "run" / "average.pt").models[0].cuda().train(), 0.1)
     torch.cuda.set_sync_debug_mode("error")

@@ -1,4 +1,4 @@
-"""What training does about damaged or vanishing data, and about damaged logs."""
+"""Training notices damaged or missing data before it harms anything, and continues in spite of damaged logs."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def test_preprocessing_records_the_hash_of_every_file(data: Path) -> None:
     assert sorted(recorded) == sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
 
 
-def test_the_data_is_verified_before_the_first_update(data: Path, tmp_path: Path) -> None:
+def test_damaged_data_ends_training_before_the_first_update(data: Path, tmp_path: Path) -> None:
     assert (data / ".verified.json").exists()
     flip(data / "train.de.tokens")
     for extra in ([], ["--dry-run"]):
@@ -59,8 +59,8 @@ def test_damaged_validation_offsets_end_training_before_it_starts(data: Path, tm
     assert not (tmp_path / "run").exists()
 
 
-def after_snapshot(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], object]) -> None:
-    """Does something else once training has written the snapshot of this update."""
+def after_checkpoint(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], object]) -> None:
+    """Makes training call `do` when it has written the checkpoint of update `number`."""
     save = RunFolder.save_snapshot
 
     def save_and_do(self: RunFolder, checkpoint: Checkpoint, update: int, keep: int) -> Path:
@@ -73,23 +73,24 @@ def after_snapshot(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[]
 
 
 def newest_state(folder: Path) -> int:
+    """Returns the update of the newest training state."""
     return max(int(path.stem.removeprefix("state-")) for path in folder.glob("state-*.pt"))
 
 
-def test_a_data_folder_that_vanishes_ends_training_with_its_state_safe(
+def test_if_the_data_folder_disappears_training_saves_its_state_and_ends(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--batch-tokens=200", "--no-valid-bleu", "--max-updates=40"]  # 39 updates an epoch
     train(data, tmp_path / "uninterrupted", *options)
     command = ["train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options]
     with monkeypatch.context() as patch:
-        after_snapshot(patch, 10, lambda: data.rename(tmp_path / "gone"))
+        after_checkpoint(patch, 10, lambda: data.rename(tmp_path / "gone"))
         message = failed(*command)
     update = newest_state(tmp_path / "run")
-    assert 10 < update < 20  # those that were made ahead
+    assert 10 < update < 20  # the loader had prepared a few more updates
     assert message == (
-        f"error: training stopped after update {update}, which is safe in {tmp_path}/run: {data}/train.en.tokens is "
-        f"missing; put the data folder back as it was and start the same command again"
+        f"error: training stopped after update {update} with its state saved in {tmp_path}/run: "
+        f"{data}/train.en.tokens is missing; restore the data folder and start the same command again"
     )
     (tmp_path / "gone").rename(data)
     assert f"after update {update}" in run(*command).stderr
@@ -97,17 +98,20 @@ def test_a_data_folder_that_vanishes_ends_training_with_its_state_safe(
 
 
 @pytest.mark.parametrize("name", ["train.de.offsets", "valid.en.tokens", "valid.de.txt"])
-def test_a_file_that_is_cut_ends_training_with_its_state_safe(
+def test_if_a_data_file_is_truncated_training_saves_its_state_and_ends(
     name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The training data is looked at again when an epoch begins, after 10 updates; the rest when it is validated."""
+    """Training data is checked again when an epoch begins, here after 10 updates, validation data when it is used."""
     options = ["--valid-updates=10", "--max-updates=20", *(["--no-valid-bleu"] if "txt" not in name else [])]
-    after_snapshot(monkeypatch, 10, lambda: os.truncate(data / name, 5))
+    after_checkpoint(monkeypatch, 10, lambda: os.truncate(data / name, 5))
     message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     update = 10 if name.startswith("train") else 20
     assert newest_state(tmp_path / "run") == update
     found = "has 0 lines instead of 20" if "txt" in name else "has 5 bytes instead of"
-    assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {data}/{name} {found}" in message
+    assert (
+        f"training stopped after update {update} with its state saved in {tmp_path}/run: {data}/{name} {found}"
+        in message
+    )
 
 
 def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> 
     first, *rest = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([first, b"\xff\xfe\n", b"[" * 100_000 + b"\n", *rest, b'{"kind": "tra']))
     said = " ".join(train(trained / "data", folder, "--max-updates=40").split())
-    assert f"warning: 3 lines of {log} are damaged, the first is line 2; moved to metrics.jsonl.damaged" in said
+    assert f"warning: moved 3 damaged lines of {log} (the first is line 2) to metrics.jsonl.damaged" in said
     assert same_weights(folder, trained / "run")
     assert [r["update"] for r in records(folder, "start", "train", "valid")] == [0, 10, 20, 20, 20, 30, 40, 40]
     assert (folder / "metrics.jsonl.damaged").read_bytes().startswith(b"\xff\xfe\n[[")

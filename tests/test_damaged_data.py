@@ -1,4 +1,4 @@
-"""Damaged data folders: every damage is found, and is one sentence that names the file."""
+"""Every damage to a data folder is found, and reported in one sentence that names the file."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def change_meta(store: Path, key: str, value: Any) -> None:
-    """Sets `key`, such as splits/train/pairs, or removes it if the value is Ellipsis."""
+    """Sets `key` of meta.json, such as splits/train/pairs, or removes it if the value is Ellipsis."""
     meta = json.loads((store / "meta.json").read_text())
     *parents, last = key.split("/")
     part = meta
@@ -83,21 +83,21 @@ def test_damaged_meta_is_found_when_the_folder_is_opened(store: Path, key: str, 
     assert found in str(error.value)
 
 
-def test_a_language_too_long_for_a_file_name_is_one_sentence(store: Path) -> None:
+def test_a_language_that_is_too_long_for_a_file_name_is_refused(store: Path) -> None:
     change_meta(store, "text/source_lang", "a" * 300)
     with pytest.raises(NmtError, match=r"tokens cannot be read \(File name too long\); copy the data folder again"):
         DataFolder.open(store)
 
 
 @pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 990 + b"1" + b"}" * 990, b"[]", b"\xff", b"", b"NaN"])
-def test_meta_that_is_no_object_is_damaged(store: Path, text: bytes) -> None:
+def test_meta_that_is_not_a_json_object_is_refused(store: Path, text: bytes) -> None:
     (store / "meta.json").write_bytes(text)
     with pytest.raises(NmtError, match=r"meta\.json is damaged \("):
         DataFolder.open(store)
 
 
 @pytest.mark.parametrize("name", ["meta.json", "subword.model", "train.en.tokens"])
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(store: Path, name: str) -> None:
+def test_a_pipe_in_place_of_a_file_is_refused_at_once(store: Path, name: str) -> None:
     (store / name).unlink()
     os.mkfifo(store / name)
     with pytest.raises(NmtError, match=rf"{name} .*is not a regular file"):
@@ -134,16 +134,16 @@ def test_damaged_offsets_are_found_when_the_split_is_opened(
     assert str(error.value).startswith(f"{store}/{split}.en.offsets is damaged: {found}; copy the data folder again")
 
 
-def test_a_fall_that_overflows_is_found(tmp_path: Path) -> None:
-    """Where lengths are computed as 64-bit differences, they are all positive here."""
+def test_a_decrease_of_offsets_that_overflows_is_found(tmp_path: Path) -> None:
+    """All 64-bit differences of these offsets are positive, because they overflow."""
     store = write(tmp_path / "data", {"train": [([4], [4]), ([4], [4]), ([4], [4])]})
     write_offsets(store / "train.de.offsets", [0, 2**62 + 1, -(2**62) - 1, 3])
     with pytest.raises(NmtError, match="sentence 2 starts at token 4,611"):
         DataFolder.open(store).split("train")
 
 
-def test_a_fall_is_found_wherever_it_is(tmp_path: Path) -> None:
-    """Offsets are checked block by block; a block ends after 2^18 sentences."""
+def test_a_decrease_of_offsets_is_found_at_the_end_of_a_block_and_of_the_file(tmp_path: Path) -> None:
+    """Offsets are checked in blocks of 2^18 sentences."""
     pairs = (1 << 18) + 5
     with StoreWriter.at(tmp_path / "data") as writer:
         with writer.split("train", CODEC.config, raw=False) as split:
@@ -160,7 +160,7 @@ def test_a_fall_is_found_wherever_it_is(tmp_path: Path) -> None:
             DataFolder.open(tmp_path / "data").split("train")
 
 
-def test_a_training_sentence_beyond_max_length_is_damage(store: Path) -> None:
+def test_a_training_sentence_longer_than_max_length_counts_as_damage(store: Path) -> None:
     change_meta(store, "options/max_length", 2)
     data = DataFolder.open(store)
     with pytest.raises(NmtError, match=r"train\.de\.offsets is damaged: sentence 2 has 3 pieces instead of at most 2"):
@@ -171,7 +171,7 @@ def test_a_training_sentence_beyond_max_length_is_damage(store: Path) -> None:
     DataFolder.open(store).split("train")
 
 
-def test_a_long_validation_sentence_is_no_damage(tmp_path: Path) -> None:
+def test_a_validation_sentence_may_be_longer_than_max_length(tmp_path: Path) -> None:
     store = write(tmp_path / "data", {"train": [([4], [5])], "valid": [([6] * 9, [7])]})
     change_meta(store, "options/max_length", 2)
     assert len(DataFolder.open(store).split("valid").source[0]) == 9
@@ -183,24 +183,18 @@ def test_a_long_validation_sentence_is_no_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: os.truncate(path, 2), lambda path: os.truncate(path, 99)])
 @pytest.mark.parametrize("name", ["train.en.tokens", "train.de.offsets"])
 def test_a_change_of_a_file_in_use_is_noticed(store: Path, name: str, change: Callable[[Path], None]) -> None:
-    data = DataFolder.open(store)
-    split = data.split("train")
+    split = DataFolder.open(store).split("train")
+    plan = make_plan(np.array([3, 2]), np.array([2, 4]), batch_tokens=9, groups=1, seed=1, epoch=0)
     split.check_files()
     change(store / name)
-    message = (
-        rf"{name} (is missing|has \d+ bytes instead of \d+); put the data folder back as it was and start the same"
-    )
+    message = rf"{name} (is missing|has \d+ bytes instead of \d+); restore the data folder and start the same"
     with pytest.raises(DataChanged, match=message):
         split.check_files()
     with pytest.raises(DataChanged, match=message):
-        next(
-            updates(
-                split, make_plan(*[np.array([3, 2]), np.array([2, 4])], batch_tokens=9, groups=1, seed=1, epoch=0), 9
-            )
-        )
+        next(updates(split, plan, 9))
 
 
-def test_a_folder_that_vanishes_before_a_split_is_opened(store: Path) -> None:
+def test_a_folder_that_disappears_before_a_split_is_opened_is_reported(store: Path) -> None:
     data = DataFolder.open(store)
     store.rename(store.with_name("gone"))
     with pytest.raises(DataChanged, match=r"train\.en\.tokens cannot be read"):
@@ -213,7 +207,7 @@ def test_a_folder_that_vanishes_before_a_split_is_opened(store: Path) -> None:
     ("text", "found"),
     [(b"", "has 0 lines instead of 1"), (b"a\nb\n", "has 2 lines instead of 1"), (b"\xff\n", "byte 1 is not UTF-8")],
 )
-def test_text_that_is_not_that_of_the_split(store: Path, text: bytes, found: str) -> None:
+def test_raw_text_that_does_not_match_its_split_is_refused(store: Path, text: bytes, found: str) -> None:
     (store / "valid.en.txt").write_bytes(text)
     with pytest.raises(DataChanged, match=rf"valid\.en\.txt .*{found}"):
         DataFolder.open(store).raw_lines("valid", "en")
@@ -236,7 +230,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HASHED)
-def test_every_file_is_verified(store: Path, name: str) -> None:
+def test_verification_finds_damage_in_every_file(store: Path, name: str) -> None:
     verify(DataFolder.open(store))
     flip(store / name)
     message = rf"{name} is damaged: it does not have the SHA-256 that meta\.json records; copy the data folder again"
@@ -245,14 +239,14 @@ def test_every_file_is_verified(store: Path, name: str) -> None:
             verify(DataFolder.open(store))
 
 
-def test_what_was_verified_is_not_hashed_again_until_it_changes(store: Path) -> None:
+def test_a_verified_file_is_hashed_again_only_if_it_changes(store: Path) -> None:
     verify(DataFolder.open(store))
     tokens = store / "train.en.tokens"
     found = tokens.stat()
     flip(tokens)
     os.utime(tokens, ns=(found.st_atime_ns, found.st_mtime_ns))
     verify(DataFolder.open(store))
-    copy = shutil.copytree(store, store.with_name("copy"))  # keeps the times, but not the inodes
+    copy = shutil.copytree(store, store.with_name("copy"))  # the copy has the same times but other inodes
     os.utime(tokens, ns=(found.st_atime_ns, found.st_mtime_ns + 1))
     for damaged in (store, copy):
         with pytest.raises(NmtError, match="is damaged"):
@@ -266,7 +260,7 @@ def test_other_hashes_in_meta_count_as_a_change(store: Path) -> None:
         verify(DataFolder.open(store))
 
 
-def test_folders_without_the_newer_hashes_are_verified_by_those_they_have(store: Path) -> None:
+def test_older_folders_are_verified_with_the_hashes_that_they_record(store: Path) -> None:
     before = DataFolder.open(store).fingerprint
     for side in ("source", "target"):
         change_meta(store, f"splits/valid/{side}_text_sha256", ...)
@@ -297,7 +291,7 @@ def link_elsewhere(path: Path) -> None:
         lambda path: path.write_bytes(b"\xff"),
     ],
 )
-def test_whatever_lies_where_the_result_is_remembered(store: Path, put: Callable[[Path], None]) -> None:
+def test_any_file_in_place_of_the_record_of_verification_is_harmless(store: Path, put: Callable[[Path], None]) -> None:
     (store.parent / "elsewhere").write_text("mine")
     put(store / ".verified.json")
     verify(DataFolder.open(store))
@@ -314,7 +308,7 @@ def test_a_file_that_cannot_be_hashed_is_named(store: Path) -> None:
         verify(DataFolder.open(store))
 
 
-def test_waiting_for_the_verification_is_announced_and_ends_with_a_signal(
+def test_a_long_verification_is_announced_and_a_signal_ends_the_wait(
     store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(verification, "_QUIET_SECONDS", 0.0)

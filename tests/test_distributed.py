@@ -1,4 +1,4 @@
-"""Several processes train one model; nothing is lost when they are stopped."""
+"""Several processes train one model, and nothing is lost when they are stopped."""
 
 import os
 import shlex
@@ -66,20 +66,20 @@ def difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) 
 
 @pytest.fixture(scope="module")
 def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder of 40 updates on two ranks."""
+    """Returns the run folder of a training of 40 updates on two ranks."""
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
     run(*command(data, folder, "--gpus=2", "--max-updates=40"))
     return folder
 
 
-def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
+def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> None:
     options = ["--max-updates=20", "--dropout=0", "--warmup-updates=400"]
     log = run(*command(data, tmp_path / "two", "--gpus=2", *options))
     assert "2 processes" in log
     assert log.count("parameters") == 1
     run(*command(data, tmp_path / "one", *options))
     one, two = (weights(tmp_path / name, 20) for name in ("one", "two"))
-    # Sums over ranks round differently, and Adam amplifies rounding: how far depends on the CPU.
+    # Sums over ranks round differently, and Adam amplifies the difference by a factor that depends on the CPU.
     assert difference(one, two) < 5e-5
     for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu"))):
         for first, second in zip(*(records(tmp_path / name, kind) for name in ("one", "two")), strict=True):
@@ -87,6 +87,7 @@ def test_two_ranks_train_what_one_does(data: Path, tmp_path: Path) -> None:
 
 
 def wait_for(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Waits for at most a minute until `found()`, while the process must keep running."""
     deadline = time.monotonic() + 60
     while not found():
         assert process.poll() is None, process.communicate()[1]
@@ -109,7 +110,7 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(
     process.send_signal(number)
     log = process.communicate(timeout=60)[1]
     assert process.returncode == 75, log
-    assert log.count("start the same command again to go on") == 1
+    assert log.count("start the same command again to resume") == 1
     assert "Traceback" not in log
     assert "resumed from" in run(*command(data, tmp_path, *options))
     assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
@@ -148,7 +149,7 @@ def test_torchrun_restarts_from_the_newest_state(data: Path, uninterrupted: Path
     assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
 
 
-def test_a_rank_that_hangs_is_named(data: Path, tmp_path: Path) -> None:
+def test_a_rank_that_hangs_is_named_and_ends_the_run(data: Path, tmp_path: Path) -> None:
     process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000", "--rank-timeout=3"))
     wait_for((tmp_path / "state-00000010.pt").exists, process)
     hanging = ranks_of(process)[-1]
@@ -156,15 +157,14 @@ def test_a_rank_that_hangs_is_named(data: Path, tmp_path: Path) -> None:
     assert process.stderr is not None
     for line in process.stderr:
         if "error: " in line:
-            assert "error: rank 0 lost rank 1, having waited at most 3 s" in line
+            assert "error: rank 0 lost the connection to rank 1 and waited up to 3 s for it" in line
             break
     os.kill(hanging, signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == 1
 
 
-def test_ranks_do_not_outlive_their_launcher(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    """And resuming on one rank what two began works."""
+def test_ranks_end_with_their_launcher_and_one_rank_can_resume(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000"))
     wait_for((tmp_path / "state-00000010.pt").exists, process)
     process.kill()
@@ -173,7 +173,7 @@ def test_ranks_do_not_outlive_their_launcher(data: Path, uninterrupted: Path, tm
     assert difference(weights(uninterrupted, 10), weights(tmp_path, 10)) == 0
 
 
-def test_a_folder_that_vanishes_ends_the_run(data: Path, tmp_path: Path) -> None:
+def test_a_run_folder_that_disappears_ends_the_run(data: Path, tmp_path: Path) -> None:
     process = start(*command(data, tmp_path / "run", "--max-updates=100000"))
     wait_for((tmp_path / "run" / "state-00000010.pt").exists, process)
     shutil.rmtree(tmp_path / "run")
@@ -182,7 +182,7 @@ def test_a_folder_that_vanishes_ends_the_run(data: Path, tmp_path: Path) -> None
     assert "cannot be written (No such file or directory)" in log.splitlines()[-1]
 
 
-def test_data_that_vanishes_for_one_rank_ends_all_with_the_state_safe(data: Path, tmp_path: Path) -> None:
+def test_if_data_disappears_for_one_rank_all_ranks_save_the_state_and_end(data: Path, tmp_path: Path) -> None:
     for number in (0, 1):
         shutil.copytree(data, tmp_path / f"data-{number}")
     train = shlex.join(command(tmp_path / "data-", tmp_path / "run", "--max-updates=100000"))
@@ -195,7 +195,7 @@ def test_data_that_vanishes_for_one_rank_ends_all_with_the_state_safe(data: Path
     assert process.returncode == 1
     assert log.count("error: ") == 1, log
     update = max(int(path.stem.removeprefix("state-")) for path in (tmp_path / "run").glob("state-*.pt"))
-    assert f"training stopped after update {update}, which is safe in {tmp_path}/run: {tmp_path}/data-1/" in log
+    assert f"training stopped after update {update} with its state saved in {tmp_path}/run: {tmp_path}/data-1/" in log
     assert f"after update {update}" in run(*command(data, tmp_path / "run", "--gpus=2", f"--max-updates={update + 1}"))
 
 
@@ -205,8 +205,8 @@ def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-def test_a_full_disk_ends_the_run_with_its_last_state_whole(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    """A limit on the size of files fails as a full disk does: in the middle of writing."""
+def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
     run(*command(data, tmp_path, "--max-updates=10"))
     limited = f"ulimit -f 50; exec {shlex.join(command(data, tmp_path, '--max-updates=40'))}"
     log = run("bash", "-c", limited, code=1)
@@ -214,5 +214,5 @@ def test_a_full_disk_ends_the_run_with_its_last_state_whole(data: Path, uninterr
     assert "cannot be written (File too large); free some space" in log
     assert not list(tmp_path.glob(".*.partial-*"))
     assert "after update 10" in run(*command(data, tmp_path, "--max-updates=40", "--gpus=2"))
-    # One rank began what two have ended, so dropout differs; the updates do not.
+    # One rank began and two ranks finished, so dropout differs from the other run, but the updates are the same.
     assert [r["update"] for r in records(tmp_path, "train")] == [r["update"] for r in records(uninterrupted, "train")]

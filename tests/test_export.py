@@ -1,4 +1,4 @@
-"""`nmt export` against CTranslate2 itself: the same probabilities, and the same translations."""
+"""CTranslate2 gives the same probabilities and translations with an exported model as this toolkit."""
 
 import json
 import random
@@ -30,6 +30,7 @@ def pieces(translator: nmt.Translator, lines: list[str]) -> list[list[str]]:
 
 
 def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targets: list[str]) -> None:
+    """Checks that both toolkits give every token of the targets, EOS included, the same probability."""
     ours, theirs = nmt.Translator.load(checkpoint, runtime=FP32), ctranslate2.Translator(str(folder))
     ids = [with_eos(ids).tolist() for ids in ours.codec.encode_target(targets)]
     found = theirs.score_batch(pieces(ours, sources), [ours.codec.target.pieces(line[:-1]) for line in ids])
@@ -47,7 +48,7 @@ def test_probabilities_are_the_same(trained: Path, exported: Path) -> None:
 
 def test_translations_are_the_same(tmp_path: Path) -> None:
     draw = random.Random(0)
-    # Which even a little training teaches to end.
+    # A short training is enough to learn that such sentences end.
     words = ["eins", "zwei", "drei", "vier", "fünf", "sechs"]
     targets = [" ".join(words[draw.randrange(3) : draw.randrange(3, 7)]) for _ in range(300)]
     lines = [source for source, _ in invented_pairs(300)]
@@ -71,7 +72,7 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
         assert [h.log_prob for h in expected] == pytest.approx(log_probs, abs=1e-3)
 
 
-def test_separate_vocabularies_and_int8(trained: Path, tmp_path: Path) -> None:
+def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Path) -> None:
     corpora = ["--train", trained / "train", "--valid", trained / "valid"]
     langs = ["--source-lang", "en", "--target-lang", "de"]
     run("preprocess", *langs, *corpora, "--dest", tmp_path / "data", "--vocab-size=310", "--separate-vocab")
@@ -87,28 +88,28 @@ def test_separate_vocabularies_and_int8(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", [["--norm=pre"], ["--learned-positions=600"]])
-def test_variants_of_the_model(trained: Path, tmp_path: Path, variant: list[str]) -> None:
+def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_path: Path, variant: list[str]) -> None:
     options = [*TRAIN, *SMALL, *variant, "--max-updates=3", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "model", ["Ba de.", "Ki lo mu na."], ["ed ab !", "an"])
 
 
-def test_how_text_becomes_pieces_is_exported_too(trained: Path, exported: Path) -> None:
+def test_the_text_processing_is_exported(trained: Path, exported: Path) -> None:
     config = json.loads((exported / "config.json").read_text())
     assert config["text"]["tokenizer"] == "moses"
     assert (exported / "subword.model").read_bytes() == (trained / "data" / "subword.model").read_bytes()
 
 
-def test_what_cannot_be_exported(
+def test_models_and_paths_that_cannot_be_exported_are_refused(
     trained: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     average = trained / "run" / "average.pt"
-    assert "exists already" in failed("export", average, "--output", exported)
+    assert "already exists" in failed("export", average, "--output", exported)
     options = [*TRAIN, *SMALL, "--d-k=8", "--max-updates=1", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     message = failed("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
-    assert "has h 2, d_k 8 and d_v 16 with d_model 32" in message
+    assert "has d_model 32, heads 2, d_k 8 and d_v 16" in message
     options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path / "other", *options)
     message = failed("export", tmp_path / "other" / "best.pt", "--output", tmp_path / "model")

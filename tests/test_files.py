@@ -1,4 +1,4 @@
-"""What commands write: whole or not at all, never over what they read, and into devices rather than over them."""
+"""Commands write their output completely or not at all, never over their input, and can write into devices."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from nmt.files import output_file, replaced_file
 from nmt.training.run_folder import RunFolder
 
 
-def test_an_output_is_whole_or_what_was_there_before(tmp_path: Path) -> None:
+def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_text("before")
     with pytest.raises(ZeroDivisionError), output_file(str(path)) as file:
@@ -27,13 +27,13 @@ def test_an_output_is_whole_or_what_was_there_before(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path: Path) -> None:
+def test_an_output_may_have_the_longest_name_that_the_file_system_allows(tmp_path: Path) -> None:
     with output_file(str(tmp_path / ("x" * 255))) as file:
         file.write("text")
     assert (tmp_path / ("x" * 255)).read_text() == "text"
 
 
-def test_links_are_followed(tmp_path: Path) -> None:
+def test_an_output_is_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")
     (tmp_path / "folder").mkdir()
     with output_file(str(tmp_path / "link")) as file:
@@ -60,8 +60,8 @@ def test_devices_and_pipes_are_written_to(trained: Path, tmp_path: Path) -> None
     assert translations[0].stdout == translations[1].stdout
 
 
-def test_an_output_is_no_input(trained: Path, tmp_path: Path) -> None:
-    """By whatever name: the run is read through a link."""
+def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path: Path) -> None:
+    """The inputs are given through a symbolic link, and one output is a hard link to its input."""
     (tmp_path / "run").symlink_to(trained / "run")
     model, log, text = tmp_path / "run/average.pt", tmp_path / "run/metrics.jsonl", tmp_path / "text"
     text.write_text("a\n")
@@ -79,27 +79,27 @@ def test_an_output_is_no_input(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("/", "Is a directory"), ("", "is empty")])
-def test_an_output_is_a_file(trained: Path, name: str, reason: str) -> None:
+def test_an_output_that_is_a_folder_or_empty_is_refused(trained: Path, name: str, reason: str) -> None:
     assert reason in failed("average-checkpoints", trained / "run", "--last=2", "--output", name)
     assert reason in failed("generate", trained / "run/average.pt", "--output", name, stdin=b"a\n")
 
 
 @pytest.mark.parametrize("name", [".", "/", ""])
-def test_a_new_folder_has_a_new_name(trained: Path, name: str) -> None:
+def test_the_data_folder_must_have_a_new_name(trained: Path, name: str) -> None:
     text = str(trained / "train")
     languages = ["--source-lang=en", "--target-lang=de"]
     said = failed("preprocess", *languages, "--train", text, "--valid", text, "--dest", name)
     assert "--dest" in said
-    assert "exists already" in said or "is empty" in said
+    assert "already exists" in said or "is empty" in said
 
 
-def test_a_fault_of_the_input_is_not_blamed_on_the_output(trained: Path, tmp_path: Path) -> None:
+def test_a_missing_input_is_not_reported_as_a_fault_of_the_output(trained: Path, tmp_path: Path) -> None:
     said = failed("generate", trained / "run/average.pt", "--input", tmp_path / "nowhere", "--output", tmp_path / "out")
     assert "nowhere does not exist" in said
     assert not (tmp_path / "out").exists()
 
 
-def test_the_lock_is_no_link_to_something_else(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("text")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
@@ -117,7 +117,7 @@ def test_a_failed_start_leaves_no_run_folder(trained: Path, tmp_path: Path) -> N
     assert list((tmp_path / "old").iterdir()) == []
 
 
-def test_a_full_disk_while_a_file_is_replaced(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with (
         pytest.raises(NmtError, match=r"/dev/full cannot be written \(No space left on device\); choose another file"),
         output_file("/dev/full", flag="--output") as file,

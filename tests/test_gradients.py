@@ -1,4 +1,4 @@
-"""The gradient of an update does not depend on how it is cut, nor on memory that runs out on the way."""
+"""The gradient of an update is the same for any micro-batches, and if memory runs out while it is computed."""
 
 from collections.abc import Callable
 from itertools import product
@@ -48,8 +48,16 @@ def sentences(batch: Batch) -> int:
 def run_out_of_memory(
     gradients: Gradients, where: str, above: int, size_of: Callable[[Batch], int] = sentences
 ) -> list[str]:
-    """Has a pass over a batch of a size above that fail in the encoder's second layer; returns the log of failures."""
-    layer, failures = gradients.model.model.encoder[1], list[str]()
+    """Makes passes over batches larger than `above` fail in the encoder's second layer.
+
+    Args:
+        where: the pass that fails, "forward" or "backward"; with any other value, none fails.
+
+    Returns:
+        A list to which every failure adds an item.
+    """
+    layer = gradients.model.model.encoder[1]
+    failures: list[str] = []
     size = [0]
 
     def fail() -> None:
@@ -90,14 +98,16 @@ BATCHES = [[np.arange(0, 9), np.arange(9, 12)], [np.arange(12, 19)]]
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-def test_a_micro_batch_that_does_not_fit_is_done_in_parts(
+def test_a_micro_batch_that_does_not_fit_is_processed_in_parts(
     where: str, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected_losses, expected = summed(make(data, World()), BATCHES)
     gradients = make(data, World())
     failures = run_out_of_memory(gradients, where, above=4)
     losses, found = summed(gradients, BATCHES)
-    assert len(failures) == 4  # 12 and 9 sentences, of which 5 + 4 are left, and 7
+    # The first micro-batch has blocks of 9 and 3 sentences. All 12 do not fit, nor do the 9, nor do 5 of the 9. The
+    # second micro-batch has 7 sentences, which do not fit.
+    assert len(failures) == 4
     assert losses == pytest.approx(expected_losses, rel=1e-6)
     for a, b in zip(expected, found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
@@ -106,7 +116,7 @@ def test_a_micro_batch_that_does_not_fit_is_done_in_parts(
     )
 
 
-def test_a_sentence_that_does_not_fit_ends_training(data: Path) -> None:
+def test_a_single_sentence_that_does_not_fit_ends_training(data: Path) -> None:
     gradients = make(data, World())
     run_out_of_memory(gradients, "forward", above=0)
     with pytest.raises(NmtError, match="memory ran out on a single sentence pair"):
@@ -124,14 +134,17 @@ def test_the_largest_micro_batches_are_tried_first(data: Path) -> None:
 
 
 def _rank(rank: int, data: Path, store: str, results: Path) -> None:
-    """Two updates' gradients with no failure, with either kind on rank 1, and with a loss there that is not finite."""
+    """Saves this rank's gradients of two updates, each time with another failure on rank 1.
+
+    The failures are none, running out of memory in either pass, and a loss that is not finite.
+    """
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     found = {}
     for where in ("nowhere", "forward", "backward"):
         gradients = make(data, World(rank, 2, dist.group.WORLD))
         if rank == 1:
             run_out_of_memory(gradients, where, above=5)
-        for _ in range(2):  # what a failure leaves must serve for the next update
+        for _ in range(2):  # the update after a failure must work as well
             gradients.model.zero_grad(set_to_none=False)
             _, found[where] = summed(gradients, [[block + 30 * rank for block in batch] for batch in BATCHES])
     gradients = make(data, World(rank, 2, dist.group.WORLD))
@@ -142,7 +155,7 @@ def _rank(rank: int, data: Path, store: str, results: Path) -> None:
     dist.destroy_process_group()
 
 
-def test_the_trouble_of_one_rank_is_that_of_all_or_of_none(data: Path, tmp_path: Path) -> None:
+def test_a_failure_on_one_rank_leaves_all_ranks_with_the_same_gradients(data: Path, tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_rank, (data, str(tmp_path / "store"), tmp_path), nprocs=2)
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     expected = found[0]["nowhere"]

@@ -1,4 +1,4 @@
-"""The corpus that the quick start trains on."""
+"""The corpus that the quickstart trains on is correct English and German, and it has no repeated sentences."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ def adjective(name: str) -> tuple[str, ...]:
 
 
 def phrase(words: str) -> lexicon.Phrase:
-    """`Anna`, `they`, `the old man` or `no books`."""
+    """Returns the phrase for words such as `Anna`, `they`, `the old man` or `no books`."""
     if words in PEOPLE:
         return PEOPLE[words]
     *before, name = words.split()
@@ -75,7 +75,7 @@ def test_articles_adjectives_and_nouns_agree(
     assert found.german == forms
 
 
-def test_the_english_article() -> None:
+def test_the_english_article_is_an_before_a_vowel() -> None:
     assert phrase("a apple").english == "an apple"
     assert phrase("a fresh apple").english == "a fresh apple"
     assert phrase("a interesting book").english == "an interesting book"
@@ -95,7 +95,7 @@ def test_the_english_article() -> None:
         ("infinitive", "habit", "to pick me up yesterday", "mich gestern abzuholen"),
     ],
 )
-def test_word_order(order: str, tense: str, in_english: str, in_german: str) -> None:
+def test_each_kind_of_clause_has_its_word_order(order: str, tense: str, in_english: str, in_german: str) -> None:
     picks_up = clause("Anna", "abholen", tense, "I", time="yesterday")
     assert german(picks_up)[order] == in_german
     assert english(picks_up)[{"inverted": "question", "final": "main"}.get(order, order)] == in_english
@@ -120,7 +120,7 @@ def test_verbs_agree_with_their_subjects(
     assert (english(washes)["main"], german(washes)["main"]) == (in_english, in_german)
 
 
-# Written by hand: order | subject | (not) verb | tense | objects, and below it English | German.
+# Examples written by hand. First line: order | subject | (not) verb | tense | objects. Second line: English | German.
 CLAUSES = """
 main | we | einladen | habit | the guests
     we invite the guests | wir laden die Gäste ein
@@ -198,7 +198,7 @@ infinitive | Anna | not antworten | habit | he
 
 
 @pytest.mark.parametrize("row", CLAUSES.strip().replace("\n    ", " | ").split("\n"))
-def test_clauses_written_by_hand(row: str) -> None:
+def test_clauses_are_as_written_by_hand(row: str) -> None:
     order, subject, words, tense, objects, in_english, in_german = (column.strip() for column in row.split("|"))
     negated, infinitive = "not " in words, words.removeprefix("not ")
     said = clause(subject, infinitive, tense, *filter(None, objects.split(", ")), negated=negated)
@@ -216,7 +216,9 @@ def test_clauses_written_by_hand(row: str) -> None:
         ("every car", "will", "cheap billig", "every car will be cheap", "jedes Auto wird billig sein"),
     ],
 )
-def test_states(subject: str, tense: str, quality: str, in_english: str, in_german: str) -> None:
+def test_clauses_with_to_be_agree_with_their_subjects(
+    subject: str, tense: str, quality: str, in_english: str, in_german: str
+) -> None:
     said = Clause(phrase(subject), grammar.BE, tense, (Part(*quality.split(), grammar.OTHER),))
     assert (english(said)["main"], german(said)["main"]) == (in_english, in_german)
 
@@ -276,7 +278,7 @@ def test_no_english_sentence_has_two_translations() -> None:
         assert found.setdefault(source, target) == target
 
 
-def test_sentences_are_whole() -> None:
+def test_sentences_are_well_formed() -> None:
     rng = Random(4)
     for _ in range(3000):
         for text in grammar.sentence(rng):
@@ -285,7 +287,7 @@ def test_sentences_are_whole() -> None:
             assert "_" not in text
 
 
-def test_what_is_held_out_does_not_occur_in_training(tmp_path: Path) -> None:
+def test_held_out_sentences_do_not_occur_in_training(tmp_path: Path) -> None:
     files = write_corpus(tmp_path / "new" / "folder", "--train", "900", "--valid", "60", "--test", "40")
     sizes = {"train.en": 900, "train.de": 900, "valid.en": 60, "valid.de": 60, "test.en": 40, "test.de": 40}
     assert {name: len(lines) for name, lines in files.items()} == sizes
@@ -294,14 +296,14 @@ def test_what_is_held_out_does_not_occur_in_training(tmp_path: Path) -> None:
         assert len(set(lines)) == len(lines)
 
 
-def test_the_corpus_is_a_function_of_the_seed(tmp_path: Path) -> None:
+def test_the_seed_determines_the_corpus(tmp_path: Path) -> None:
     sizes = ("--train", "50", "--valid", "5", "--test", "5")
     first = write_corpus(tmp_path / "a", *sizes)
     assert write_corpus(tmp_path / "b", *sizes, "--seed", "1") == first
     assert write_corpus(tmp_path / "c", *sizes, "--seed", "2") != first
 
 
-def test_no_pairs_cannot_be_asked_for(tmp_path: Path) -> None:
+def test_an_empty_split_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(RECIPES / "grammar.py"), "--out", str(tmp_path / "out"), "--test", "0"]
     done = subprocess.run(command, capture_output=True, timeout=60)
     assert done.returncode == 2

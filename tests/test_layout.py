@@ -1,4 +1,4 @@
-"""Imports point one way, and help is given without loading PyTorch."""
+"""Imports point one way, and showing help does not load PyTorch."""
 
 import ast
 import re
@@ -45,7 +45,7 @@ LEVELS = [
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]
-# These know neither a model nor a disk, nor import anything that does.
+# These modules use neither a model nor the disk, not even through modules that they import.
 PURE = [
     module
     for module in (*SEARCH, "nmt.data.batching", "nmt.training.schedule", "nmt.parsing.brackets")
@@ -61,18 +61,18 @@ def parsed(module: str) -> ast.Module:
 
 
 def imported(module: str) -> Iterator[str]:
-    """Every module imported anywhere in a module's file; names from a package count as its modules where they are."""
+    """Yields all modules that a module imports anywhere. `from package import module` counts as the module."""
     for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module} has a relative import; write it out"
+            assert node.level == 0, f"{module} has a relative import; make it absolute"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in FILES else str(node.module) for name in names)
 
 
-def own(module: str) -> set[str]:
-    """The project's modules that a module imports. `nmt` itself holds only the version."""
+def own_imports(module: str) -> set[str]:
+    """Returns the modules of this project that a module imports, except `nmt` itself."""
     return {name for name in imported(module) if name in FILES and name != "nmt"}
 
 
@@ -84,11 +84,13 @@ def level_of(module: str) -> int:
     return next(number for number, level in enumerate(LEVELS) if unit_of(module) in level)
 
 
-def with_everything_below(module: str) -> set[str]:
-    found, new = set[str](), {module}
+def reachable(module: str) -> set[str]:
+    """Returns the module and all modules that it imports directly or indirectly."""
+    found = set[str]()
+    new = {module}
     while new:
         found |= new
-        new = {name for one in new for name in own(one)} - found
+        new = {name for importer in new for name in own_imports(importer)} - found
     return found
 
 
@@ -97,37 +99,37 @@ MODULES = [module for module, path in FILES.items() if path.name != "__init__.py
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_down(module: str) -> None:
-    above = {name for name in own(module) if level_of(name) > level_of(module)}
+    above = {name for name in own_imports(module) if level_of(name) > level_of(module)}
     assert not above, f"{module} must not import {', '.join(sorted(above))}"
 
 
-def test_stages_do_not_import_each_other_in_a_circle() -> None:
+def test_packages_do_not_import_each_other_in_a_circle() -> None:
     graph = {unit: set[str]() for unit in UNITS}
     for module in MODULES:
-        graph[unit_of(module)] |= {unit_of(name) for name in own(module)} - {unit_of(module)}
-    list(TopologicalSorter(graph).static_order())
+        graph[unit_of(module)] |= {unit_of(name) for name in own_imports(module)} - {unit_of(module)}
+    list(TopologicalSorter(graph).static_order())  # raises an error if there is a circle
 
 
-def test_nothing_imports_the_command_line() -> None:
-    users = {module for module in MODULES if any(unit_of(name) == "nmt.cli" for name in own(module))}
+def test_the_library_does_not_import_the_command_line() -> None:
+    users = {module for module in MODULES if any(unit_of(name) == "nmt.cli" for name in own_imports(module))}
     assert {unit_of(module) for module in users} <= {"nmt.cli", "nmt.__main__"}
 
 
 @pytest.mark.parametrize("module", PURE)
-def test_pure_modules_know_neither_model_nor_disk(module: str) -> None:
-    for reached in with_everything_below(module):
+def test_pure_modules_use_neither_model_nor_disk(module: str) -> None:
+    for reached in reachable(module):
         assert not reached.startswith("nmt.model"), f"{module} reaches {reached}"
         assert not DISK & set(imported(reached)), f"{module} reaches {reached}, which touches the disk"
         calls = [node for node in ast.walk(parsed(reached)) if isinstance(node, ast.Call)]
         assert not any(isinstance(call.func, ast.Name) and call.func.id == "open" for call in calls), reached
 
 
-def test_shape_letters_are_those_of_the_legend() -> None:
-    """In names such as x_BTD, every letter after the last underscore is an axis of docs/architecture.md."""
+def test_the_legend_has_all_shape_letters() -> None:
+    """In names such as x_BTD, every letter after the last underscore is an axis in docs/architecture.md."""
     page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = page.split("## Shape letters")[1].split("## ")[0].splitlines()
-    legend = {letter for row in rows if row.startswith("| ") for letter in row.split("|")[1].split(", ")}
-    letters = {letter.strip() for letter in legend}
+    cells = [row.split("|")[1] for row in rows if row.startswith("| ")]
+    letters = {letter.strip() for cell in cells for letter in cell.split(",")}
     suffix = re.compile(r"\b[a-z][a-z0-9_]*_([A-Z1]+)\b")
     for module, path in FILES.items():
         for found in suffix.finditer(path.read_text(encoding="utf-8")):
@@ -148,5 +150,5 @@ def test_help_does_not_load_torch(command: str) -> None:
     assert done.stderr.strip() == "loaded:"
 
 
-def test_commands_are_found() -> None:
+def test_the_list_of_commands_has_the_main_ones() -> None:
     assert {"preprocess", "train", "average-checkpoints", "generate", "score", "export"} <= set(COMMANDS)

@@ -1,4 +1,4 @@
-"""Batches as tensors, and the thread that makes them ahead."""
+"""The loader makes the batches of the plan as tensors, in a thread that ends with its user."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ def split(pairs: int = 50) -> ParallelSplit:
     return ParallelSplit(*sides)  # type: ignore[arg-type]
 
 
-def test_a_batch_by_hand() -> None:
+def test_a_padded_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
     batch = make_batch(ParallelSplit(*sides), [np.array([1, 0])])  # type: ignore[arg-type]
     assert batch.source.ids_F.tolist() == [7, EOS, PAD, 5, 6, EOS] + [PAD] * 122
@@ -31,21 +31,21 @@ def test_a_batch_by_hand() -> None:
     assert (batch.source_tokens, batch.target_tokens, batch.positions) == (5, 6, 256)
 
 
-def test_blocks_have_their_own_widths() -> None:
+def test_each_block_has_its_own_width() -> None:
     side = make_side([[np.array([5, 6, 3])], [np.array([7, 3]), np.array([8, 3])]])
     assert side.ids_F.tolist() == [5, 6, 3, 7, 3, 8, 3]
     assert [(b.sentences, b.width, b.padded) for b in side.layout.blocks] == [(1, 3, False), (2, 2, False)]
     assert side.layout.longest == 3
 
 
-def same(first: Batch, second: Batch) -> bool:
+def are_equal(first: Batch, second: Batch) -> bool:
     return all(
         torch.equal(a, b) for a, b in ((first.source.ids_F, second.source.ids_F), (first.labels_M, second.labels_M))
     )
 
 
 @pytest.mark.parametrize("first", [0, 3])
-def test_updates_are_those_of_the_plan_in_order(first: int) -> None:
+def test_updates_follow_the_plan_in_order(first: int) -> None:
     made = split(100)
     lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
     plan = make_plan(*lengths, batch_tokens=60, groups=2, seed=1, epoch=0)
@@ -53,22 +53,22 @@ def test_updates_are_those_of_the_plan_in_order(first: int) -> None:
     assert len(found) == len(plan) - first > 3
     for index, update in enumerate(found, first):
         expected = [make_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
-        assert all(same(a, b) for a, b in zip(update.batches, expected, strict=True))
+        assert all(are_equal(a, b) for a, b in zip(update.batches, expected, strict=True))
         assert update.target_tokens == sum(batch.target_tokens for batch in expected)
         assert update.source_tokens == sum(batch.source_tokens for batch in expected)
 
 
-def test_ranks_share_an_update_and_the_idle_have_nothing_to_predict() -> None:
+def test_ranks_share_an_update_and_idle_ranks_get_only_padding_as_labels() -> None:
     made = split(5)
     lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
     plan = make_plan(*lengths, batch_tokens=1000, groups=1, seed=1, epoch=0)
     shares = [list(updates(made, plan, 1000, rank=rank, ranks=8)) for rank in range(8)]
-    for index, of_ranks in enumerate(zip(*shares, strict=True)):
-        batches = [batch for update in of_ranks for batch in update.batches]
-        assert len({len(update.batches) for update in of_ranks}) == 1
+    for index, update_by_rank in enumerate(zip(*shares, strict=True)):
+        batches = [batch for update in update_by_rank for batch in update.batches]
+        assert len({len(update.batches) for update in update_by_rank}) == 1
         working = [batch for batch in batches if batch.target_tokens]
         assert sorted(i for b in working for block in b.sentences for i in block) == sorted(plan.update(index)[0])
-        assert {update.target_tokens for update in of_ranks} == {sum(b.target_tokens for b in working)}
+        assert {update.target_tokens for update in update_by_rank} == {sum(b.target_tokens for b in working)}
         assert len(batches) == 8 > len(working)
         assert all((batch.labels_M == PAD).all() for batch in batches if not batch.target_tokens)
 
@@ -89,7 +89,7 @@ def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> No
     assert loader_threads() == 0
 
 
-def test_closing_early_ends_the_thread() -> None:
+def test_closing_the_batches_early_ends_the_thread() -> None:
     def endless() -> Iterator[list[Batch]]:
         while True:
             yield []

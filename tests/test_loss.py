@@ -1,4 +1,4 @@
-"""Label-smoothed loss against torch's cross-entropy in float64, and the learning rate against the paper's formula."""
+"""The loss equals torch's label-smoothed cross-entropy in float64, and the learning rate follows the paper."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def logits_of(model: Transformer, made: Batch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
-def test_loss_and_gradient_equal_torchs_cross_entropy(smoothing: float) -> None:
+def test_loss_and_gradient_equal_those_of_torchs_cross_entropy(smoothing: float) -> None:
     torch.manual_seed(0)
     module = TrainingLoss(Transformer(CONFIG, 30, 30, shared=True), smoothing)
     made = batch()
@@ -49,7 +49,7 @@ def test_loss_and_gradient_equal_torchs_cross_entropy(smoothing: float) -> None:
 
 
 def long_batch(pairs: int, vocabulary: int) -> Batch:
-    """Several chunks of labels, with padding between and after them."""
+    """Returns a batch with several chunks of labels and with padding between and after the sentences."""
     random = np.random.default_rng(0)
     sentences = [random.integers(4, vocabulary, random.integers(5, 20)) for _ in range(pairs)]
     split = ParallelSplit(sentences, sentences)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def long_batch(pairs: int, vocabulary: int) -> Batch:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_many_chunks_equal_float64(bf16: bool) -> None:
+def test_loss_and_gradient_over_many_chunks_equal_those_in_float64(bf16: bool) -> None:
     torch.manual_seed(0)
     module, made = TrainingLoss(Transformer(CONFIG, 300, 300, shared=True), 0.1), long_batch(400, 300)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
@@ -77,8 +77,7 @@ def test_many_chunks_equal_float64(bf16: bool) -> None:
     assert (found - gradient).norm() / gradient.norm() < (2e-2 if bf16 else 1e-5)
 
 
-def test_a_hopeless_label_has_a_finite_loss() -> None:
-    """A label whose probability is 0 in fp32 still has its log-probability."""
+def test_a_label_with_probability_0_in_fp32_has_a_finite_loss() -> None:
     torch.manual_seed(0)
     module = TrainingLoss(Transformer(CONFIG, 30, 30, shared=True), 0.0)
     with torch.no_grad():
@@ -91,6 +90,6 @@ def test_a_hopeless_label_has_a_finite_loss() -> None:
     ("update", "expected"),
     [(1, 512**-0.5 * 4000**-1.5), (4000, 6.987712429686843e-4), (16000, 3.4938562148434214e-4)],
 )
-def test_learning_rate_is_the_papers(update: int, expected: float) -> None:
+def test_the_learning_rate_follows_the_papers_formula(update: int, expected: float) -> None:
     assert learning_rate(update, 512, 4000) == pytest.approx(expected)
     assert learning_rate(update, 512, 4000, scale=2.0) == pytest.approx(2 * expected)

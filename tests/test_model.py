@@ -1,4 +1,4 @@
-"""The Transformer against torch's own layers, the paper's formulas, and itself one step at a time."""
+"""The Transformer equals torch's own layers and the paper's formulas, and decoding steps equal a full pass."""
 
 import math
 import random
@@ -44,7 +44,7 @@ def side(*blocks: list[list[int]]) -> Side:
 
 
 def decoded(ours: Transformer, source: Side, target: Side) -> Tensor:
-    """The decoder output at all flat target positions."""
+    """Returns the decoder output MD at all flat target positions."""
     return ours.decode(target.ids_F, target.layout, ours.encode(source.ids_F, source.layout), source.layout)
 
 
@@ -104,6 +104,7 @@ def torch_decoder(layer: DecoderLayer) -> nn.TransformerDecoderLayer:
 
 
 def formula_positions(length: int, width: int) -> Tensor:
+    """Returns the position encodings of paper §3.5, computed number by number."""
     table = torch.zeros(length, width, dtype=torch.float64)
     for position in range(length):
         for i in range(0, width, 2):
@@ -113,14 +114,14 @@ def formula_positions(length: int, width: int) -> Tensor:
 
 
 def embedded(ours: Transformer, sentences: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Embeddings times √d_model plus positions, BSD, and which positions are padding, BS."""
+    """Returns embeddings times √d_model plus positions, BSD, and a mask of the padding, BS."""
     tokens = padded(sentences)
     x = ours.target_embedding.weight[tokens] * math.sqrt(SMALL.d_model)
     return x + formula_positions(tokens.shape[1], SMALL.d_model).float(), tokens == 0
 
 
 def torch_transformer(ours: Transformer) -> nn.Transformer:
-    """torch's whole model with the same weights, without the norms behind the last layers: post-norm has none."""
+    """Returns torch's whole model with the same weights, without norms behind the last layers, as in the paper."""
     made = nn.Transformer(
         SMALL.d_model, SMALL.heads, SMALL.encoder_layers, SMALL.decoder_layers, SMALL.d_ff, batch_first=True
     )
@@ -131,7 +132,7 @@ def torch_transformer(ours: Transformer) -> nn.Transformer:
 
 
 @torch.no_grad()
-def test_logits_of_padded_ids_equal_those_of_torchs_transformer() -> None:
+def test_the_model_and_torchs_transformer_have_the_same_logits() -> None:
     ours = model()
     (source, padding), (target, _) = embedded(ours, SOURCES), embedded(ours, TARGETS)
     causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
@@ -143,7 +144,7 @@ def test_logits_of_padded_ids_equal_those_of_torchs_transformer() -> None:
 
 
 @torch.no_grad()
-def test_logits_equal_those_of_torchs_layers() -> None:
+def test_encoding_and_decoding_blocks_equals_torchs_layers() -> None:
     ours = model()
     memory, source_padding = embedded(ours, SOURCES)
     for layer in ours.encoder:
@@ -154,14 +155,14 @@ def test_logits_equal_those_of_torchs_layers() -> None:
         x = torch_decoder(layer)(x, memory, tgt_mask=causal, memory_key_padding_mask=source_padding)  # type: ignore[arg-type]
     expected = x @ ours.target_embedding.weight.T
 
-    # Two blocks of different widths, flat one after the other, both with padding or without.
+    # The batch has two blocks of different widths, one after the other. The first has padding.
     found = ours.logits(decoded(ours, side(SOURCES[:2], SOURCES[2:]), side(TARGETS[:2], TARGETS[2:])))
     first, second = found[:10].view(2, 5, -1), found[10:].view(1, 2, -1)
     for ours_BTV, row, length in ((first[0], 0, 3), (first[1], 1, 5), (second[0], 2, 2)):
         torch.testing.assert_close(ours_BTV[:length], expected[row, :length], rtol=0, atol=1e-5)
 
 
-# Each a departure from the paper's model that decoding has to follow.
+# Changes of the paper's model. Step-by-step decoding must follow each of them.
 VARIANTS = {
     "free d_k and d_v": {"d_k": 5, "d_v": 11},
     "pre-norm": {"norm": "pre"},
@@ -194,29 +195,30 @@ def test_decoding_step_by_step_equals_the_full_pass(shared: bool, variant: str) 
     ("beam", "steps", "window"), [(3, 40, None), (1, 3, None), (20, 4, None), (3, 9, 4), (2, 70, 20)]
 )
 def test_a_cache_follows_its_hypotheses(beam: int, steps: int, window: int | None) -> None:
-    """Through changes of places, sentences that leave, and more positions than there was room for at first."""
+    """Hypotheses change places, a sentence leaves the batch, and the cache outgrows its first size."""
     ours, draw = model(replace(SMALL, attention_window=window)), random.Random(steps)
     source = side(SOURCES)
-    cache, sentences = start(ours, source.ids_F, source.layout, beam), [0, 1, 2]
-    said = [[[] for _ in range(beam)] for _ in sentences]
+    cache = start(ours, source.ids_F, source.layout, beam)
+    sentences = [0, 1, 2]
+    tokens: list[list[list[int]]] = [[[] for _ in range(beam)] for _ in sentences]  # by sentence and hypothesis
     for number in range(steps):
-        said = [[[*said, draw.randrange(4, 50)] for said in hypotheses] for hypotheses in said]
-        found, cache = step(ours, torch.tensor([said[-1] for hypotheses in said for said in hypotheses]), cache)
+        tokens = [[[*earlier, draw.randrange(4, 50)] for earlier in hypotheses] for hypotheses in tokens]
+        targets = [target for hypotheses in tokens for target in hypotheses]
+        found, cache = step(ours, torch.tensor([target[-1] for target in targets]), cache)
         sources = side([SOURCES[s] for s in sentences for _ in range(beam)])
-        targets = [tokens for hypotheses in said for tokens in hypotheses]
         full = ours.logits(decoded(ours, sources, side(targets))).view(len(targets), number + 1, -1)
         torch.testing.assert_close(found, full[:, -1], rtol=0, atol=1e-5)
         chosen = [2, 0] if number == 1 else list(range(len(sentences)))
         parents = [[draw.randrange(beam) for _ in range(beam)] for _ in chosen]
         sentences = [sentences[b] for b in chosen]
-        said = [[said[b][w] for w in of_one] for b, of_one in zip(chosen, parents, strict=True)]
+        tokens = [[tokens[b][w] for w in row] for b, row in zip(chosen, parents, strict=True)]
         cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if number == 1 else None)
-    if window:  # nothing is kept that will not be seen again
+    if window:  # the cache drops positions that no later position attends to
         assert all(layer.keys_BHPK.shape[2] <= max(window, 16) * beam for layer in cache.layers)
 
 
 @torch.no_grad()
-def test_a_position_sees_neither_the_future_nor_padding() -> None:
+def test_a_position_attends_neither_to_the_future_nor_to_padding() -> None:
     ours = model()
     alone = ours(padded([SOURCES[1]]), padded([TARGETS[0]]))
     found = ours(padded([SOURCES[1], SOURCES[2]]), padded([[*TARGETS[0], 40, 41], TARGETS[1]]))
@@ -233,7 +235,7 @@ def assert_equal_with_gradients(found: Tensor, expected: Tensor, inputs: list[Te
 
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("width", [1, 7, 40])
-def test_cpu_attention_and_its_gradient_equal_torchs(width: int, scaled: bool) -> None:
+def test_cpu_attention_and_its_gradient_equal_those_of_torch(width: int, scaled: bool) -> None:
     torch.manual_seed(0)
     shapes = [(3, 2, 5, 4), (3, 2, width, 4), (3, 2, width, 6)]
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
@@ -244,7 +246,7 @@ def test_cpu_attention_and_its_gradient_equal_torchs(width: int, scaled: bool) -
     assert_equal_with_gradients(found, expected, inputs)
 
 
-def test_attention_drops_weights_and_scales_the_rest() -> None:
+def test_attention_drops_weights_and_scales_the_others() -> None:
     torch.manual_seed(0)
     q, k, v = inputs = [torch.randn(3, 2, 7, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     torch.manual_seed(1)
@@ -270,13 +272,13 @@ def test_additive_attention_follows_its_formula() -> None:
 
 
 def neighbourhood(i: int, length: int, size: int, causal: bool) -> set[int]:
-    """The nearest positions that may be seen; of two equally near, the earlier."""
-    seen = range(i + 1) if causal else range(length)
-    return set(sorted(seen, key=lambda j: (abs(i - j), j))[:size])
+    """Returns the `size` visible positions nearest to i. Of two equally near positions, the earlier comes first."""
+    visible = range(i + 1) if causal else range(length)
+    return set(sorted(visible, key=lambda j: (abs(i - j), j))[:size])
 
 
 @given(st.data())
-def test_restricted_attention_sees_the_nearest_positions(data: st.DataObject) -> None:
+def test_restricted_attention_attends_to_the_nearest_positions(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
     size, causal = data.draw(st.integers(1, 45)), data.draw(st.booleans())
     width = max(lengths) + data.draw(st.integers(0, 3))
@@ -288,23 +290,24 @@ def test_restricted_attention_sees_the_nearest_positions(data: st.DataObject) ->
     flat = [x.transpose(1, 2).flatten(0, 1) for x in inputs]
     attended = attend(*flat, mask, DotProduct(4, 0.0, scaled=True))
     found = attended.unflatten(0, (len(lengths), width)).transpose(1, 2)
-    seen = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
+    visible = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
     for b, length in enumerate(lengths):
         for i in range(length):
-            seen[b, 0, i, list(neighbourhood(i, length, size, causal))] = True
-    rows = seen.any(-1).squeeze(1)  # those that are no padding
-    expected = F.scaled_dot_product_attention(*inputs, attn_mask=seen | ~seen.any(-1, keepdim=True))
-    assert_equal_with_gradients(found.transpose(1, 2)[rows], expected.transpose(1, 2)[rows], inputs)
+            visible[b, 0, i, list(neighbourhood(i, length, size, causal))] = True
+    is_real = visible.any(-1).squeeze(1)
+    # Padding attends to everything, because a softmax over nothing is not a number.
+    expected = F.scaled_dot_product_attention(*inputs, attn_mask=visible | ~visible.any(-1, keepdim=True))
+    assert_equal_with_gradients(found.transpose(1, 2)[is_real], expected.transpose(1, 2)[is_real], inputs)
 
 
 @torch.no_grad()
-def test_a_window_as_wide_as_the_sentences_is_none() -> None:
+def test_a_window_as_wide_as_the_sentences_changes_nothing() -> None:
     ids, real = (padded(SOURCES), padded(TARGETS)), padded(TARGETS) != 0
     found, expected = model(replace(SMALL, attention_window=9))(*ids), model()(*ids)
     torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
 
 
-def test_pre_norm_layers_equal_torchs() -> None:
+def test_pre_norm_layers_equal_those_of_torch() -> None:
     config = replace(SMALL, norm="pre")
     ours = model(config)
     memory, padding = embedded(ours, SOURCES)
@@ -316,7 +319,7 @@ def test_pre_norm_layers_equal_torchs() -> None:
     torch.testing.assert_close(found[~padding], ours.encoder_norm(memory)[~padding], rtol=0, atol=1e-5)
 
 
-def test_dropout_of_the_inner_activation() -> None:
+def test_activation_dropout_applies_to_the_inner_layer() -> None:
     torch.manual_seed(0)
     config = replace(SMALL, d_model=8, d_ff=16, activation_dropout=0.5)
     layer, x = FeedForward(config).train(), torch.randn(5, 8)
@@ -327,7 +330,7 @@ def test_dropout_of_the_inner_activation() -> None:
     torch.testing.assert_close(found, layer.outer(layer.inner(x).relu() * keep * scale))
 
 
-def test_learned_positions_end_where_they_end() -> None:
+def test_positions_beyond_the_learned_ones_are_refused() -> None:
     positions = LearnedPositions(8, 3)
     assert torch.equal(positions(torch.tensor([2, 0]), 3), positions.table[[2, 0]])
     with pytest.raises(NmtError, match="has 4 positions, but the model has learned 3"):
@@ -344,15 +347,13 @@ def test_cpu_attention_under_autocast_computes_in_fp32() -> None:
     expected = F.scaled_dot_product_attention(*wide)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)  # rounded once, at the end
     gradient = torch.randn(3, 2, 7, 8).bfloat16()
-    for mine, theirs in zip(
-        torch.autograd.grad(found, (q, k, v), gradient),
-        torch.autograd.grad(expected, wide, gradient.double()),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine.double(), theirs, rtol=2**-8, atol=1e-4)
+    found_gradients = torch.autograd.grad(found, (q, k, v), gradient)
+    expected_gradients = torch.autograd.grad(expected, wide, gradient.double())
+    for a, b in zip(found_gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(a.double(), b, rtol=2**-8, atol=1e-4)
 
 
-def test_dropout_drops_its_share_scales_the_rest_and_repeats_with_its_seed() -> None:
+def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> None:
     dropout, x = Dropout(0.3).train(), torch.ones(300_000, requires_grad=True)
     torch.manual_seed(1)
     first = dropout(x)
@@ -374,29 +375,35 @@ def test_positions_follow_the_formula_and_grow() -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_parameters_are_counted_right(name: str) -> None:
+def test_the_count_of_parameters_is_right(name: str) -> None:
     with torch.device("meta"):
         made = Transformer(ARCHITECTURES[name], 37_000, 37_000, shared=True)
     assert sum(p.numel() for p in made.parameters()) == parameters(ARCHITECTURES[name], 37_000)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_parameters_of_variants_are_counted_right(variant: str) -> None:
+def test_the_count_of_parameters_is_right_for_variants(variant: str) -> None:
     config = replace(SMALL, **VARIANTS[variant])
     assert sum(p.numel() for p in model(config).parameters()) == parameters(config, VOCABULARY)
 
 
-def test_training_flops_of_a_layer_by_hand() -> None:
-    """Six operations a weight and token: one product forwards and two backwards, a multiplication and addition each."""
-    one = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
-    encoder, decoder = 6 * 16 + 2 * 24, 6 * 16 + 2 * 24 + 10 * 4  # with the decoder's keys and values of the source
-    assert training_flops(one, 10, 5, 7) == 6 * (5 * encoder + 7 * decoder)
+def test_training_flops_equal_a_count_by_hand() -> None:
+    """Each weight and token takes six operations: a multiplication and an addition, once forwards and twice backwards.
+
+    Every source token also passes through the keys and values of the decoder's cross-attention.
+    """
+    config = replace(SMALL, encoder_layers=1, decoder_layers=1, d_model=4, d_ff=6, heads=1, d_k=4, d_v=4)
+    attention, feed_forward, softmax = 4 * 16, 2 * 24, 10 * 4
+    by_source_token = attention + feed_forward + attention // 2
+    by_target_token = attention + attention // 2 + feed_forward + softmax
+    assert training_flops(config, 10, 5, 7) == 6 * (5 * by_source_token + 7 * by_target_token)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_dropout_is_where_the_paper_puts_it(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pass in training, computed anew from the paper's formulas in float64 with the same masks in the same places:
-    on the sums of embeddings and positions, and on what every sub-layer adds.
+    """A training pass equals one in float64 that follows the paper's formulas and uses the same masks.
+
+    Dropout applies to the sums of embeddings and positions, and to the output of every sub-layer.
     """
     config = replace(SMALL, encoder_layers=1, decoder_layers=1, dropout=0.4, norm=norm)
     ours = model(config).train()
@@ -462,8 +469,8 @@ def test_dropout_is_where_the_paper_puts_it(norm: str, monkeypatch: pytest.Monke
     torch.testing.assert_close(found.double(), y, rtol=0, atol=1e-4)
 
 
-def test_initialisation() -> None:
-    """Matrices are uniform within ±√(6 / (inputs + outputs)), embeddings normal with variance 1 / d_model."""
+def test_weights_are_initialised_with_the_right_distribution() -> None:
+    """Matrices are uniform within ±√(6 / (inputs + outputs)). Embeddings are normal with variance 1 / d_model."""
     config = replace(SMALL, d_model=64, d_ff=256, learned_positions=300)
     ours = Transformer(config, 4000, 4000, shared=True)
     for name, weight in ours.named_parameters():

@@ -1,4 +1,4 @@
-"""Moses tokenisation: what it splits, that it can be undone, and that nothing makes it fail."""
+"""Moses tokenisation splits text as it should, can be undone, and accepts any text."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ moses = {lang: Moses(lang) for lang in LANGS}
     ("en", "", ""),
     ("en", " \t\u2028", ""),
 ])  # fmt: skip
-def test_tokens(lang: str, text: str, tokens: str) -> None:
+def test_text_is_split_into_the_right_tokens(lang: str, text: str, tokens: str) -> None:
     assert moses[lang].tokenize(text) == tokens
 
 
@@ -36,18 +36,17 @@ def test_tokens(lang: str, text: str, tokens: str) -> None:
     ("fr", "Une fille, âgée de 7 ans, joue à la balle (rouge) près d'un lac."),
 ])  # fmt: skip
 def test_ordinary_text_is_restored(lang: str, text: str) -> None:
-    one = moses[lang]
-    straight = text.replace("„", '"').replace("“", '"')
-    assert one.detokenize(one.tokenize(text)) == straight
+    with_ascii_quotes = text.replace("„", '"').replace("“", '"')
+    assert moses[lang].detokenize(moses[lang].tokenize(text)) == with_ascii_quotes
 
 
-def test_entities_are_text() -> None:
+def test_html_entities_are_ordinary_text() -> None:
     assert moses["en"].tokenize("&amp;") == "& amp ;"
     assert moses["en"].detokenize("a &amp; b") == "a &amp; b"
 
 
 @given(lang=st.sampled_from(LANGS), text=st.text())
-def test_any_text_goes_through(lang: str, text: str) -> None:
+def test_any_text_can_be_tokenised_and_detokenised(lang: str, text: str) -> None:
     tokens = moses[lang].tokenize(text)
     assert tokens == " ".join(tokens.split())
     assert "\n" not in moses[lang].detokenize(tokens)
@@ -55,6 +54,6 @@ def test_any_text_goes_through(lang: str, text: str) -> None:
 
 
 @given(st.text("abcä .,;:!?'\"()-&0123%$", max_size=40))
-def test_no_letter_or_digit_is_lost(text: str) -> None:
+def test_letters_and_digits_survive_tokenisation(text: str) -> None:
     restored = moses["en"].detokenize(moses["en"].tokenize(text))
     assert [c for c in restored if c.isalnum()] == [c for c in text if c.isalnum()]

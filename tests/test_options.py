@@ -1,4 +1,4 @@
-"""Configurations: every field refuses values of other types or out of its range, in a sentence that names its flag."""
+"""Every field of a configuration refuses wrong types and wrong values in a sentence that names its flag."""
 
 from dataclasses import Field, fields
 from types import UnionType
@@ -31,7 +31,7 @@ def kind_of(declared: Field[Any]) -> Any:
 
 
 @pytest.mark.parametrize(("config", "declared"), FIELDS)
-def test_wrong_values(config: type[Config], declared: Field[Any]) -> None:
+def test_wrong_values_are_refused(config: type[Config], declared: Field[Any]) -> None:
     others = {int: [True, 1.0, "1"], float: [True, "1"], str: [1, True], bool: [0, 1, "yes"]}
     for value in [*WRONG, *others.get(kind_of(declared), [1, "other"])]:
         with pytest.raises(NmtError) as error:
@@ -42,7 +42,7 @@ def test_wrong_values(config: type[Config], declared: Field[Any]) -> None:
 
 
 @pytest.mark.parametrize(("config", "declared"), FIELDS)
-def test_none_is_for_optional_fields(config: type[Config], declared: Field[Any]) -> None:
+def test_only_optional_fields_accept_none(config: type[Config], declared: Field[Any]) -> None:
     if isinstance(declared.type, UnionType):
         config(**GOOD[config] | {declared.name: None})
     else:
@@ -71,18 +71,20 @@ def test_none_is_for_optional_fields(config: type[Config], declared: Field[Any])
         (SearchConfig, {"beam": 2**31 - 1}, "--beam must be at least 1 and at most 10000, but is 2147483647"),
     ],
 )
-def test_messages(config: type[Config], values: dict[str, Any], message: str) -> None:
+def test_the_message_names_the_flag_the_range_and_the_value(
+    config: type[Config], values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(NmtError) as error:
         config(**GOOD[config] | values)
     assert message in str(error.value)
 
 
-def test_values_that_other_types_stand_for() -> None:
+def test_whole_numbers_and_upper_limits_are_accepted() -> None:
     assert TrainConfig(save_dir="run", save_minutes=5).save_minutes == 5
     assert DataConfig(**GOOD[DataConfig] | {"copies": (1000,)}).copies == (1000,)
 
 
-def test_items_of_lists_on_the_command_line() -> None:
+def test_items_of_lists_are_checked_on_the_command_line() -> None:
     data = ["--source-lang=en", "--target-lang=de", "--train=t", "--valid=v", "--dest=d"]
     assert "--copies must be at least 1 and at most 1000, but is 2147483647" in failed(
         "preprocess", *data, "--copies=2147483647"

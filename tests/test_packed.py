@@ -1,4 +1,4 @@
-"""Attention without padding, with a stand-in for the GPU's kernel: the same loss and gradient as with padding."""
+"""Packed batches give the same loss and gradient as padded batches. A stand-in replaces the GPU's attention kernel."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -28,7 +28,7 @@ Ints = list[int]
 
 
 def weights(q: Tensor, k: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float) -> Tensor:
-    """HNM: 0 between sentences and, if causal, to later positions."""
+    """Returns the attention weights HFG, which are 0 between sentences and, if causal, for later positions."""
     assert starts_q.dtype == torch.int32 and (int(starts_q[-1]), int(starts_k[-1])) == (len(q), len(k))
     sentences = [torch.arange(len(starts) - 1).repeat_interleave(starts.diff()) for starts in (starts_q, starts_k)]
     visible = sentences[0][:, None] == sentences[1]
@@ -80,6 +80,8 @@ stand_in.register_autograd(
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces torch's attention over packed sentences, which needs a GPU."""
+
     def varlen_attn(*tensors_and_longest, scale, window_size):  # type: ignore[no-untyped-def]
         *tensors, longest_q, longest_k = tensors_and_longest
         return stand_in(*tensors, [longest_q, longest_k], window_size == (-1, 0), scale)
@@ -88,7 +90,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> Batch:
-    """A batch of blocks of so many sentences of 1 to `longest` pieces."""
+    """Returns a batch with random sentences of 1 to `longest` pieces, EOS included; `blocks` are sentence counts."""
     random = np.random.default_rng(seed)
     sides = [
         [random.integers(4, VOCABULARY, random.integers(0, longest)) for _ in range(sum(blocks))] for _ in range(2)
@@ -97,13 +99,13 @@ def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> Batch:
     return make_batch(ParallelSplit(*sides), numbers, packs=packs)  # type: ignore[arg-type]
 
 
-def test_a_packed_batch_by_hand() -> None:
+def test_a_packed_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11, 12, 13])]]
     found = make_batch(ParallelSplit(*sides), [np.array([1]), np.array([0])], packs=True)  # type: ignore[arg-type]
     assert found.source.ids_F.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
     assert found.source.layout.positions_F.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
     assert found.source.layout.lengths_B.tolist() == [2, 3, 3]
-    # A filler even where nothing is to be filled.
+    # A sentence of padding follows the others, even if no position needs to be filled.
     assert found.target.ids_F.tolist() == [2, 9, 10, 11, 12, 13, 2, 8] + [PAD] * 8
     assert found.labels_M.tolist() == [9, 10, 11, 12, 13, 3, 8, 3] + [PAD] * 8
     assert found.target.layout.lengths_B.tolist() == [6, 2, 8]
@@ -112,6 +114,7 @@ def test_a_packed_batch_by_hand() -> None:
 
 
 def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """Yields the loss and the gradients of each batch."""
     torch.manual_seed(0)
     model = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)
     if compiled:
@@ -123,7 +126,7 @@ def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Te
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("blocks", [(1,), (3, 4), (8, 1, 5)])
-def test_loss_and_gradient_are_those_with_padding(blocks: tuple[int, ...]) -> None:
+def test_packed_and_padded_batches_have_the_same_loss_and_gradient(blocks: tuple[int, ...]) -> None:
     made = [batch(*blocks, packs=packs) for packs in (True, False)]
     (loss, gradients), (expected_loss, expected) = (next(losses([b])) for b in made)
     torch.testing.assert_close(loss, expected_loss)
@@ -132,15 +135,15 @@ def test_loss_and_gradient_are_those_with_padding(blocks: tuple[int, ...]) -> No
 
 
 @pytest.mark.usefixtures("kernel")
-def test_compiled_layers_give_the_same_and_are_compiled_once_for_all_lengths(
+def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Without generating code, which takes long and is torch's business.
+    # This backend traces the layers without generating code, which would take long and would test torch, not us.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     made = [batch(3 + i, 4 * i + 1, seed=i, longest=9 + 40 * i, packs=True) for i in range(4)]
     expected = list(losses(made))
     torch.compiler.reset()
-    # One is for encoder layers, one for decoder layers.
+    # Encoder layers and decoder layers are compiled once each.
     with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
         results = list(losses(made, compiled=True))
     for (loss, gradients), (expected_loss, expected_gradients) in zip(results, expected, strict=True):
@@ -150,7 +153,7 @@ def test_compiled_layers_give_the_same_and_are_compiled_once_for_all_lengths(
 
 
 @pytest.mark.usefixtures("kernel")
-def test_training_without_padding_is_that_with_padding(
+def test_training_with_packed_batches_gives_the_same_weights(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--max-updates=3", "--dropout=0", "--no-valid-bleu", "--precision=fp32", "--device-tokens=300"]
@@ -165,12 +168,12 @@ def test_training_without_padding_is_that_with_padding(
     assert shares[1] < shares[0]
 
 
-def test_compiling_what_cannot_be_is_told(trained: Path, tmp_path: Path) -> None:
+def test_training_says_if_compiling_is_not_possible(trained: Path, tmp_path: Path) -> None:
     log = train(trained / "data", tmp_path, "--compile", "--dry-run", "--device=cpu")
-    assert "--compile changes nothing here: it is for a GPU in bf16" in log
+    assert "--compile has no effect here: packed batches need a GPU and bf16" in log
 
 
-def test_whether_torch_compiles_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     assert obstacle_to_compiling(torch.device("cpu")) is None
 
@@ -181,19 +184,19 @@ def test_whether_torch_compiles_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "torch cannot compile (" in str(obstacle_to_compiling(torch.device("cpu")))
 
 
-def test_a_kernel_that_is_not_there_is_not_used() -> None:
+def test_a_missing_kernel_is_not_used() -> None:
     assert not kernel_works(2, 8, torch.device("cpu"))
-    assert obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), bf16=True)) == "it is for a GPU in bf16"
+    assert obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), bf16=True)) == "packed batches need a GPU and bf16"
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_kernel_that_works_is_recognised() -> None:
+def test_a_correct_kernel_is_recognised() -> None:
     assert kernel_works(2, 8, torch.device("cpu"))
 
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("wrong", [{"scale": 1.0}, {"window_size": (-1, -1)}, {"window_size": (-1, 0)}])
-def test_a_kernel_that_is_wrong_is_not_used(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_with_wrong_results_is_not_used(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch.nn.attention.varlen.varlen_attn
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *a, **options: right(*a, **options | wrong))
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *x, **options: right(*x, **options | wrong))
     assert not kernel_works(2, 8, torch.device("cpu"))

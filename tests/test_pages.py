@@ -1,4 +1,4 @@
-"""`nmt report` and `nmt attention`: pages that hold everything they need, and say what the model did."""
+"""`nmt report` and `nmt attention` write self-contained pages that show what the model did."""
 
 import base64
 import json
@@ -21,13 +21,14 @@ PAGE_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script
 
 
 def data_of(page: Path) -> dict:
+    """Returns the data in a page, which must load nothing and have no placeholder left."""
     html = page.read_text(encoding="utf-8")
-    assert not re.search(r"(src|href)\s*=|@import|url\(|\{\{", html)  # nothing is loaded, and no mark is left
+    assert not re.search(r"(src|href)\s*=|@import|url\(|\{\{", html)
     (found,) = PAGE_DATA.findall(html)
     return json.loads(found)  # type: ignore[no-any-return]
 
 
-def test_a_report_lays_runs_over_each_other(trained: Path, tmp_path: Path) -> None:
+def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, tmp_path: Path) -> None:
     other = tmp_path / "other </script> run"
     train(trained / "data", other, "--max-updates=10", "--no-valid-bleu", "--learned-positions=600")
     page = tmp_path / "page.html"
@@ -49,33 +50,33 @@ def test_a_report_lays_runs_over_each_other(trained: Path, tmp_path: Path) -> No
     assert "give --sustained-tflops" in data_of(page)["cost"]["note"]
 
 
-def test_what_cannot_be_reported(trained: Path, tmp_path: Path) -> None:
+def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -> None:
     assert "nowhere/metrics.jsonl cannot be read" in failed("report", tmp_path / "nowhere" / "metrics.jsonl")
     shutil.copytree(trained / "run", tmp_path / "run")
     metrics = tmp_path / "run" / "metrics.jsonl"
     whole = metrics.read_text()
     page = tmp_path / "page.html"
-    metrics.write_text(whole + '{"kind": "tra')  # a record that is being written
+    metrics.write_text(whole + '{"kind": "tra')  # training is still writing this record
     run("report", metrics, "--output", page)
     assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
     metrics.write_text("no record\n" + whole)
     said = " ".join(run("report", metrics, "--output", page).stderr.split())
-    assert f"warning: line 1 of {metrics} is damaged; left out" in said
+    assert f"warning: skipped damaged line 1 of {metrics}" in said
     assert data_of(page)["runs"][0]["valid"] == records(trained / "run", "valid")
     assert metrics.read_text() == "no record\n" + whole
     for odd in ("null", '"12"', "[]"):
         metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
-        assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
+        assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
-    assert "a start record lacks or misstates something" in failed("report", tmp_path / "run")
+    assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text("")
-    assert "does not say what was trained" in failed("report", tmp_path / "run")
+    assert "has no record of the start of a training" in failed("report", tmp_path / "run")
     assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
 
 
 @torch.no_grad()
-def test_the_weights_shown_are_those_the_model_used(trained: Path) -> None:
-    """Computed anew in float64 from what goes into every attention, and leading to what comes out of it."""
+def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path) -> None:
+    """The weights follow in float64 from the inputs of every attention layer, and its output follows from them."""
     checkpoint, source, target = trained / "run" / "average.pt", "Ba de ki.", "ik ed ab !"
     found = attention_of(str(checkpoint), source, target)
     translator = nmt.Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
@@ -105,17 +106,17 @@ def test_the_weights_shown_are_those_the_model_used(trained: Path) -> None:
     assert found["cross"].keys == found["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
 
 
-def test_windows_are_shown_as_the_model_uses_them(trained: Path, tmp_path: Path) -> None:
+def test_the_page_shows_attention_windows(trained: Path, tmp_path: Path) -> None:
     train(trained / "data", tmp_path / "run", "--max-updates=2", "--no-valid-bleu", "--attention-window=3")
     found = attention_of(str(tmp_path / "run" / "best.pt"), "Ba de ki lo mu na.", "am ol ik ed ab !")
-    for kind, most in (("encoder", 3), ("decoder", 3)):
+    for kind in ("encoder", "decoder"):
         weights = found[kind].weights_LHQS  # type: ignore[index]
-        assert weights.shape[-1] > 9  # wide enough to be cut into blocks
-        assert (weights > 0).sum(-1).max() == most
+        assert weights.shape[-1] > 9  # enough positions for the model to compute windows in blocks
+        assert (weights > 0).sum(-1).max() == 3
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
 
 
-def test_a_page_and_a_picture_of_attention(trained: Path, tmp_path: Path) -> None:
+def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path: Path) -> None:
     average, page, picture = trained / "run" / "average.pt", tmp_path / "page.html", tmp_path / "head.svg"
     run("attention", average, "--source", "Ba de </script> & ki.", "--output", page)
     data = data_of(page)
@@ -130,7 +131,7 @@ def test_a_page_and_a_picture_of_attention(trained: Path, tmp_path: Path) -> Non
     assert texts == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
 
 
-def test_attention_that_cannot_be_drawn(trained: Path, tmp_path: Path) -> None:
+def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path) -> None:
     average, picture = trained / "run" / "average.pt", tmp_path / "head.svg"
     assert "--source has 0 pieces" in failed("attention", average, "--source", " ", "--output", picture)
     long = "ba " * 300

@@ -1,4 +1,4 @@
-"""The five commands as a user runs them, on a small made-up corpus."""
+"""`nmt preprocess`, `train`, `average-checkpoints`, `generate` and `score` as a user runs them, on a small corpus."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
     return nmt.load_checkpoint(path).weights  # type: ignore[no-any-return]
 
 
-def test_generate_pipes_into_score(trained: Path) -> None:
+def test_generate_can_be_piped_into_score(trained: Path) -> None:
     source = (trained / "test.en").read_bytes()
     translated = run("generate", trained / "run" / "average.pt", stdin=source).stdout
     assert translated.count(b"\n") == 10
@@ -36,7 +36,7 @@ def test_generate_pipes_into_score(trained: Path) -> None:
     assert 0 <= json.loads(scored.stdout)["bleu"]["score"] <= 100
 
 
-def test_a_run_folder_tells_what_happened(trained: Path) -> None:
+def test_a_run_folder_has_checkpoints_states_and_records(trained: Path) -> None:
     run_folder = trained / "run"
     names = {p.name for p in run_folder.iterdir()}
     assert names >= {f"snapshot-{n:08d}.pt" for n in (10, 20, 30, 40)} | {"state-00000030.pt", "state-00000040.pt"}
@@ -57,7 +57,7 @@ def test_a_run_folder_tells_what_happened(trained: Path) -> None:
     assert checkpoint.provenance["update"] == 40
 
 
-def test_a_resumed_run_ends_as_an_uninterrupted_one(trained: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_with_the_same_weights_as_an_uninterrupted_one(trained: Path, tmp_path: Path) -> None:
     train(trained / "data", tmp_path / "run", "--max-updates", "20")
     log = train(trained / "data", tmp_path / "run", "--max-updates", "40")
     assert "resumed from" in log
@@ -65,8 +65,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(trained: Path, tmp_path: Pat
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_run_that_went_on_after_its_last_state_repeats_itself(trained: Path, tmp_path: Path) -> None:
-    """Killed after update 35, training resumes from the state of update 30, and so does metrics.jsonl."""
+def test_updates_after_the_last_training_state_are_repeated(trained: Path, tmp_path: Path) -> None:
+    """If training was killed before it saved its state at update 40, it and metrics.jsonl go back to update 30."""
     shutil.copytree(trained / "run", tmp_path / "run")
     (tmp_path / "run" / "state-00000040.pt").unlink()
     log = train(trained / "data", tmp_path / "run", "--max-updates", "40")
@@ -78,20 +78,27 @@ def test_a_run_that_went_on_after_its_last_state_repeats_itself(trained: Path, t
     assert "nothing to do" in train(trained / "data", tmp_path / "run", "--max-updates", "40")
 
 
-def test_a_dry_run_tells_what_it_would_take_and_leaves_nothing(trained: Path, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_training_takes_and_writes_nothing(trained: Path, tmp_path: Path) -> None:
     options = [*TRAIN, *SMALL, "--max-updates=2000", "--save-updates=300", "--dry-run"]
     log = run("train", trained / "data", "--save-dir", tmp_path / "run", *options).stderr
     parameters = records(trained / "run", "start")[0]["parameters"]
     assert f"{parameters:,} parameters" in log
-    assert (
-        f"7 checkpoints of {parameters * 4 / 2**20:,.0f} MiB and 2 states of {parameters * 12 / 2**20:,.0f} MiB" in log
-    )
-    for part in ("updates an epoch", "padding", "source and", "FLOP", "epochs", "MiB a process", "nothing was written"):
+    weights, state = (f"{parameters * size / 2**20:,.0f} MiB" for size in (4, 12))
+    assert f"7 checkpoints of {weights} and 2 training states of {state}" in log
+    for part in (
+        "updates an epoch",
+        "padding",
+        "source and",
+        "FLOP",
+        "epochs",
+        "MiB per process",
+        "nothing was written",
+    ):
         assert part in log
     assert not list(tmp_path.iterdir())
 
 
-def test_the_cut_into_micro_batches_does_not_change_the_update(trained: Path, tmp_path: Path) -> None:
+def test_the_size_of_micro_batches_does_not_change_the_weights(trained: Path, tmp_path: Path) -> None:
     options = ["--max-updates", "5", "--dropout", "0", "--no-valid-bleu", "--lr-scale", "0.1"]
     train(trained / "data", tmp_path / "whole", *options)
     train(trained / "data", tmp_path / "cut", *options, "--device-tokens", "150")
@@ -99,7 +106,7 @@ def test_the_cut_into_micro_batches_does_not_change_the_update(trained: Path, tm
     assert all(torch.allclose(whole[name], cut[name], rtol=0, atol=1e-6) for name in whole)
 
 
-def test_bf16_and_snapshots_by_the_clock(trained: Path, tmp_path: Path) -> None:
+def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(trained: Path, tmp_path: Path) -> None:
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
     options = ["--max-updates=12", "--precision=bf16", "--save-minutes=0.00001", "--no-valid-bleu"]
     run("train", trained / "data", "--save-dir", tmp_path, *by_the_clock, *SMALL, *options)
@@ -108,7 +115,7 @@ def test_bf16_and_snapshots_by_the_clock(trained: Path, tmp_path: Path) -> None:
     assert rounded == pytest.approx(exact, rel=0.01)
 
 
-def test_separate_vocabularies_and_clipping_train(trained: Path, tmp_path: Path) -> None:
+def test_training_works_with_separate_vocabularies_and_clipping(trained: Path, tmp_path: Path) -> None:
     corpora = ["--train", trained / "train", "--valid", trained / "valid"]
     langs = ["--source-lang", "en", "--target-lang", "de"]
     text = ["--vocab-size", "310", "--separate-vocab", "--tokenizer", "none", "--workers", "1"]
@@ -127,12 +134,12 @@ def test_every_input_line_gives_one_output_line(trained: Path) -> None:
     assert len(output) == len(lines) + 1
     assert [output[i] for i in (0, 1, 7)] == [b"", b"", b""]
     assert "--max-source-length" in done.stderr
-    # The same line comes out the same in other company.
+    # A line has the same translation by itself as among other lines.
     alone = run("generate", trained / "run" / "best.pt", "--max-length-offset", "5", stdin=b"Ba de ki.")
     assert alone.stdout == output[-2] + b"\n"
 
 
-def test_n_best_and_jsonl(trained: Path) -> None:
+def test_n_best_hypotheses_are_written_as_text_and_as_jsonl(trained: Path) -> None:
     source, best = b"Ba de ki.\n\nLo mu.\n", trained / "run" / "best.pt"
     three = run("generate", best, "--n-best", "3", stdin=source).stdout.decode().split("\n")
     assert len(three) == 10
@@ -167,10 +174,9 @@ def test_diverse_beam_search_gives_distinct_translations(trained: Path) -> None:
     assert len(set(translations)) == len(translations)
 
 
-def test_files_and_ensembles(trained: Path, tmp_path: Path) -> None:
+def test_an_ensemble_of_equal_models_translates_like_one_model(trained: Path, tmp_path: Path) -> None:
     best, output = trained / "run" / "best.pt", tmp_path / "out.de"
     run("generate", best, best, "--input", trained / "test.en", "--output", output)
-    # A model that votes twice decides as it does alone.
     assert output.read_bytes() == run("generate", best, "--input", trained / "test.en").stdout
 
 
@@ -180,21 +186,21 @@ def test_neither_batches_nor_processes_change_a_translation(options: list[str], 
     assert run(*command, *options).stdout == run(*command).stdout
 
 
-def test_a_schedule_that_cannot_be_meant_gets_a_warning(trained: Path, tmp_path: Path) -> None:
+def test_an_implausible_schedule_gets_a_warning(trained: Path, tmp_path: Path) -> None:
     options = [*TRAIN, *SMALL, "--save-dir", tmp_path / "run", "--dry-run"]
     usual = " ".join(run("train", trained / "data", *options, "--max-updates=100").stderr.split())
     assert "warning" not in usual
     long = " ".join(
         run("train", trained / "data", *options, "--batch-tokens=25000", "--max-updates=4000").stderr.split()
     )
-    assert "--max-updates 4,000 is 4,000 epochs of 300 pairs; so small a corpus needs fewer" in long
+    assert "--max-updates 4,000 is 4,000 epochs of 300 pairs; a corpus of this size needs fewer" in long
     short = " ".join(
         run("train", trained / "data", *options, "--max-updates=100", "--warmup-updates=400").stderr.split()
     )
     assert "--warmup-updates 400 is more than --max-updates 100" in short
 
 
-def test_python_interface(trained: Path) -> None:
+def test_the_python_interface_translates_like_the_command(trained: Path) -> None:
     translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
     lines = (trained / "test.en").read_text().splitlines()
     expected = run("generate", trained / "run" / "average.pt", stdin="\n".join(lines).encode()).stdout.decode()
@@ -206,13 +212,13 @@ def test_python_interface(trained: Path) -> None:
     assert len(hypotheses) == 2
 
 
-def test_batches_are_halved_where_memory_runs_out(
+def test_batches_are_halved_if_memory_runs_out(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
     lines = (trained / "test.en").read_text().splitlines()
     expected = translator.translate(lines)
-    sizes = []
+    sizes = []  # sentences of each batch
 
     def start(model: Transformer, ids_N: torch.Tensor, source: Layout, beam: int) -> DecoderCache:
         sizes.append(len(source.lengths_B))
@@ -249,7 +255,7 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
     "out of range": (["--label-smoothing", "1"], "--label-smoothing must be at least 0 and below 1, but is 1"),
     "odd width": (["--d-model", "33"], "--d-model must be even"),
     "too small a device": (["--device-tokens", "5"], "--device-tokens 5 is too small for"),
-    "no GPU": (["--device", "cuda"], "--device cuda was asked for, but torch sees no GPU"),
+    "no GPU": (["--device", "cuda"], "--device is cuda, but torch sees no GPU"),
     "not finite": (["--lr-scale", "inf"], "--lr-scale must be a finite number, but is inf"),
     "too large": (["--seed", "99999999999999"], "--seed must be at most 2147483647, but is 99999999999999"),
     "too large for training": (["--d-model=50000", "--d-ff=50000"], "parameters does not fit into memory; choose a"),
@@ -259,29 +265,29 @@ BAD_TRAIN: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_TRAIN)
-def test_training_options_that_do_not_fit(name: str, trained: Path, tmp_path: Path) -> None:
+def test_wrong_training_options_are_refused(name: str, trained: Path, tmp_path: Path) -> None:
     options, message = BAD_TRAIN[name]
     if name == "no GPU" and torch.cuda.is_available():
         pytest.skip("there is one")
     assert message in failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *options)
 
 
-def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
+def test_data_and_run_folders_that_do_not_match_the_options_are_refused(trained: Path, tmp_path: Path) -> None:
     missing = failed("train", tmp_path / "none", "--save-dir", tmp_path / "run", *TRAIN)
     assert "none" in missing
     changed = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, "--d-ff", "65")
-    assert "cannot be resumed: d_ff is 64 there, 65 here" in changed
+    assert "cannot be resumed: --d-ff was 64 and is now 65" in changed
     for option, value in (("--batch-tokens", "900"), ("--seed", "2")):
         message = failed("train", trained / "data", "--save-dir", trained / "run", *TRAIN, *SMALL, option, value)
         assert f"cannot be resumed: {option} was" in message
     (tmp_path / "file").touch()
     assert "--save-dir" in failed("train", trained / "data", "--save-dir", tmp_path / "file", *TRAIN)
     mixed = failed("train", trained / "data", "--save-dir", trained / "data" / ".", *TRAIN)
-    assert "is the data folder; choose another for the run" in mixed
+    assert "is the data folder; choose another folder for the run" in mixed
     few = failed("average-checkpoints", trained / "run", "--last", "9", "--output", tmp_path / "a.pt")
-    assert "holds 4 snapshots, --last asks for 9; ask for fewer, or have nmt train write them more often" in few
+    assert "holds 4 checkpoints, but --last is 9; give a smaller --last, or let nmt train write checkpoints" in few
     none = failed("average-checkpoints", trained / "data", "--output", tmp_path / "a.pt")
-    assert "data holds no snapshots; give the --save-dir of a training" in none
+    assert "data holds no checkpoints; give the --save-dir of a training" in none
     assert not (tmp_path / "a.pt").exists()
 
 
@@ -296,11 +302,11 @@ def test_data_and_runs_that_do_not_fit(trained: Path, tmp_path: Path) -> None:
         (["--output", "no/such/folder/x"], "--output no/such/folder/x cannot be written"),
     ],
 )
-def test_generate_options_that_do_not_fit(options: list[str], message: str, trained: Path) -> None:
+def test_wrong_options_of_generate_are_refused(options: list[str], message: str, trained: Path) -> None:
     assert message in failed("generate", trained / "run" / "best.pt", *options, stdin=b"Ba.\n")
 
 
-def test_a_diverged_training_ends_with_what_went_wrong(trained: Path, tmp_path: Path) -> None:
+def test_a_diverged_training_ends_and_says_what_was_not_finite(trained: Path, tmp_path: Path) -> None:
     options = ["--lr-scale", "1e30", "--max-updates", "40", "--no-valid-bleu", "--max-skipped-updates", "3"]
     message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     assert (
@@ -310,21 +316,22 @@ def test_a_diverged_training_ends_with_what_went_wrong(trained: Path, tmp_path: 
     assert not list((tmp_path / "run").glob("*.pt"))
 
 
-def test_an_update_that_is_not_finite_changes_nothing(
+def test_an_update_that_is_not_finite_is_skipped(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weigh, calls = Gradients.add, iter(range(100))
+    add = Gradients.add
+    calls = iter(range(100))
 
-    def sometimes_nan(self: Gradients, batch: Batch, weight: float, *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        return weigh(self, batch, float("nan") if next(calls) == 2 else weight, last=last)
+    def add_nan_once(self: Gradients, batch: Batch, weight: float, *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        return add(self, batch, float("nan") if next(calls) == 2 else weight, last=last)
 
-    monkeypatch.setattr(Gradients, "add", sometimes_nan)
+    monkeypatch.setattr(Gradients, "add", add_nan_once)
     options = ["--max-updates=4", "--no-valid-bleu", "--save-updates=1", "--log-updates=4"]
     log = run("train", trained / "data", "--save-dir", tmp_path, *TRAIN, *SMALL, *options).stderr
     assert "update 3 was skipped: its loss or gradient is not finite (1 in a row)" in log
     assert "| 1 skipped |" in log
     second, fourth = (weights(tmp_path / f"snapshot-{n:08d}.pt") for n in (2, 4))
-    assert not (tmp_path / "snapshot-00000003.pt").exists()  # none while numbers are going wrong
+    assert not (tmp_path / "snapshot-00000003.pt").exists()  # no checkpoint is saved after a skipped update
     assert all(tensor.isfinite().all() for tensor in fourth.values())
     assert any(not torch.equal(second[name], fourth[name]) for name in second)
     (record,) = records(tmp_path, "train")
@@ -332,14 +339,14 @@ def test_an_update_that_is_not_finite_changes_nothing(
     assert 4 < record["nll"] < 7
 
 
-def test_a_changed_training_is_resumed_if_that_is_wanted(trained: Path, tmp_path: Path) -> None:
+def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
     options = ["--max-updates=42", "--batch-tokens=700", "--dropout=0.2", "--no-valid-bleu", "--resume-changed"]
     log = train(trained / "data", tmp_path / "run", *options)
     for part in (
-        "changed since: --max-updates was 40, is 42",
-        "warning: resuming though dropout is 0.1 there, 0.2 here",
-        "warning: resuming though --batch-tokens was 800 there, is 700 here",
+        "changed option: --max-updates was 40 and is now 42",
+        "warning: resuming although --dropout was 0.1 and is now 0.2",
+        "warning: resuming although --batch-tokens was 800 and is now 700",
     ):
         assert part in log
     checkpoint = nmt.load_checkpoint(tmp_path / "run" / "state-00000042.pt")
@@ -352,21 +359,21 @@ def test_a_changed_training_is_resumed_if_that_is_wanted(trained: Path, tmp_path
 
 
 def fill_with_unknown_ids(tokens: Path) -> None:
-    """Records the new hash too, as a faulty tool that makes data folders would."""
+    """Replaces all ids in a tokens file by ids outside the vocabulary, and records the new hash in meta.json."""
     meta, before = tokens.with_name("meta.json"), tokens.read_bytes()
     tokens.write_bytes(b"\xff" * len(before))
     hashes = [hashlib.sha256(content).hexdigest() for content in (before, tokens.read_bytes())]
     meta.write_text(meta.read_text().replace(*hashes))
 
 
-def test_ids_beyond_the_vocabulary_are_found(trained: Path, tmp_path: Path) -> None:
+def test_training_ids_outside_the_vocabulary_are_refused(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "data", tmp_path / "data")
     fill_with_unknown_ids(tmp_path / "data" / "train.en.tokens")
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL)
-    assert "its source text holds piece 65,535, its vocabulary 330 pieces" in message
+    assert "its source text contains piece 65,535, but its vocabulary has only 330 pieces" in message
 
 
-def test_generate_writes_to_what_is_no_file(trained: Path, tmp_path: Path) -> None:
+def test_generate_writes_to_a_pipe_but_not_to_a_folder(trained: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE)
     run("generate", trained / "run" / "best.pt", "--output", tmp_path / "pipe", stdin=b"Ba.\n")
@@ -376,25 +383,25 @@ def test_generate_writes_to_what_is_no_file(trained: Path, tmp_path: Path) -> No
     assert "cannot be written (Is a directory)" in folder
 
 
-def test_output_is_at_most_as_long_as_asked_for(trained: Path) -> None:
+def test_max_length_offset_limits_the_output(trained: Path) -> None:
     best, lines = trained / "run" / "snapshot-00000010.pt", (trained / "test.en").read_bytes()
     for offset in (0, 3):
         options = ["--max-length-offset", str(offset), "--output-format", "jsonl", "--alpha", "5"]
         found = [json.loads(line) for line in run("generate", best, *options, stdin=lines).stdout.splitlines()]
         source = nmt.load_checkpoint(best).codec.encode_source([r["source"] for r in found])
         surplus = [len(r["hypotheses"][0]["pieces"]) - len(ids) for r, ids in zip(found, source, strict=True)]
-        assert max(surplus) == offset  # barely trained, the model babbles as long as it may
+        assert max(surplus) == offset  # this model has hardly learnt to end its output, so it reaches the limit
 
 
-def test_damaged_validation_data_is_found(trained: Path, tmp_path: Path) -> None:
+def test_validation_ids_outside_the_vocabulary_are_refused(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "data", tmp_path / "data")
     fill_with_unknown_ids(tmp_path / "data" / "valid.de.tokens")
     options = ["--max-updates=1", "--no-valid-bleu"]
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
-    assert "its target text holds piece 65,535" in message
+    assert "its target text contains piece 65,535" in message
 
 
-def test_generate_does_not_overwrite_its_input_and_notices_a_full_output(trained: Path, tmp_path: Path) -> None:
+def test_generate_keeps_its_input_and_reports_a_full_disk(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("Ba.\n")
     message = failed("generate", trained / "run" / "best.pt", "--input", tmp_path / "x", "--output", tmp_path / "x")
     assert "is the same file as the input" in message
@@ -405,7 +412,7 @@ def test_generate_does_not_overwrite_its_input_and_notices_a_full_output(trained
     assert b"Traceback" not in done.stderr
 
 
-def test_generate_names_a_bad_line(trained: Path, tmp_path: Path) -> None:
+def test_generate_names_a_line_that_is_not_utf8(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "in.en").write_bytes(b"Ba.\n\xff\xfe\n")
     message = failed("generate", trained / "run" / "best.pt", "--input", tmp_path / "in.en", "--output", tmp_path / "o")
     assert "in.en" in message

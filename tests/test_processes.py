@@ -1,4 +1,4 @@
-"""Worker processes and signals: results in order, nothing left behind, and exit codes that a scheduler can rely on."""
+"""Worker processes give results in order, and a signal ends them without leaving processes or files behind."""
 
 import os
 import signal
@@ -36,13 +36,13 @@ def doubles(_: int) -> Callable[[int], int]:
     return lambda chunk: 2 * chunk
 
 
-def test_a_dying_worker_is_an_error_and_not_a_hang() -> None:
+def test_a_worker_that_dies_is_an_error() -> None:
     with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
         list(in_order(dies, range(10), 2))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_errors_of_workers_and_of_the_input_come_through(workers: int) -> None:
+def test_errors_of_workers_and_of_the_input_are_raised(workers: int) -> None:
     with pytest.raises(NmtError, match="chunk 0 is bad"):
         list(in_order(fails, range(10), workers))
 
@@ -54,7 +54,7 @@ def test_errors_of_workers_and_of_the_input_come_through(workers: int) -> None:
         list(in_order(doubles, chunks(), workers))
 
 
-def test_few_chunks_are_in_flight() -> None:
+def test_few_chunks_are_read_ahead() -> None:
     taken = []
 
     def chunks() -> Any:
@@ -68,16 +68,16 @@ def test_few_chunks_are_in_flight() -> None:
     results.close()
 
 
-def number(worker: int) -> Callable[[int], int]:
-    def waits_for_the_others(_: int) -> int:
-        time.sleep(0.5)
+def returns_its_number(worker: int) -> Callable[[int], int]:
+    def work(_: int) -> int:
+        time.sleep(0.5)  # so that every worker gets a chunk
         return worker
 
-    return waits_for_the_others
+    return work
 
 
 def test_workers_are_numbered() -> None:
-    assert set(in_order(number, range(8), 3)) == {0, 1, 2}
+    assert set(in_order(returns_its_number, range(8), 3)) == {0, 1, 2}
 
 
 # Commands that are stopped
@@ -85,7 +85,7 @@ def test_workers_are_numbered() -> None:
 
 @pytest.fixture
 def command(write_corpus: Callable[..., str], tmp_path: Path) -> list[str]:
-    """Preprocessing that takes longer than a test waits."""
+    """Returns a preprocessing command that takes longer than any of these tests."""
     train, valid = write_corpus("large", invented_pairs(60_000)), write_corpus("valid", invented_pairs(5))
     options = ["--source-lang=en", "--target-lang=de", f"--train={train}", f"--valid={valid}", "--copies=100"]
     return [*NMT, "preprocess", *options, f"--dest={tmp_path}/out/data", "--vocab-size=330", "--subword-sample=500"]
@@ -93,6 +93,7 @@ def command(write_corpus: Callable[..., str], tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def started(command: list[str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Starts the command, waits until its workers are busy, and kills what is left of it in the end."""
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "out").glob("data.partial/train.en.tokens")) or len(alive(process.pid)) < 4:
@@ -105,7 +106,7 @@ def started(command: list[str], tmp_path: Path) -> Iterator[subprocess.Popen[str
 
 
 def alive(session: int) -> list[int]:
-    """The processes of a session that have not ended: the command, its workers and multiprocessing's tracker."""
+    """Returns the running processes of a session: the command, its workers and multiprocessing's resource tracker."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,sid=,stat="], capture_output=True, text=True, check=True)
     rows = [line.split() for line in listed.stdout.splitlines()]
     return [int(pid) for pid, sid, state in rows if int(sid) == session and not state.startswith("Z")]
@@ -118,8 +119,8 @@ def wait_for_the_end(session: int) -> None:
     assert alive(session) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_ends_the_workers_too_and_leaves_nothing(
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_ends_the_workers_and_leaves_no_files(
     started: subprocess.Popen[str], number: signal.Signals, tmp_path: Path
 ) -> None:
     started.send_signal(number)
@@ -130,7 +131,7 @@ def test_a_signal_ends_the_workers_too_and_leaves_nothing(
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_workers_do_not_outlive_a_parent_that_is_killed(started: subprocess.Popen[str]) -> None:
+def test_workers_end_if_their_parent_is_killed(started: subprocess.Popen[str]) -> None:
     started.kill()
     started.wait()
     wait_for_the_end(started.pid)
@@ -145,20 +146,20 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(started: subprocess.Pope
         (["generate", "nowhere"], signal.SIGTERM, -signal.SIGTERM),
     ],
 )
-def test_a_signal_while_modules_load(arguments: list[str], number: signal.Signals, code: int) -> None:
-    """The signal is sent when the first module of torch is looked for."""
+def test_a_signal_during_imports_ends_the_command(arguments: list[str], number: signal.Signals, code: int) -> None:
+    """The signal arrives when Python starts to import torch."""
     program = """
         import os, signal, sys
         from nmt.__main__ import main
 
         number = int(sys.argv.pop())
 
-        class Signals:
+        class SignalAtTorch:
             def find_spec(self, name, *_):
                 if name == "torch":
                     signal.raise_signal(number)
 
-        sys.meta_path.insert(0, Signals())
+        sys.meta_path.insert(0, SignalAtTorch())
         main()
     """
     lines = "\n".join(line[8:] for line in program.splitlines())
@@ -171,7 +172,7 @@ def test_a_signal_while_modules_load(arguments: list[str], number: signal.Signal
 # The machine
 
 
-def test_threads_wait_without_spinning_unless_the_user_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spinning_is_limited_unless_the_user_sets_how_threads_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     resources.limit_spinning()
@@ -191,7 +192,7 @@ def test_threads_wait_without_spinning_unless_the_user_says_how(monkeypatch: pyt
         ("0::/elsewhere", {}, 64),
     ],
 )
-def test_as_many_cores_as_the_process_may_use(
+def test_usable_cores_respect_the_limits_of_control_groups(
     groups: str, files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in files.items():

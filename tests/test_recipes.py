@@ -96,7 +96,7 @@ def test_from_archives_to_scores(name: str, size: str, train: int, valid: int, a
     assert len((tmp_path / "run" / size / f"newstest2014-filtered.{target}").read_text().splitlines()) == 4
     again = recipe(name, archives, tmp_path / "run", size, "preprocess", "train", "--", *TINY)
     assert again.returncode == 0
-    assert "data is there already" in again.stderr
+    assert "data exists already" in again.stderr
     assert "nothing to do" in again.stderr
 
 
@@ -117,7 +117,7 @@ def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -
     assert not (tmp_path / "run" / "text" / "commoncrawl.de-en.de").exists()
     pack(broken, {"commoncrawl.de-en.en": b"a\n"})
     assert "does not have all of" in recipe("en_de", data, tmp_path / "run", "unpack").stderr
-    assert "steps, all of them if none is named" in recipe("en_de", data, tmp_path / "run", "trian").stderr
+    assert "steps (all of them if none is named)" in recipe("en_de", data, tmp_path / "run", "trian").stderr
 
 
 def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_path: Path) -> None:

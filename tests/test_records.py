@@ -1,4 +1,4 @@
-"""metrics.jsonl: damaged lines cost neither the training nor the other records."""
+"""Damaged lines of metrics.jsonl stop no training and cost no other records."""
 
 import json
 import os
@@ -71,18 +71,18 @@ def test_a_damaged_line_is_left_out_and_moved_when_training_resumes(
     lines = [*GOOD[:1], BAD[name], *GOOD[1:], BAD[name]]
     write(path, lines)
     assert MetricsFile(path).records() == [json.loads(line) for line in GOOD]
-    assert f"warning: 2 lines of {path} are damaged, the first is line 2; left out" in warnings(capfd)
+    assert f"warning: skipped 2 damaged lines of {path} (the first is line 2)" in warnings(capfd)
     assert path.read_bytes().splitlines() == lines
     assert not path.with_name("metrics.jsonl.damaged").exists()
     MetricsFile(path).rewind(10)
-    assert f"2 lines of {path} are damaged, the first is line 2; moved to metrics.jsonl.damaged" in warnings(capfd)
+    assert f"moved 2 damaged lines of {path} (the first is line 2) to metrics.jsonl.damaged" in warnings(capfd)
     assert path.read_bytes().splitlines() == GOOD[:3]
     assert path.with_name("metrics.jsonl.damaged").read_bytes() == 2 * (BAD[name] + b"\n")
     assert MetricsFile(path).records() == [json.loads(line) for line in GOOD[:3]]
     assert warnings(capfd) == ""
 
 
-def test_a_line_that_is_being_written_is_no_damage(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_is_still_being_written_gets_no_warning(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path.write_bytes(GOOD[0] + b"\n" + GOOD[1][:-5])
     assert len(MetricsFile(path).records()) == 1
     assert warnings(capfd) == ""
@@ -94,14 +94,14 @@ def test_a_line_that_is_being_written_is_no_damage(path: Path, capfd: pytest.Cap
     assert path.read_bytes() == GOOD[0] + b"\n" + GOOD[1] + b"\n"
 
 
-def test_damaged_lines_collect(path: Path) -> None:
+def test_damaged_lines_of_several_runs_are_collected(path: Path) -> None:
     for name in ("not an object", "zeros"):
         write(path, [BAD[name], GOOD[0]])
         MetricsFile(path).rewind(0)
     assert path.with_name("metrics.jsonl.damaged").read_bytes() == BAD["not an object"] + b"\n" + BAD["zeros"] + b"\n"
 
 
-def test_what_is_appended_is_read(path: Path) -> None:
+def test_appended_records_are_read(path: Path) -> None:
     metrics = MetricsFile(path)
     metrics.rewind(0)
     assert not path.exists()
@@ -114,7 +114,7 @@ def test_what_is_appended_is_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("metrics.jsonl")])
-def test_what_is_no_file_is_one_sentence(path: Path, make: Any) -> None:
+def test_a_log_that_is_not_a_regular_file_is_refused(path: Path, make: Any) -> None:
     make(path)
     with pytest.raises(NmtError, match=r"metrics\.jsonl cannot be read .*; give the --save-dir of a training"):
         MetricsFile(path).records()
@@ -123,7 +123,7 @@ def test_what_is_no_file_is_one_sentence(path: Path, make: Any) -> None:
         MetricsFile(path).append("start", {"update": 0})
 
 
-def test_links_are_not_followed_when_lines_move(path: Path, tmp_path: Path) -> None:
+def test_moving_damaged_lines_changes_no_files_behind_links(path: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(b"mine\n" + GOOD[0] + b"\n")
     path.with_name("metrics.jsonl.damaged").symlink_to(elsewhere)

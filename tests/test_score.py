@@ -1,4 +1,4 @@
-"""`nmt score` and the library function behind it."""
+"""`nmt score` and its library function give sacreBLEU's scores, and the paper's BLEU."""
 
 import gzip
 import json
@@ -49,7 +49,7 @@ def nmt_score(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProces
 
 
 def refused(*arguments: str, stdin: bytes = b"") -> str:
-    """The one line with which the command refuses `arguments`."""
+    """Returns the one line of standard error with which the command refuses the arguments."""
     done = nmt_score(*arguments, stdin=stdin)
     assert done.returncode == 1
     assert done.stdout == b""
@@ -63,7 +63,7 @@ def refused(*arguments: str, stdin: bytes = b"") -> str:
 
 @pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]], ids=["one reference", "two references"])
 @pytest.mark.parametrize("name", SACREBLEU)
-def test_every_metric_is_sacrebleus(name: str, references: list[list[str]]) -> None:
+def test_every_metric_equals_sacrebleus(name: str, references: list[list[str]]) -> None:
     metric = SACREBLEU[name]()
     expected = metric.corpus_score(HYPOTHESES, references)
     (found,) = corpus_scores(HYPOTHESES, references, [name])
@@ -72,12 +72,12 @@ def test_every_metric_is_sacrebleus(name: str, references: list[list[str]]) -> N
     assert found.confidence is None
 
 
-def test_bleu_worked_by_hand() -> None:
-    """7 of 8 words, 5 of 7 bigrams, 3 of 6 trigrams, 1 of 5 four-grams are in the reference of 10 words."""
+def test_bleu_equals_a_score_computed_by_hand() -> None:
+    """7 of 8 words, 4 of 7 bigrams, 2 of 6 trigrams and none of 5 four-grams are in the reference of 10 words."""
     hypothesis = "the quick brown cat jumps over the dog"
     reference = "the quick brown fox jumps over the very lazy dog"
     (found,) = corpus_scores([hypothesis], [[reference]])
-    precisions = [7 / 8, 4 / 7, 2 / 6, 1 / 10]  # no four-gram matches: sacreBLEU counts half of one, 1/2 · 1/5
+    precisions = [7 / 8, 4 / 7, 2 / 6, 1 / 10]  # where no four-gram matches, sacreBLEU counts half a match: 1/2 · 1/5
     expected = 100 * math.exp(1 - 10 / 8) * math.prod(precisions) ** 0.25
     assert found.score == pytest.approx(expected)
     assert found.details == {
@@ -89,8 +89,8 @@ def test_bleu_worked_by_hand() -> None:
     }
 
 
-def test_ter_worked_by_hand() -> None:
-    """One word shifted, one replaced: two edits over six words."""
+def test_ter_equals_a_score_computed_by_hand() -> None:
+    """One word is shifted and one is replaced, which makes two edits for six words."""
     (found,) = corpus_scores(["yesterday he saw a blue dog"], [["he saw a big dog yesterday"]], ["ter"])
     assert found.score == pytest.approx(100 * 2 / 6)
     assert found.details == {"edits": 2, "reference_length": 6}
@@ -101,7 +101,7 @@ def test_a_perfect_translation_has_the_best_scores() -> None:
     assert (bleu.score, chrf.score, ter.score) == (pytest.approx(100), pytest.approx(100), 0)
 
 
-def test_lowercase() -> None:
+def test_lowercase_ignores_case() -> None:
     shouted = [line.upper() for line in REFERENCES]
     assert corpus_scores(shouted, [REFERENCES])[0].score < 10
     (bleu, chrf) = corpus_scores(shouted, [REFERENCES], ["bleu", "chrf"], ScoreConfig(lowercase=True))
@@ -111,7 +111,7 @@ def test_lowercase() -> None:
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char", "zh"])
-def test_tokenize(tokenize: str) -> None:
+def test_every_tokeniser_gives_sacrebleus_score(tokenize: str) -> None:
     (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(tokenize=tokenize))
     assert found.score == BLEU(tokenize=tokenize).corpus_score(HYPOTHESES, [REFERENCES]).score
     assert f"tok:{tokenize}" in found.signature
@@ -140,14 +140,14 @@ def test_bootstrap_gives_sacrebleus_interval(name: str) -> None:
         (["a"], [], ["bleu"], {}, "nothing to score"),
     ],
 )
-def test_mistakes_are_named(
+def test_wrong_options_and_input_are_refused(
     hypotheses: list[str], references: list[list[str]], metrics: list[str], config: dict[str, str], message: str
 ) -> None:
     with pytest.raises(NmtError, match=message):
         corpus_scores(hypotheses, references, metrics, ScoreConfig(**config))  # type: ignore[arg-type]
 
 
-def test_a_tokenizer_that_is_not_installed_is_named() -> None:
+def test_a_tokeniser_that_is_not_installed_is_named() -> None:
     try:
         import MeCab  # noqa: F401
     except ImportError:
@@ -155,7 +155,7 @@ def test_a_tokenizer_that_is_not_installed_is_named() -> None:
             corpus_scores(["a"], [["a"]], ["bleu"], ScoreConfig(tokenize="ja-mecab"))
 
 
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_library_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     corpus_scores(["It is tokenised ."] * 200, [["It is tokenised ."] * 200])
     assert capfd.readouterr() == ("", "")
 
@@ -163,7 +163,7 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
 # -------------------------------------------------------------------------------------------------------- the command
 
 
-def test_a_pipe_gives_one_line_a_metric(tmp_path: Path) -> None:
+def test_each_metric_prints_one_line(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref.en", REFERENCES)
     pipe = "".join(line + "\n" for line in HYPOTHESES).encode()
     done = nmt_score("--reference", reference, "--metric", "bleu", "--metric", "chrf", "--metric", "ter", stdin=pipe)
@@ -180,7 +180,7 @@ def test_a_pipe_gives_one_line_a_metric(tmp_path: Path) -> None:
     assert ter.startswith(f"TER {TER().corpus_score(HYPOTHESES, [REFERENCES]).score:.2f} (edits ")
 
 
-def test_several_references_from_gzip_as_json(tmp_path: Path) -> None:
+def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> None:
     first, second = tmp_path / "a.gz", write(tmp_path / "b", OTHERS)
     first.write_bytes(gzip.compress("\n".join([*REFERENCES, ""]).encode()))
     done = nmt_score(
@@ -196,40 +196,40 @@ def test_several_references_from_gzip_as_json(tmp_path: Path) -> None:
     assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
 
 
-def test_confidence_is_part_of_the_line(tmp_path: Path) -> None:
+def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
     done = nmt_score("--reference", reference, "--hypothesis", reference, "--bootstrap", "10", "--lowercase")
     assert done.stdout.decode().startswith("BLEU 100.00 [mean 100.00, 95% confidence 100.00 to 100.00] (precisions ")
 
 
-def test_lines_end_at_newlines_only(tmp_path: Path) -> None:
+def test_only_newlines_end_a_line(tmp_path: Path) -> None:
     odd = ["one\u2028line\u0085of\fmany\x1cparts", "and \v another"]
     reference = write(tmp_path / "ref", odd)
     done = nmt_score("--reference", reference, "--metric", "ter", stdin=(odd[0] + "\n" + odd[1]).encode())
     assert (done.returncode, done.stdout[:9]) == (0, b"TER 0.00 ")
 
 
-def test_tokenised_text_is_warned_about(tmp_path: Path) -> None:
+def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", ["It is tokenised ."])
     done = nmt_score("--reference", reference, "--hypothesis", reference)
     assert b"warning: 1 of 1 translations end in ' .'" in done.stderr
     assert nmt_score("--reference", reference, "--hypothesis", reference, "--tokenize", "none").stderr == b""
 
 
-def test_different_line_counts(tmp_path: Path) -> None:
+def test_the_message_about_different_line_counts_has_both(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
     line = refused("--reference", reference, stdin=b"one\ntwo\n")
     assert "standard input has 2 lines" in line
     assert f"{reference} has 4" in line
 
 
-def test_empty_files(tmp_path: Path) -> None:
+def test_empty_files_are_refused(tmp_path: Path) -> None:
     reference, empty = write(tmp_path / "ref", REFERENCES), write(tmp_path / "empty", [])
     assert "standard input is empty" in refused("--reference", reference)
     assert f"{empty} is empty" in refused("--reference", empty, "--hypothesis", reference)
 
 
-def test_invalid_utf8(tmp_path: Path) -> None:
+def test_the_message_about_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_bytes(b"fine\nM\xfcller\n")
     line = refused("--reference", str(broken), stdin=b"a\nb\n")
@@ -238,23 +238,23 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     assert "UTF-8" in line
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
     missing = str(tmp_path / "nowhere")
     assert missing in refused("--reference", missing, stdin=b"a\n")
     assert str(tmp_path) in refused("--reference", str(tmp_path), stdin=b"a\n")
 
 
-def test_damaged_gzip(tmp_path: Path) -> None:
+def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
     damaged = tmp_path / "ref.gz"
     damaged.write_bytes(b"not gzip at all")
     assert str(damaged) in refused("--reference", str(damaged), stdin=b"a\n")
 
 
-def test_stdin_is_taken_once() -> None:
+def test_standard_input_can_be_given_only_once() -> None:
     assert "only one of --hypothesis and --reference can be standard input" in refused("--reference", "-", stdin=b"a\n")
 
 
-def test_unknown_names(tmp_path: Path) -> None:
+def test_unknown_metrics_and_tokenisers_are_refused(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", ["a"])
     assert "--metric meteor is unknown" in refused("--reference", reference, "--metric", "meteor", stdin=b"a\n")
     assert "--tokenize moses is unknown" in refused("--reference", reference, "--tokenize", "moses", stdin=b"a\n")
@@ -265,12 +265,13 @@ def test_unknown_names(tmp_path: Path) -> None:
 
 
 def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
-    """The arithmetic of multi-bleu.perl with one reference, of text that is cut at spaces already."""
+    """Computes BLEU as multi-bleu.perl does, with one reference and with spaces between tokens."""
     correct, total = [0] * 5, [0] * 5
     hypothesis_length = reference_length = 0
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         words, expected = hypothesis.split(), reference.split()
-        hypothesis_length, reference_length = hypothesis_length + len(words), reference_length + len(expected)
+        hypothesis_length += len(words)
+        reference_length += len(expected)
         for n in range(1, 5):
             found = [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
             wanted = [" ".join(expected[i : i + n]) for i in range(len(expected) - n + 1)]
@@ -282,15 +283,15 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
     return 100 * brevity * math.exp(sum(math.log(correct[n] / total[n]) for n in range(1, 5)) / 4)
 
 
-def test_paper_bleu_by_hand() -> None:
-    """Quotes become ASCII, the stop a token of its own, and the compound three: 9 tokens against 10."""
+def test_paper_bleu_equals_a_score_computed_by_hand() -> None:
+    """Quotes become ASCII, the stop becomes a token, and the compound becomes three tokens: 9 tokens against 10."""
     hypothesis, reference = ["Ein “Text-Editor” hilft sehr."], ['Ein "Text-Editor" hilft uns sehr.']
     (found,) = corpus_scores(hypothesis, [reference], ["paper-bleu"], ScoreConfig(target_lang="de"))
-    # Ein " Text ##AT##-##AT## Editor " hilft [uns] sehr . : n-grams 9/9, 7/8, 5/7 and 4/6 right
+    # Ein " Text ##AT##-##AT## Editor " hilft [uns] sehr . : of the n-grams, 9/9, 7/8, 5/7 and 4/6 match.
     expected = 100 * math.exp(1 - 10 / 9) * (9 / 9 * 7 / 8 * 5 / 7 * 4 / 6) ** 0.25
     assert found.score == pytest.approx(expected, abs=1e-6)
     (whole,) = corpus_scores(hypothesis, [reference], ["paper-bleu"], ScoreConfig(target_lang="fr"))
-    # Ein " Text-Editor " hilft [uns] sehr . : 7 tokens against 8; 7/7, 5/6, 3/5, 2/4
+    # Ein " Text-Editor " hilft [uns] sehr . : 7 tokens against 8; of the n-grams, 7/7, 5/6, 3/5 and 2/4 match.
     assert whole.score == pytest.approx(100 * math.exp(1 - 8 / 7) * (5 / 6 * 3 / 5 * 2 / 4) ** 0.25, abs=1e-6)
     assert "compounds:split" in found.signature
     assert "compounds:whole" in whole.signature
@@ -301,23 +302,16 @@ def test_paper_bleu_by_hand() -> None:
         st.tuples(*[st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), max_size=12)] * 2), min_size=1, max_size=6
     )
 )
-def test_the_arithmetic_of_paper_bleu_is_that_of_multi_bleu(pairs: list[tuple[list[str], list[str]]]) -> None:
+def test_paper_bleu_equals_multi_bleu(pairs: list[tuple[list[str], list[str]]]) -> None:
     hypotheses, references = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     (found,) = corpus_scores(hypotheses, [references], ["paper-bleu"], ScoreConfig(target_lang="de"))
     assert found.score == pytest.approx(multi_bleu(hypotheses, references), abs=1e-6)
 
 
-def test_paper_bleu_is_never_shown_alone(tmp_path: Path) -> None:
+def test_paper_bleu_is_always_printed_with_sacrebleus_bleu(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
-    done = nmt_score(
-        "--reference",
-        reference,
-        "--metric",
-        "paper-bleu",
-        "--target-lang",
-        "en",
-        stdin="\n".join([*REFERENCES, ""]).encode(),
-    )
+    options = ["--reference", reference, "--metric", "paper-bleu", "--target-lang", "en"]
+    done = nmt_score(*options, stdin="\n".join([*REFERENCES, ""]).encode())
     first, second = done.stdout.decode().splitlines()
     assert first.startswith("BLEU 100.00")
     assert second.startswith("paper-BLEU 100.00")

@@ -1,4 +1,4 @@
-"""Beam search against enumeration of all sequences, against greedy search, and one sentence against many."""
+"""Beam search equals enumeration and greedy search, and finds the same for a sentence alone and in a batch."""
 
 import math
 
@@ -14,7 +14,7 @@ from nmt.decoding.candidates import largest
 from nmt.decoding.search import Found
 
 
-def near(found: list[Found], expected: list[tuple[tuple[int, ...], float]]) -> None:
+def assert_close(found: list[Found], expected: list[tuple[tuple[int, ...], float]]) -> None:
     assert [tuple(f.tokens) for f in found] == [tokens for tokens, _ in expected]
     assert [f.score for f in found] == pytest.approx([score for _, score in expected], abs=1e-4)
 
@@ -25,11 +25,11 @@ def test_a_wide_beam_finds_what_enumeration_finds(seed: int, alpha: float) -> No
     language = Language(seed)
     found = language.search([4, 1, 5], SearchConfig(beam=200, alpha=alpha, n_best=3))
     for sentence, longest in enumerate([4, 1, 5]):
-        near(found[sentence], language.enumerated(sentence, longest, alpha)[:3])
+        assert_close(found[sentence], language.enumerated(sentence, longest, alpha)[:3])
 
 
 @given(st.integers(0, 10_000))
-def test_beam_one_is_greedy_search(seed: int) -> None:
+def test_a_beam_of_one_is_greedy_search(seed: int) -> None:
     language, tokens = Language(seed), (BOS,)
     for _ in range(7):
         best = int(language.log_probs(0, tokens).argmax())
@@ -42,7 +42,7 @@ def test_beam_one_is_greedy_search(seed: int) -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=5))
-def test_sentences_do_not_disturb_each_other(seed: int, beam: int, max_lengths: list[int]) -> None:
+def test_a_sentence_has_the_same_hypotheses_alone_and_in_a_batch(seed: int, beam: int, max_lengths: list[int]) -> None:
     language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
     together = language.search(max_lengths, config)
     for number, longest in enumerate(max_lengths):
@@ -50,7 +50,7 @@ def test_sentences_do_not_disturb_each_other(seed: int, beam: int, max_lengths: 
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 9), st.floats(0, 2))
-def test_hypotheses_are_distinct_sorted_scored_right_and_not_too_long(
+def test_hypotheses_are_distinct_sorted_correctly_scored_and_not_too_long(
     seed: int, beam: int, longest: int, alpha: float
 ) -> None:
     language = Language(seed)
@@ -65,7 +65,7 @@ def test_hypotheses_are_distinct_sorted_scored_right_and_not_too_long(
 
 
 class Hesitant(Language):
-    """Prefers to go on with token 2; EOS takes half of the rest, and the longer, the likelier."""
+    """A model that prefers token 2 at first. EOS becomes more likely with every token."""
 
     def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
         end = min(0.1 * len(tokens), 0.8)
@@ -79,7 +79,7 @@ def test_a_larger_alpha_prefers_longer_output() -> None:
 
 
 def test_search_stops_as_soon_as_nothing_live_can_win() -> None:
-    """Certain to end at once, so one step is enough, however long the output might be."""
+    """A model that is certain to end at once needs one step, even if a long output is allowed."""
 
     class Certain(Language):
         steps = 0
@@ -96,8 +96,8 @@ def test_search_stops_as_soon_as_nothing_live_can_win() -> None:
     assert language.steps == 1
 
 
-def test_search_goes_on_while_a_live_hypothesis_can_still_win() -> None:
-    """Ends of little probability, one a step, do not end the search before the likely one is found."""
+def test_search_continues_while_a_live_hypothesis_can_still_win() -> None:
+    """Every step ends a hypothesis of low probability, but the search continues until it finds the likely output."""
 
     class Late(Language):
         def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
@@ -109,7 +109,7 @@ def test_search_goes_on_while_a_live_hypothesis_can_still_win() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 5), st.integers(1, 700), st.integers(1, 10))
-def test_the_largest_are_those_of_topk(seed: int, sentences: int, width: int, vocabulary: int, k: int) -> None:
+def test_largest_gives_the_same_numbers_as_topk(seed: int, sentences: int, width: int, vocabulary: int, k: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(sentences, width, vocabulary, generator=generator)
     offsets = torch.randn(sentences, width, generator=generator)
@@ -119,7 +119,7 @@ def test_the_largest_are_those_of_topk(seed: int, sentences: int, width: int, vo
     assert torch.equal(totals.gather(1, places), values)
 
 
-def test_length_penalty_by_hand() -> None:
+def test_an_empty_output_has_the_length_penalty_of_eos() -> None:
     language = Language(7)
     found = language.search([1], SearchConfig(beam=1, alpha=2.0))[0][0]
     assert found.tokens == []

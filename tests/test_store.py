@@ -1,4 +1,4 @@
-"""The token store: what is written can be read back, and a store that is not whole never looks whole."""
+"""A data folder is read as it was written, and an incomplete folder never looks complete."""
 
 import dataclasses
 import json
@@ -55,7 +55,7 @@ pair_lists = st.lists(st.tuples(sentences, sentences), max_size=8)
 
 
 @given(train=pair_lists, valid=pair_lists, chunk=st.integers(1, 4), separate=st.booleans())
-def test_what_is_written_is_read(
+def test_sentences_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, train: Pairs, valid: Pairs, chunk: int, separate: bool
 ) -> None:
     path = tmp_path_factory.mktemp("store") / "data"
@@ -74,7 +74,7 @@ def test_what_is_written_is_read(
     assert data.codec.encode_target(TEXT) == codec.encode_target(TEXT)
 
 
-def test_two_bytes_a_token_where_the_vocabulary_allows(store: Path) -> None:
+def test_a_token_takes_two_bytes_if_the_vocabulary_allows_it(store: Path) -> None:
     assert DataFolder.open(store).split("train").source[0].dtype == np.uint16
     assert (store / "train.en.tokens").stat().st_size == 3 * 2
     assert [token_type(size).itemsize for size in (1 << 16, (1 << 16) + 1)] == [2, 4]
@@ -82,7 +82,7 @@ def test_two_bytes_a_token_where_the_vocabulary_allows(store: Path) -> None:
     assert flatten([[65536], []], 70_000).tokens.tolist() == [65536]
 
 
-def test_sentences_cannot_be_changed_or_missed(store: Path) -> None:
+def test_sentences_are_read_only_and_wrong_numbers_are_refused(store: Path) -> None:
     array = DataFolder.open(store).split("train").source
     with pytest.raises(ValueError, match="read-only"):
         array[0][0] = 9
@@ -96,7 +96,7 @@ def test_lengths_of_many_tokens_do_not_overflow() -> None:
     assert TokenArray(np.empty(0), offsets).lengths[np.array([1])].tolist() == [6]
 
 
-def test_raw_text_is_kept_to_the_letter(tmp_path: Path) -> None:
+def test_raw_text_is_stored_unchanged(tmp_path: Path) -> None:
     lines = ["", " a \u2028 b\x85", "ends in \r", "ä\0"]
     with StoreWriter.at(tmp_path / "data") as writer:
         with writer.split("test1", CONFIG, raw=True) as split:
@@ -109,7 +109,7 @@ def test_raw_text_is_kept_to_the_letter(tmp_path: Path) -> None:
     assert data.raw_lines("test1", "de") == [line.upper() for line in lines]
 
 
-def test_what_is_not_there_is_named(store: Path) -> None:
+def test_missing_splits_and_missing_raw_text_are_named(store: Path) -> None:
     data = DataFolder.open(store)
     with pytest.raises(NmtError, match="no split 'test'; it has train, valid"):
         data.split("test")
@@ -123,8 +123,10 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("name", [f"{s}.{lang}.{k}" for s in ("train", "valid") for lang in ("en", "de")
-                                  for k in ("tokens", "offsets")])  # fmt: skip
+ARRAYS = [f"{s}.{lang}.{kind}" for s in ("train", "valid") for lang in ("en", "de") for kind in ("tokens", "offsets")]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
 def test_missing_and_truncated_files_are_named(store: Path, name: str) -> None:
     path = store / name
     if path.stat().st_size:
@@ -140,7 +142,7 @@ def test_damaged_models_and_meta_are_named(store: Path) -> None:
     model = store / "subword.model"
     good = model.read_bytes()
     model.write_bytes(good.replace(b"ba", b"ab", 1))
-    with pytest.raises(NmtError, match=r"subword\.model is not the subword model the data was encoded with"):
+    with pytest.raises(NmtError, match=r"subword\.model is not the subword model that the data was encoded with"):
         DataFolder.open(store)
     model.unlink()
     with pytest.raises(NmtError, match=r"subword\.model cannot be read"):
@@ -166,20 +168,20 @@ def test_other_folders_and_schemas_are_refused(store: Path, tmp_path: Path) -> N
         DataFolder.open(store)
 
 
-def test_fingerprint_tells_data_apart(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_tokens_and_the_codec(tmp_path: Path) -> None:
     one: dict[str, Pairs] = {"train": [([4, 5], [6])]}
-    prints = [
+    fingerprints = [
         DataFolder.open(write(tmp_path / str(i), splits, codec)).fingerprint
         for i, (splits, codec) in enumerate([
             (one, CODEC), (one, CODEC), ({"train": [([5, 4], [6])]}, CODEC), (one, SEPARATE),
         ])
     ]  # fmt: skip
-    assert prints[0] == prints[1]
-    assert len(set(prints)) == 3
+    assert fingerprints[0] == fingerprints[1]
+    assert len(set(fingerprints)) == 3
 
 
 @pytest.mark.parametrize("error", [NmtError("x"), KeyboardInterrupt(), ZeroDivisionError()])
-def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, error: BaseException) -> None:
+def test_a_folder_that_was_not_finished_leaves_no_files(tmp_path: Path, error: BaseException) -> None:
     with (
         pytest.raises(type(error)),
         StoreWriter.at(tmp_path / "data") as writer,
@@ -194,7 +196,7 @@ def test_nothing_is_left_of_what_was_not_finished(tmp_path: Path, error: BaseExc
 def test_the_destination_must_not_exist(store: Path, tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for dest in (store, store / "meta.json", tmp_path / "dangling", Path("."), Path("/")):
-        with pytest.raises(NmtError, match=r"--dest .* exists already"):
+        with pytest.raises(NmtError, match=r"--dest .* already exists"):
             StoreWriter.at(dest).__enter__()
     with pytest.raises(NmtError, match=r"data2 cannot be written"), StoreWriter.at(store / "meta.json" / "data2"):
         pass
@@ -215,7 +217,7 @@ FULL_DISK = """
     from nmt.errors import NmtError
     from nmt.text.codec import TextConfig
 
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # writing beyond fails, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # writing more fails, as on a full disk
     config = TextConfig(source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe",
                         joint_vocab=True)
     try:
@@ -227,11 +229,11 @@ FULL_DISK = """
 """
 
 
-@pytest.mark.parametrize("chunks", [50, 11])  # found out while writing, and only when the file is closed
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, chunks: int) -> None:
+@pytest.mark.parametrize("chunks", [50, 11])  # writing fails with 50 chunks; with 11, only closing the file fails
+def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path: Path, chunks: int) -> None:
     command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path / "data"), str(chunks)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{tmp_path}/.data.partial-")
-    assert "train.en.tokens cannot be written (File too large); make room or choose another --dest" in done.stdout
+    assert "train.en.tokens cannot be written (File too large); free some space or choose another --dest" in done.stdout
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []

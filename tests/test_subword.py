@@ -1,4 +1,4 @@
-"""Subword models: what they round-trip, how large they are, and what they refuse."""
+"""Subword models restore the text that they encode, have the requested size, and refuse unusable models."""
 
 import io
 import random
@@ -25,11 +25,12 @@ familiar = st.lists(st.sampled_from(TEXT[0].split() + TEXT[1].split() + ["quäx"
 
 
 def spaced(line: str) -> str:
-    """The line with what counts as one space in its pieces."""
+    """Returns the line with single spaces between its words, which is what decoding gives."""
     return " ".join(word for word in line.split(" ") if word)
 
 
 def other_model(**options: object) -> bytes:
+    """Trains a model with sentencepiece itself, with any of its options changed."""
     model = io.BytesIO()
     settings = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "pad_id": 0, "unk_id": 1, "bos_id": 2}
     sentencepiece.SentencePieceTrainer.train(
@@ -60,15 +61,15 @@ def test_any_text_round_trips_without_unknowns(kind: str, lines: list[str]) -> N
     ("a\ud800b", "a\ufffdb"),
     ("\ufeffe\u0301", "\ufeffe\u0301"),
 ])  # fmt: skip
-def test_odd_lines(kind: str, line: str, decoded: str) -> None:
+def test_odd_characters_are_restored_or_replaced(kind: str, line: str, decoded: str) -> None:
     model = MODELS[kind]
     assert model.decode(model.encode([line])) == [decoded]
 
 
 @kinds
-def test_long_lines(kind: str) -> None:
-    words, word = " ".join(["baki", "Ξένος"] * 5000), "dekimulo" * 2000
-    assert MODELS[kind].decode(MODELS[kind].encode([words, word])) == [words, word]
+def test_long_lines_and_long_words_are_restored(kind: str) -> None:
+    many_words, long_word = " ".join(["baki", "Ξένος"] * 5000), "dekimulo" * 2000
+    assert MODELS[kind].decode(MODELS[kind].encode([many_words, long_word])) == [many_words, long_word]
 
 
 @kinds
@@ -93,20 +94,20 @@ def test_line_breaks_and_space_marks_spelt_in_bytes_become_spaces() -> None:
 
 
 @kinds
-def test_size_special_ids_and_pieces(kind: str) -> None:
+def test_a_model_has_the_requested_size_and_pieces_that_spell_the_text(kind: str) -> None:
     model = MODELS[kind]
     assert (len(model), model.kind, model.has_bytes) == (SIZE, kind, True)
     pieces = model.pieces(model.encode([TEXT[0]])[0])
     assert "".join(pieces).replace("▁", " ").strip() == TEXT[0]
-    assert sum(map(len, model.encode(TEXT))) < sum(map(len, TEXT)) / 2  # it has learnt something
+    assert sum(map(len, model.encode(TEXT))) < sum(map(len, TEXT)) / 2  # pieces are longer than characters
 
 
 @kinds
-def test_bytes_hold_the_whole_model(kind: str) -> None:
+def test_to_bytes_and_from_bytes_restore_the_model(kind: str) -> None:
     model = MODELS[kind]
-    again = Subword.from_bytes(model.to_bytes(), kind, "here")
-    assert again.encode(TEXT) == model.encode(TEXT)
-    assert (again.kind, again.to_bytes()) == (kind, model.to_bytes())
+    restored = Subword.from_bytes(model.to_bytes(), kind, "here")
+    assert restored.encode(TEXT) == model.encode(TEXT)
+    assert (restored.kind, restored.to_bytes()) == (kind, model.to_bytes())
 
 
 @kinds
@@ -114,18 +115,18 @@ def test_training_is_repeatable(kind: str) -> None:
     assert Subword.train(iter(TEXT), kind, SIZE).to_bytes() == MODELS[kind].to_bytes()
 
 
-def test_only_very_rare_characters_are_left_to_bytes() -> None:
+def test_only_very_rare_characters_become_bytes() -> None:
     lines = ["ba de ki lo mu"] * 6000 + ["Ö"] * 12 + ["字"]  # Ö is 1 character in 7,500, 字 1 in 90,000
     model = Subword.train(lines, "bpe", 280)
     assert [len(ids) for ids in model.encode(["Ö", "字"])] == [2, 4]  # ▁ and Ö; ▁ and three bytes
 
 
-def test_long_lines_are_trained_on() -> None:
+def test_training_uses_long_lines() -> None:
     assert len(Subword.train(["bakide " * 5000], "bpe", 270)) == 270
 
 
 def greedy(pieces: dict[str, int], word: str) -> list[int]:
-    """Longest match first, by trying all prefixes."""
+    """Returns the ids of a word by taking the longest piece that it begins with, again and again."""
     if not word:
         return []
     for end in range(len(word), 0, -1):
@@ -140,34 +141,34 @@ def test_wordpiece_takes_the_longest_match() -> None:
     draw = random.Random(3)
     words = [draw.choice(TEXT).split()[0] + draw.choice(["", "x", "ñ", "kilo"]) for _ in range(200)]
     assert model.encode(words) == [greedy(pieces, "▁" + word) for word in words]
-    # The most likely segmentation, the unigram model's, is another one.
+    # The unigram model takes the most likely segmentation, which is a different one.
     assert model.encode(words) != Subword.from_bytes(model.to_bytes(), "unigram", "here").encode(words)
 
 
 @kinds
-def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
-    with pytest.raises(NmtError, match=r"--vocab-size is 30000, .* at most \d+ pieces; lower it") as caught:
+def test_the_message_about_too_large_a_vocabulary_names_the_largest_possible(kind: str) -> None:
+    with pytest.raises(NmtError, match=r"--vocab-size is 30000, .* at most \d+ pieces; lower --vocab-size") as caught:
         Subword.train(TEXT, kind, 30000)
     largest = int(str(caught.value).split("at most ")[1].split()[0])
     assert len(Subword.train(TEXT, kind, largest)) == largest
 
 
 @kinds
-def test_too_small_a_vocabulary_names_the_smallest(kind: str) -> None:
-    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* need \d+; raise it") as caught:
+def test_the_message_about_too_small_a_vocabulary_names_the_smallest_possible(kind: str) -> None:
+    with pytest.raises(NmtError, match=r"--vocab-size is 100, .* need \d+; raise --vocab-size") as caught:
         Subword.train(TEXT, kind, 100)
     assert 260 < int(str(caught.value).split("need ")[1].split(";")[0]) < 300
 
 
 @kinds
 @pytest.mark.parametrize("lines", [[], [""], ["", "  "]])
-def test_no_text(kind: str, lines: list[str]) -> None:
+def test_training_on_no_text_is_refused(kind: str, lines: list[str]) -> None:
     with pytest.raises(NmtError, match="is empty"):
         Subword.train(lines, kind, 300)
 
 
 @pytest.mark.parametrize("error", [NmtError("from the corpus"), KeyboardInterrupt(), ValueError("a bug")])
-def test_errors_of_the_text_come_through(error: BaseException) -> None:
+def test_errors_while_reading_the_text_are_raised(error: BaseException) -> None:
     def lines() -> object:
         yield from TEXT
         raise error
@@ -187,17 +188,17 @@ def test_damaged_models_are_named(data: bytes) -> None:
 
 
 def test_other_special_ids_are_refused() -> None:
-    with pytest.raises(NmtError, match=r"their\.model has pad, unk, bos and eos at ids -1, 0, 1, 2, but 0, 1, 2, 3"):
+    with pytest.raises(NmtError, match=r"their\.model has the ids -1, 0, 1, 2 for pad, unk, bos and eos instead"):
         Subword.from_bytes(other_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "bpe", "their.model")
 
 
-def test_unknown_kind_is_refused() -> None:
+def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(NmtError, match="unknown kind 'word'"):
         Subword.from_bytes(GOOD, "word", "here")
 
 
 @kinds
-def test_a_model_without_bytes_says_so_and_drops_what_it_does_not_know(kind: str) -> None:
+def test_a_model_without_bytes_drops_unknown_characters(kind: str) -> None:
     model = Subword.from_bytes(other_model(byte_fallback=False, vocab_size=60), kind, "here")
     assert not model.has_bytes
     ids = model.encode(["ba 字 ba"])

@@ -1,4 +1,4 @@
-"""Wrong command lines, odd values and hostile surroundings end in one sentence, whatever the command."""
+"""Wrong command lines, odd values and a hostile environment end every command in one sentence."""
 
 import os
 import resource
@@ -21,7 +21,9 @@ TRAIN = ["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"]
 PREPROCESS = ["preprocess", "--source-lang=en", "--target-lang=de", "--valid=v", "--dest=d"]
 LONG = "x" * 5000
 
+# Command lines that read the file or folder {}, and that fail because of it.
 READERS = [
+    "generate {}",
     "score --reference {}",
     "average-checkpoints {} --output=o",
     "train {} --arch=transformer_tiny --save-dir=r",
@@ -33,8 +35,8 @@ READERS = [
     "trees restore --words={}",
     "trees linearize --train={} --dest=d",
 ]
+# Command lines that fail with the path {}, perhaps because of another file.
 OTHERS = [
-    "generate {}",
     "generate model --output={}",
     "average-checkpoints model --output={}",
     "preprocess --source-lang=en --target-lang=de --train=t --valid=v --dest={}",
@@ -43,7 +45,7 @@ OTHERS = [
 
 
 def refused(*arguments: str) -> str:
-    """What is said of a wrong command line, all of it."""
+    """Returns the message about a wrong command line, which is all of standard error and one line."""
     said = run(*arguments, code=2).stderr
     assert said.startswith("error: ")
     assert said.count("\n") == 1, said
@@ -66,16 +68,16 @@ def refused(*arguments: str) -> str:
     (["trian"], "no such command 'trian'; did you mean 'train'; see nmt --help"),
     (["trees", "x"], "no such command 'x'; see nmt trees --help"),
 ])  # fmt: skip
-def test_wrong_command_lines(arguments: list[str], said: str) -> None:
+def test_a_wrong_command_line_is_refused_in_one_sentence(arguments: list[str], said: str) -> None:
     assert refused(*arguments) == said
 
 
-def test_a_wrong_command_line_is_told_in_a_few_lines_however_long_it_is() -> None:
+def test_the_message_about_a_very_long_command_line_is_short() -> None:
     assert len(refused("generate", "m", "--workers", LONG)) < 200
     assert len(refused("architectures", *(f"file-{number}" for number in range(5000)))) < 1000
 
 
-def test_no_arguments_show_the_help() -> None:
+def test_a_command_without_arguments_shows_its_help() -> None:
     done = run("train", code=2)
     assert b"Usage" in done.stdout
     assert not done.stderr
@@ -99,7 +101,7 @@ def test_no_arguments_show_the_help() -> None:
     "report r --sustained-tflops=0",
     "trees linearize --train=t --dest=d --rare-below=2147483648",
 ])  # fmt: skip
-def test_absurd_numbers_are_out_of_range(arguments: str) -> None:
+def test_absurd_numbers_are_refused_as_out_of_range(arguments: str) -> None:
     flag, value = arguments.split()[-1].split("=")
     said = refused(*arguments.split())
     assert said.startswith(f"{flag} must be ")
@@ -107,7 +109,10 @@ def test_absurd_numbers_are_out_of_range(arguments: str) -> None:
 
 
 def command_lines(command: Any, name: tuple[str, ...] = ()) -> Iterator[list[str]]:
-    """A command line for every numeric option of every command, up to its value; the files in it do not exist."""
+    """Yields a command line for every numeric option of every command. The value of that option is still to be added.
+
+    The files that the command lines name do not exist.
+    """
     for sub in getattr(command, "commands", {}).values():
         yield from command_lines(sub, (*name, sub.name))
     given = {
@@ -122,7 +127,9 @@ def command_lines(command: Any, name: tuple[str, ...] = ()) -> Iterator[list[str
 
 
 @pytest.mark.parametrize("value", ["", "-1", "nan", "1e300", "9" * 5000])
-def test_no_value_is_too_odd_for_a_numeric_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_odd_values_of_numeric_options_are_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     lines = list(command_lines(typer.main.get_command(app)))
     assert len(lines) > 90
@@ -135,7 +142,7 @@ def test_no_value_is_too_odd_for_a_numeric_option(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", [LONG, "loop", "file/x", "\udcff", "a\nb", "\x1b[1mred"])
 @pytest.mark.parametrize("arguments", READERS + OTHERS)
-def test_names_of_files_end_in_one_sentence_that_shows_them(
+def test_odd_names_of_files_end_in_one_printable_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -147,18 +154,19 @@ def test_names_of_files_end_in_one_sentence_that_shows_them(
 
 
 @pytest.mark.parametrize("arguments", READERS)
-def test_folders_that_may_not_be_entered_are_named(
+def test_a_folder_that_may_not_be_entered_is_named(
     unprivileged: Callable[[], AbstractContextManager[None]], arguments: str
 ) -> None:
-    failed(*arguments.format("missing").split(), stdin=b"a\n")  # loads modules, which only root may be able to read
+    # This run imports the modules. Without root's privileges, they may not be readable.
+    failed(*arguments.format("missing").split(), stdin=b"a\n")
     with unprivileged():
         message = failed(*arguments.format("closed/x").split(), stdin=b"a\n")
     assert "closed/" in message
     assert "ermission" in message
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and memory limited as Linux does it")
-def test_memory_that_runs_out_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and Linux's limits on memory")
+def test_running_out_of_memory_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with Path("zeros").open("wb") as file:
         file.truncate(2**33)
@@ -181,10 +189,12 @@ def raising(error: Exception) -> Callable[..., None]:
 
 @pytest.mark.parametrize("fail", [
     lambda _: torch.empty(2**50),
-    raising(RuntimeError("could not create a primitive")),  # what oneDNN says
+    raising(RuntimeError("could not create a primitive")),  # oneDNN's message
     raising(OSError(12, "Cannot allocate memory")),
 ])  # fmt: skip
-def test_memory_that_is_refused_is_one_sentence(monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]) -> None:
+def test_every_kind_of_memory_error_ends_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]
+) -> None:
     monkeypatch.setattr("nmt.pages.report.read_run", fail)
     assert failed("report", "run").startswith("error: memory ran out (")
 
@@ -196,13 +206,13 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, bug: Excepti
         run("report", "run")
 
 
-def test_two_files_of_one_failure_are_both_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_about_two_files_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nmt.pages.report.read_run", raising(PermissionError(13, "Permission denied", "a", None, "b")))
     assert failed("report", "run").startswith("error: a and b cannot be used (Permission denied); ")
 
 
 def in_shell(command: str, **environment: str) -> tuple[int, str]:
-    """The exit code of a shell's command, where $NMT starts `nmt`, and what it prints on both streams."""
+    """Runs a shell command, in which $NMT starts `nmt`; returns its exit code, and its output with its errors."""
     environment |= {"NMT": f"{sys.executable} -m nmt", "PATH": os.environ["PATH"]}
     done = subprocess.run(
         ["bash", "-c", command], env=environment, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=60
@@ -214,7 +224,7 @@ def in_shell(command: str, **environment: str) -> tuple[int, str]:
     {"PYTHONIOENCODING": "ascii"},
     {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 ])  # fmt: skip
-def test_ascii_terminals_get_help_and_errors(environment: dict[str, str]) -> None:
+def test_help_and_errors_can_be_printed_on_ascii_terminals(environment: dict[str, str]) -> None:
     code, printed = in_shell("$NMT generate --help && $NMT score --hypothesis ä --reference ä", **environment)
     assert "length) / 6)^?" in printed
     assert code == 1
@@ -228,8 +238,8 @@ def test_ascii_terminals_get_help_and_errors(environment: dict[str, str]) -> Non
     ("$NMT score --reference nowhere 2>&-", ""),
     ("$NMT --version >&- 2>&-", ""),
 ])  # fmt: skip
-def test_closed_and_full_streams(command: str, said: str) -> None:
+def test_closed_and_full_streams_end_in_at_most_one_sentence(command: str, said: str) -> None:
     code, printed = in_shell(command)
     assert code == 1
     assert printed.startswith(said)
-    assert printed.count("\n") == bool(said)
+    assert printed.count("\n") == (1 if said else 0)

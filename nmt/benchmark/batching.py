@@ -1,4 +1,4 @@
-"""Measures the way from a data folder to batches: opening it, planning an epoch, and making batches."""
+"""Measures the speed of opening a data folder, of planning an epoch and of making batches."""
 
 import statistics
 import time
@@ -21,9 +21,9 @@ _SAMPLED_UPDATES = 200
 
 
 def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
-    """Opens the folder, plans an epoch and loads it, `repeats` times.
+    """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times.
 
-    This happens in a new process, so that the measured memory includes nothing else.
+    A new process does the work, so that the measured memory includes nothing else.
 
     Raises:
         NmtError: the folder cannot be opened.
@@ -81,7 +81,7 @@ def _measure_planning(
 
 
 def _loading_speed(split: ParallelSplit, plan: UpdatePlan, device_tokens: int) -> float:
-    """Returns target tokens per second."""
+    """Returns how many target tokens per second are made into batches."""
     started = time.perf_counter()
     with closing(updates(split, plan, device_tokens)) as prepared:
         tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))

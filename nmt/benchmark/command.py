@@ -19,7 +19,7 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
         text: the standard input.
 
     Raises:
-        NmtError: the command failed; quotes its error.
+        NmtError: the command failed; the message quotes its error.
     """
     flags = [_flag(name, value) for name, value in options.items() if value is not None]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]

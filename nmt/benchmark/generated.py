@@ -23,12 +23,13 @@ _SPECIAL = EOS + 1
 
 @dataclass(frozen=True)
 class Generated:
-    """Describes the generated corpus.
+    """The description of a generated corpus.
 
     Attributes:
-        vocab_size: number of pieces; every piece is a word.
-        mean_length: average pieces per sentence. Lengths are limited to 256, which lowers large means a little.
-        pairs: number of sentence pairs.
+        vocab_size: the number of pieces; every piece is a word.
+        mean_length: the mean number of pieces per sentence. Lengths are limited to 256, which lowers large means a
+            little.
+        pairs: the number of sentence pairs.
     """
 
     vocab_size: int
@@ -36,7 +37,10 @@ class Generated:
     pairs: int
 
     def lengths(self, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draws the pieces per source and target sentence, without EOS, log-normally, as real lengths nearly are."""
+        """Draws the lengths of the source and target sentences in pieces, without EOS.
+
+        They are log-normally distributed, as real lengths nearly are.
+        """
         center = np.log(self.mean_length) - _LENGTH_SPREAD**2 / 2
         common = random.normal(center, _LENGTH_SPREAD, self.pairs)
         ratio = random.normal(0, _RATIO_SPREAD, self.pairs)
@@ -44,7 +48,7 @@ class Generated:
         return np.clip(source, 1, _LONGEST), np.clip(target, 1, _LONGEST)
 
     def tokens(self, random: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
-        """Draws ids for sentences of these lengths, end to end; word n is about 1/n as frequent as word 1."""
+        """Draws the ids of sentences of these lengths, all in one array; word n is about 1/n as frequent as word 1."""
         words = self.vocab_size - _SPECIAL
         return (_SPECIAL - 1 + words ** random.random(int(lengths.sum()))).astype(token_type(self.vocab_size))
 
@@ -53,21 +57,7 @@ class Generated:
         config = TextConfig(
             source_lang="xx", target_lang="yy", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
         )
-        words = self.vocab_size - _SPECIAL
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
-            model_writer=model,
-            model_type="word",
-            vocab_size=self.vocab_size,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            max_sentence_length=1 << 30,
-            minloglevel=2,
-        )
-        subword = Subword.from_bytes(model.getvalue(), "bpe", "the generated vocabulary")
+        subword = Subword.from_bytes(_word_model(self.vocab_size), "bpe", "the generated vocabulary")
         return TextCodec(config, subword, subword)
 
     def write(self, folder: Path) -> None:
@@ -90,3 +80,22 @@ class Generated:
         lengths, _ = self.lengths(random)
         ends = np.cumsum(lengths)[:-1]
         return codec.source.decode([ids.tolist() for ids in np.split(self.tokens(random, lengths), ends)])
+
+
+def _word_model(vocab_size: int) -> bytes:
+    """Returns a sentencepiece model whose pieces are the words w0, w1, … and the special pieces."""
+    words = vocab_size - _SPECIAL
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
+        model_writer=model,
+        model_type="word",
+        vocab_size=vocab_size,
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        max_sentence_length=1 << 30,
+        minloglevel=2,
+    )
+    return model.getvalue()

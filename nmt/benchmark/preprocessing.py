@@ -15,7 +15,7 @@ from nmt.resources import process_peak_mib
 
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
-    """Preprocesses `repeats` times into temporary folders beside --dest.
+    """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest.
 
     Raises:
         NmtError: in the same cases as `nmt preprocess`.

@@ -1,4 +1,4 @@
-"""The figures that a benchmark measured, as a table or as JSON."""
+"""The result of a benchmark, which prints as a table or as JSON."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""The speed of training: the updates of `nmt train`, without validation and checkpoints."""
+"""Measures the speed of training: of the updates of `nmt train`, without validation and checkpoints."""
 
 import tempfile
 import time
@@ -36,18 +36,18 @@ def benchmark_training(
     updates: int,
     profile: str | None,
 ) -> Report:
-    """Times `repeats` measurements of `updates` updates each, after as many updates to warm up.
+    """Returns a report on `repeats` measurements of `updates` updates each, which follow `updates` updates to warm up.
 
     Args:
-        profile: a file for a trace of as many more updates, to be opened with ui.perfetto.dev; None for no trace.
+        profile: the file for a trace of `updates` more updates, which ui.perfetto.dev displays; None for no trace.
 
     Raises:
-        NmtError: as `nmt train` does, or the benchmark was asked to stop.
+        NmtError: in the same cases as `nmt train`, and if a signal asked to stop.
     """
     files = [path for path in Path(data_folder).glob("*") if path.is_file()]
     with (
         tempfile.TemporaryDirectory() as folder,
-        # Opened first, so that a name that cannot be written shows before minutes of work.
+        # Opened first, so that a file that cannot be written causes an error before minutes of work.
         output_file(profile, files, "--profile") if profile else nullcontext() as trace,
     ):
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
@@ -81,7 +81,7 @@ def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> 
 
 
 def _trial(setup: Setup, state: TrainState, stream: Iterator[Update], updates: int) -> tuple[dict[str, float], float]:
-    """Performs so many updates; returns their record and FLOP/s."""
+    """Performs `updates` updates; returns their metrics and their FLOP/s."""
     before = state.counters.flops
     interval, seconds = timed_updates(setup, state, stream, updates)
     return interval.record(setup.world), (state.counters.flops - before) / seconds
@@ -99,7 +99,7 @@ def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig)
 
 @contextmanager
 def _profiled(trace: Output, runtime: Runtime) -> Iterator[None]:
-    """Writes a trace of the block, and logs which operations took most time."""
+    """Writes a trace of the block, and logs the operations that took most time."""
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if runtime.device.type == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)

@@ -21,7 +21,7 @@ from nmt.training.metrics import peak_memory_mib
 def benchmark_translation(
     checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
 ) -> Report:
-    """Translates the lines once to warm up, and then `repeats` times.
+    """Returns a report on translating the lines `repeats` times, after one translation to warm up.
 
     Raises:
         NmtError: in the same cases as `nmt generate`.

@@ -82,7 +82,7 @@ def _run() -> int:
         if str(interrupted):
             console.info(str(interrupted))
         return INTERRUPTED_EXIT_CODE
-    except BrokenPipeError:  # the reader of standard output has gone
+    except BrokenPipeError:  # the program that reads standard output has ended
         return 1
     except usage.UsageError as error:
         if message := usage.sentence(error):

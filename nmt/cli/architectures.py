@@ -1,4 +1,4 @@
-"""`nmt architectures` prints the registry as a table."""
+"""`nmt architectures` prints a table of the registered architectures."""
 
 from typing import Annotated
 

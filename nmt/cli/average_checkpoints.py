@@ -11,10 +11,10 @@ def average_checkpoints(
     ],
     output: Annotated[str, typer.Option(help="File to write.")],
     last: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Number of newest snapshots to take from each run folder.")
+        int, typer.Option(min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder.")
     ] = 5,
 ) -> None:
-    """Average the weights of the last snapshots of a run, or of the named checkpoints."""
+    """Average the weights of the newest checkpoints of a run, or of the given checkpoint files."""
     from nmt import checkpoint, console
     from nmt.files import output_file
     from nmt.training.run_folder import newest_snapshots

@@ -83,29 +83,41 @@ def generate(
     as_json: AsJson = False,
 ) -> None:
     """Measure translation: sentences and target tokens per second, memory, and the time for a single sentence."""
+    _check_model_and_text(checkpoint, arch, input)
+    from nmt.benchmark.generated import Generated
+    from nmt.benchmark.translation import benchmark_translation, save_untrained
+
+    with tempfile.TemporaryDirectory() as folder:
+        if arch:
+            model = model_config(arch)
+            generated = Generated(vocab_size, mean_length, lines)
+            codec = generated.codec()
+            text = generated.sentences(codec)
+            path = f"{folder}/untrained.pt"
+            save_untrained(Path(path), model, codec)
+        else:
+            path = str(checkpoint)
+            text = _first_lines(str(input), lines)
+        report = benchmark_translation(path, text, search, runtime, workers=workers, repeats=repeats)
+    _print(report, {"model": f"{arch}, untrained" if arch else path}, as_json)
+
+
+def _check_model_and_text(checkpoint: str | None, arch: str | None, input: str | None) -> None:
     if (checkpoint is None) == (arch is None):
         raise NmtError("give either --checkpoint, or --arch for an untrained model")
     if checkpoint and not input:
         raise NmtError("--checkpoint needs text to translate; give --input")
     if arch and input:
         raise NmtError("an untrained model (--arch) translates generated text only; leave out --input")
-    from nmt.benchmark.generated import Generated
-    from nmt.benchmark.translation import benchmark_translation, save_untrained
+
+
+def _first_lines(path: str, count: int) -> list[str]:
     from nmt.text.corpus import read_lines
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = checkpoint
-        if arch:
-            model, generated = model_config(arch), Generated(vocab_size, mean_length, lines)
-            codec = generated.codec()
-            path, text = f"{folder}/untrained.pt", generated.sentences(codec)
-            save_untrained(Path(path), model, codec)
-        else:
-            text = list(islice(read_lines(str(input)), lines))
-            if not text:
-                raise NmtError(f"--input {input} is empty; give text to translate")
-        report = benchmark_translation(str(path), text, search, runtime, workers=workers, repeats=repeats)
-    _print(report, {"model": f"{arch}, untrained" if arch else str(checkpoint)}, as_json)
+    lines = list(islice(read_lines(path), count))
+    if not lines:
+        raise NmtError(f"--input {path} is empty; give text to translate")
+    return lines
 
 
 @benchmark.command("preprocess", no_args_is_help=True)
@@ -113,7 +125,7 @@ def generate(
 def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False) -> None:
     """Measure preprocessing: lines per second over all steps and splits, and memory.
 
-    The options are those of nmt preprocess. The benchmark writes beside --dest and removes what it wrote.
+    The options are the same as for nmt preprocess. The benchmark writes temporary folders beside --dest.
     """
     from nmt.benchmark.preprocessing import benchmark_preprocessing
 
@@ -133,7 +145,7 @@ def batching(
 ) -> None:
     """Measure batching: opening a data folder, planning an epoch, making batches, and memory.
 
-    36 million generated pairs, as many as WMT14 English-French has, need 5 GB of temporary disk space.
+    WMT14 English-French has 36 million pairs. That many generated pairs need 5 GB of temporary disk space.
     """
     from nmt.benchmark.batching import benchmark_batching
     from nmt.benchmark.generated import Generated

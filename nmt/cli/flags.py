@@ -1,4 +1,4 @@
-"""Makes the flags of a command from the fields of configuration dataclasses, so that no flag is declared twice."""
+"""Turns the fields of configuration dataclasses into the flags of a command, so that no flag is declared twice."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import typer
 
 from nmt.options import Config, flag_name
 
-# Flags that are not spelled like their field.
+# Flags whose spelling differs from the name of their field.
 _SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
 
 

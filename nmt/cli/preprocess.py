@@ -1,4 +1,4 @@
-"""`nmt preprocess` makes a data folder."""
+"""`nmt preprocess` turns parallel text into a data folder."""
 
 from nmt.cli.flags import flags
 from nmt.config import DataConfig

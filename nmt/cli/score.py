@@ -13,7 +13,7 @@ from nmt.cli.trees import repair_summary
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.options import flag_name
-from nmt.parsing.brackets import SHORT
+from nmt.parsing.brackets import SHORT, Evalb, evalb
 from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
 from nmt.text.corpus import STDIN, read_lines
 
@@ -39,47 +39,57 @@ def score(
     if [hypothesis, *reference].count(STDIN) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in metric:
-        given = [flag_name(name) for name, _, _ in config.changed_from(ScoreConfig().to_dict())]
-        if given:
-            raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave it out")
-        _score_trees(reference, hypothesis, metric, as_json)
-        return
+        _score_trees(reference, hypothesis, metric, config, as_json)
+    else:
+        _score_text(reference, hypothesis, metric, config, as_json)
+
+
+def _score_text(reference: list[str], hypothesis: str, metric: list[str], config: ScoreConfig, as_json: bool) -> None:
     hypotheses = _read(hypothesis)
     references = [_read(path) for path in reference]
     for path, lines in zip(reference, references, strict=True):
         _check_line_counts(hypothesis, hypotheses, path, lines)
     _warn_if_tokenized(hypotheses, references, config)
-    metrics = list(dict.fromkeys(metric))
-    if "paper-bleu" in metrics:
-        metrics = list(dict.fromkeys(["bleu", *metrics]))
+    metrics = _chosen_metrics(metric)
     scores = corpus_scores(hypotheses, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
-            "compare paper-bleu only with figures from 2017 and before: its tokenisation and compound splitting raise "
-            "the score; for anything else, cite sacreBLEU's BLEU with its signature"
+            "compare paper-bleu only with scores from 2017 and before, because its tokenisation and compound splitting "
+            "raise the score; for any other comparison, cite sacreBLEU's BLEU with its signature"
         )
     if as_json:
-        print(json.dumps({name: asdict(found) for name, found in zip(metrics, scores, strict=True)}))
+        print(json.dumps({name: asdict(score) for name, score in zip(metrics, scores, strict=True)}))
     else:
-        print("\n".join(_line(found) for found in scores))
+        print("\n".join(map(_line, scores)))
 
 
-def _score_trees(reference: list[str], hypothesis: str, metric: list[str], as_json: bool) -> None:
-    from nmt.parsing.brackets import evalb
+def _score_trees(reference: list[str], hypothesis: str, metric: list[str], config: ScoreConfig, as_json: bool) -> None:
     from nmt.parsing.treebank import read_parses
 
+    given = [flag_name(name) for name, _, _ in config.changed_from(ScoreConfig().to_dict())]
+    if given:
+        raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave out these options")
     if len(reference) > 1 or len(metric) > 1:
         raise NmtError("--metric evalb takes exactly one --reference and no other --metric")
     parses = read_parses(reference[0], hypothesis)
     if parses.repairs is not None:
         console.info(repair_summary(parses.repairs, len(parses.pairs)))
-    found = evalb(parses.pairs)
+    _print_tree_scores(evalb(parses.pairs), as_json)
+
+
+def _print_tree_scores(scores: Evalb, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"evalb": {"all": found.all.summary(), f"up_to_{SHORT}_words": found.short.summary()}}))
+        print(json.dumps({"evalb": {"all": scores.all.summary(), f"up_to_{SHORT}_words": scores.short.summary()}}))
         return
-    for name, counts in (("all lengths", found.all), (f"at most {SHORT} words", found.short)):
+    for name, counts in (("all lengths", scores.all), (f"at most {SHORT} words", scores.short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
+
+
+def _chosen_metrics(given: list[str]) -> list[str]:
+    """Returns each metric once. BLEU comes before the paper's BLEU, which is never shown alone."""
+    first = ["bleu"] if "paper-bleu" in given else []
+    return list(dict.fromkeys([*first, *given]))
 
 
 def _read(path: str) -> list[str]:
@@ -114,15 +124,15 @@ def _warn_if_tokenized(hypotheses: Sequence[str], references: Sequence[Sequence[
             )
 
 
-def _line(found: MetricScore) -> str:
+def _line(score: MetricScore) -> str:
     """Returns an ASCII line such as `BLEU 41.02 [mean 41.0, …] (precisions 71.0/48.2/…) nrefs:1|case:mixed|…`."""
-    parts = [f"{found.name} {found.score:.2f}"]
-    if found.confidence:
-        c = found.confidence
+    parts = [f"{score.name} {score.score:.2f}"]
+    if score.confidence:
+        c = score.confidence
         parts.append(f"[mean {c.mean:.2f}, 95% confidence {c.low:.2f} to {c.high:.2f}]")
-    if found.details:
-        parts.append(f"({', '.join(_detail(name, value) for name, value in found.details.items())})")
-    return " ".join([*parts, found.signature])
+    if score.details:
+        parts.append(f"({', '.join(_detail(name, value) for name, value in score.details.items())})")
+    return " ".join([*parts, score.signature])
 
 
 def _detail(name: str, value: object) -> str:

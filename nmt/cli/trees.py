@@ -1,7 +1,7 @@
 """`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.files import output_file
 
 if TYPE_CHECKING:
-    from nmt.parsing.trees import Word
+    from nmt.parsing.trees import Node, Word
 
 trees = typer.Typer(
     name="trees",
@@ -22,6 +22,24 @@ trees = typer.Typer(
 )
 
 _PATTERN = "trees: a treebank file, plain or .gz, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. May repeat."
+RareBelow = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=1_000_000_000,
+        help="Replace words seen fewer times than this in training by UNK and a few marks; others are symbols.",
+    ),
+]
+Like = Annotated[
+    str | None,
+    typer.Option(help="Folder that this command made; write words in the same way. Replaces the three options above."),
+]
+Numbered = Annotated[
+    bool,
+    typer.Option(
+        "--numbered", help="Write words as #1, #2, … instead of XX, which is much easier to learn from few trees."
+    ),
+]
 
 
 @trees.command(no_args_is_help=True)
@@ -32,34 +50,17 @@ def linearize(
     test: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Test {_PATTERN}")] = [],  # noqa: B006
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase all words.")] = False,
     numbers: Annotated[bool, typer.Option("--numbers", help="Replace every digit by 0.")] = False,
-    rare_below: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=1_000_000_000,
-            help="Replace words seen fewer times than this in training by UNK and a few marks; others are symbols.",
-        ),
-    ] = 1,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder that this command made; write words in the same way. Replaces the three options above."
-        ),
-    ] = None,
-    numbered: Annotated[
-        bool,
-        typer.Option(
-            "--numbered", help="Write words as #1, #2, … instead of XX, which is much easier to learn from few trees."
-        ),
-    ] = False,
+    rare_below: RareBelow = 1,
+    like: Like = None,
+    numbered: Numbered = False,
 ) -> None:
     """Write trees as parallel text: DEST/train.words and DEST/train.trees, and the same for the other splits.
 
     A tree becomes the sequence of its brackets. Closing brackets carry labels too, and XX stands for every word.
     Function tags and indices (NP-SBJ-1), empty elements, and nodes that contain nothing else are removed.
 
-    DEST/valid.mrg and the like hold the normalised trees, to score against. DEST/symbols.txt is for
-    nmt preprocess --symbols.
+    DEST/train.mrg, and the same for the other splits, holds the normalised trees, which nmt score needs.
+    DEST/symbols.txt is for nmt preprocess --symbols.
     """
     from nmt.parsing.treebank import SourceText, read_treebank, write_treebank
 
@@ -109,8 +110,8 @@ def restore(
     matches none closes the innermost bracket, or is dropped. Brackets without words are removed. A sentence without
     words becomes an empty line.
     """
-    from nmt.parsing.treebank import counted, parsed, read_treebank
-    from nmt.parsing.trees import first_restored, untagged, words_of, write_tree
+    from nmt.parsing.treebank import read_treebank
+    from nmt.parsing.trees import untagged, words_of, write_tree
     from nmt.text.corpus import read_lines
 
     if (words is None) == (trees is None):
@@ -119,23 +120,41 @@ def restore(
         sentences: Iterable[list[Word]] = (untagged(line.split()) for line in read_lines(words))
     else:
         sentences = map(words_of, read_treebank([str(trees)]))
+    words_from = str(words or trees)
     repairs = Counter[str]()
     done = 0
-    with output_file(output, [sequences, str(words or trees)]) as out:
-        for alternatives, sentence in zip_longest(parsed(read_lines(sequences), sequences), sentences):
-            if alternatives is None or sentence is None:
-                shorter = sequences if alternatives is None else words or trees
-                raise NmtError(
-                    f"{shorter} ends after {done:,} sentences, but the other file goes on; use files of one run"
-                )
-            tree, found = first_restored(alternatives, sentence)
-            repairs += counted(found)
+    with output_file(output, [sequences, words_from]) as out:
+        for tree, found in _restored(sequences, sentences, words_from):
+            repairs += found
             done += 1
             out.write(f"{write_tree(tree)}\n")
     console.info(repair_summary(repairs, done))
 
 
+def _restored(
+    sequences: str, sentences: "Iterable[list[Word]]", words_from: str
+) -> "Iterator[tuple[Node, Counter[str]]]":
+    """Yields the tree of each sentence, and the repairs that it needed.
+
+    Raises:
+        NmtError: the file `sequences` and the file `words_from`, which supplies the sentences, differ in length.
+    """
+    from nmt.parsing.sequences import first_restored
+    from nmt.parsing.treebank import read_hypotheses, with_sequence
+    from nmt.text.corpus import read_lines
+
+    pairs = zip_longest(read_hypotheses(read_lines(sequences), sequences), sentences)
+    for number, (alternatives, sentence) in enumerate(pairs):
+        if alternatives is None or sentence is None:
+            shorter = sequences if alternatives is None else words_from
+            raise NmtError(
+                f"{shorter} ends after {number:,} sentences, but the other file has more; give files of the same text"
+            )
+        tree, repairs = first_restored(alternatives, sentence)
+        yield tree, with_sequence(repairs)
+
+
 def repair_summary(repairs: Counter[str], sequences: int) -> str:
-    """Returns one line: how many of the sequences were repaired, and how often each repair was made."""
+    """Returns a line that says how many sequences were repaired, and how often each repair was made."""
     details = "".join(f", {count:,} {name}" for name, count in sorted(repairs.items()) if name != "sequences")
     return f"repaired {repairs['sequences']:,} of {sequences:,} sequences{details}"

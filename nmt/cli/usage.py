@@ -1,4 +1,4 @@
-"""Describes a wrong command line in one sentence."""
+"""Describes an error of the command line in one sentence."""
 
 from reprlib import repr as shortened
 from textwrap import shorten
@@ -17,8 +17,8 @@ EXIT_CODE = 2
 def sentence(error: Any) -> str | None:
     """Returns what is wrong with the command line, or None if typer has already shown the command's help.
 
-    A wrong value is described as in the checks of the configurations: `--beam must be a whole number, but is 'abc'`.
-    For everything else, the sentence is typer's own text and a reference to the help.
+    A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number,
+    but is 'abc'`. For everything else, the sentence is typer's own text and a reference to the help.
     """
     if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and _comes_from_pydantic(error):
         return _wrong_value(error.param, error.__cause__)

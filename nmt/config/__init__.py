@@ -1,6 +1,6 @@
-"""The options of every command, each declared once: the field is the flag, its help text the flag's help.
+"""The options of all commands. Each option is declared once, as a dataclass field that carries its help text.
 
-No torch is imported here, so that `nmt --help` answers at once.
+This package does not import torch, so that `nmt --help` is fast.
 """
 
 from nmt.config.data import DataConfig, SubwordKind, Tokenizer

@@ -12,59 +12,67 @@ SubwordKind = Literal["bpe", "unigram", "wordpiece"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):
-    """What `nmt preprocess` does to the text."""
+    """How `nmt preprocess` makes a data folder from text."""
 
-    source_lang: str = option(help="Source language, the suffix of its files (en).", panel="Corpus")
-    target_lang: str = option(help="Target language, the suffix of its files (de).", panel="Corpus")
+    source_lang: str = option(help="Source language: the suffix of its files, for example en.", panel="Corpus")
+    target_lang: str = option(help="Target language: the suffix of its files, for example de.", panel="Corpus")
     train: tuple[str, ...] = option(
-        help="Training corpus: PREFIX.en and PREFIX.de, or .gz. May repeat.", panel="Corpus"
+        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
+        "given several times.",
+        panel="Corpus",
     )
     copies: tuple[int, ...] = option(
         (),
-        help="How often a training corpus is taken, once for each --train, in their order.",
+        help="How often a training corpus is used. Give it once for each --train, in the same order.",
         panel="Corpus",
         at_least=1,
         at_most=1000,
     )
-    valid: str = option(help="Validation corpus, likewise.", panel="Corpus")
-    test: tuple[str, ...] = option((), help="Test corpora, likewise. May repeat.", panel="Corpus")
-    dest: str = option(help="Folder to write; must not exist.", panel="Corpus")
+    valid: str = option(help="Validation corpus: a PREFIX as for --train.", panel="Corpus")
+    test: tuple[str, ...] = option(
+        (), help="Test corpus: a PREFIX as for --train. May be given several times.", panel="Corpus"
+    )
+    dest: str = option(help="Data folder to write. It must not exist.", panel="Corpus")
     tokenizer: Tokenizer = option(
         "moses",
-        help="Moses punctuation normalisation and tokenisation before the subwords, undone after decoding; or none.",
+        help="moses normalises punctuation and tokenises the text before it is cut into subwords, and detokenises "
+        "translations. none does neither.",
         panel="Text",
     )
     lowercase: bool = option(False, help="Lowercase both sides. The translations are then lowercase too.", panel="Text")
     subword: SubwordKind = option("bpe", help="Kind of subword model to train.", panel="Subwords")
     vocab_size: int = option(
         37000,
-        help="Pieces in the vocabulary, or in each vocabulary if separate; with --symbols, there may be fewer.",
+        help="Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols, there may be fewer.",
         panel="Subwords",
         at_least=8,
         at_most=1_000_000,
     )
     joint_vocab: bool = option(
-        True, help="One vocabulary for both languages, so that all embeddings are shared.", panel="Subwords"
+        True, help="Use one vocabulary for both languages, so that they share their embeddings.", panel="Subwords"
     )
     subword_model: str | None = option(
         None,
-        help="Use this sentencepiece model instead of training one; --subword wordpiece segments greedily with it.",
+        help="Use this sentencepiece model instead of training one. With --subword wordpiece, it segments greedily.",
         panel="Subwords",
     )
     symbols: str | None = option(
         None,
-        help="File of words, one a line, that are a piece each, such as the brackets of nmt trees.",
+        help="File with one word on each line. Each word becomes one piece; nmt trees needs this for its brackets.",
         panel="Subwords",
     )
     subword_sample: int = option(
-        2_000_000, help="Lines, of each language, that the subword model is trained on.", panel="Subwords", at_least=1
+        2_000_000,
+        help="Lines of each language in the sample that the subword model is trained on.",
+        panel="Subwords",
+        at_least=1,
     )
     max_length: int = option(
         256, help="Drop training pairs with more pieces than this on either side.", panel="Filter", at_least=1
     )
     max_length_ratio: float = option(
         9.0,
-        help="Drop training pairs where one side has more than this many times the other's pieces.",
+        help="Drop training pairs if one side has more pieces than the other by more than this factor.",
         panel="Filter",
         at_least=1,
     )
@@ -77,7 +85,7 @@ class DataConfig(Config):
         super().__post_init__()
         for flag, lang in (("--source-lang", self.source_lang), ("--target-lang", self.target_lang)):
             if not lang or "/" in lang:
-                raise NmtError(f"{flag} must be the suffix of a file's name, such as en, but is {lang!r}")
+                raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
         if self.copies and len(self.copies) != len(self.train):
@@ -86,6 +94,6 @@ class DataConfig(Config):
                 f"{' '.join(map(str, self.copies))}"
             )
         if self.subword_model and self.symbols:
-            raise NmtError("--symbols are for training a subword model; leave them out with --subword-model")
+            raise NmtError("--symbols is only for training a subword model; leave it out with --subword-model")
         if self.subword_model and not self.joint_vocab:
-            raise NmtError("--subword-model gives one model for both languages; leave out --separate-vocab")
+            raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")

@@ -6,52 +6,61 @@ from typing import Any, Literal
 from nmt.errors import NmtError
 from nmt.options import Config, option
 
-# More than any machine can use, but small enough for every size computed from them to fit into 64 bits.
-_WIDEST, _LONGEST = 50_000, 1_000_000
+# Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
+_MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
-    """A Transformer (paper §3). A registry entry states the shape; the defaults of the rest are the paper's."""
+    """The architecture of a Transformer (paper §3).
+
+    An entry of the registry sets the fields without a default. The defaults of the other fields are the paper's.
+    """
 
     encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1, at_most=1000)
     decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1, at_most=1000)
-    d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2, at_most=_WIDEST)
-    d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1, at_most=_WIDEST)
+    d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2, at_most=_MAX_WIDTH)
+    d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1, at_most=_MAX_WIDTH)
     heads: int = option(help="Attention heads, h.", panel="Model", at_least=1, at_most=1000)
-    d_k: int = option(help="Width of a head's queries and keys.", panel="Model", at_least=1, at_most=_WIDEST)
-    d_v: int = option(help="Width of a head's values.", panel="Model", at_least=1, at_most=_WIDEST)
+    d_k: int = option(help="Width of a head's queries and keys.", panel="Model", at_least=1, at_most=_MAX_WIDTH)
+    d_v: int = option(help="Width of a head's values.", panel="Model", at_least=1, at_most=_MAX_WIDTH)
     dropout: float = option(
-        help="P_drop, on every sub-layer's output and on the sums of embeddings and positions.",
+        help="P_drop: dropout on the output of every sub-layer and on the sums of embeddings and positions.",
         panel="Model",
         at_least=0,
         below=1,
     )
     attention_dropout: float = option(
-        0.0, help="Dropout on attention weights; the paper's for parsing only.", panel="Model", at_least=0, below=1
+        0.0,
+        help="Dropout on attention weights. The paper uses it only for parsing.",
+        panel="Model",
+        at_least=0,
+        below=1,
     )
     activation_dropout: float = option(
-        0.0, help="Dropout on the feed-forward's inner activation.", panel="Model", at_least=0, below=1
+        0.0, help="Dropout on the inner activations of the feed-forward layers.", panel="Model", at_least=0, below=1
     )
     norm: Literal["post", "pre"] = option(
-        "post", help="LayerNorm behind every residual sum, as in the paper, or before every sub-layer.", panel="Model"
+        "post",
+        help="Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer.",
+        panel="Model",
     )
     attention: Literal["scaled-dot-product", "dot-product", "additive"] = option(
-        "scaled-dot-product", help="What a query's fit to a key is computed by (paper §3.2.1).", panel="Model"
+        "scaled-dot-product", help="Function that scores a query against a key (paper §3.2.1).", panel="Model"
     )
     attention_window: int | None = option(
         None,
-        help="Restrict self-attention to the r nearest positions that a position may see (paper §4).",
+        help="Restrict self-attention to the r nearest of the positions that a position may attend to (paper §4).",
         panel="Model",
         at_least=1,
     )
     learned_positions: int | None = option(
         None,
-        help="Learn the encodings of so many positions, which no sentence may exceed, instead of sinusoids "
-        "(paper Table 3, row E).",
+        help="Learn the encodings of this many positions instead of using sinusoids (paper Table 3, row E). No "
+        "sentence may be longer.",
         panel="Model",
         at_least=1,
-        at_most=_LONGEST,
+        at_most=_MAX_POSITIONS,
     )
 
     def __post_init__(self) -> None:
@@ -62,11 +71,19 @@ class ModelConfig(Config):
             )
 
     def variants(self) -> dict[str, Any]:
-        """The fields that have a default, the paper's model's, and another value here."""
+        """Returns the fields that have a default value and another value here."""
         optional = [f for f in fields(self) if f.default is not MISSING]
         return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
 
     def check_positions(self, needed: int, why: str, advice: str) -> None:
-        """Raises NmtError if positions are learned and fewer than `needed`; `why` says what needs them."""
+        """Raises an error if the model has fewer learned positions than `needed`.
+
+        Args:
+            why: what needs the positions, for the message.
+            advice: the end of the message, which says what the user can do.
+
+        Raises:
+            NmtError: the model has learned positions, and there are too few of them.
+        """
         if self.learned_positions is not None and needed > self.learned_positions:
             raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {advice}")

@@ -1,4 +1,4 @@
-"""The options of search and of scoring."""
+"""The options of search and of metrics."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from nmt.options import Config, flag_name, option
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Config):
-    """Beam search (paper §6.1), or sampling."""
+    """The options of beam search (paper §6.1) and of sampling."""
 
     beam: int = option(
         4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1, at_most=10_000
@@ -17,17 +17,22 @@ class SearchConfig(Config):
         0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", panel="Search", at_least=0, at_most=10
     )
     max_length_offset: int = option(
-        50, help="Longest output: pieces of the input plus this many.", panel="Search", at_least=0, at_most=100_000
+        50,
+        help="A translation may have this many pieces more than its source.",
+        panel="Search",
+        at_least=0,
+        at_most=100_000,
     )
     n_best: int = option(
-        1, help="Translations to return for each line; as text, so many lines.", panel="Search", at_least=1
+        1, help="Translations for each input line. Text output has one line for each.", panel="Search", at_least=1
     )
     max_source_length: int = option(
-        512, help="Lines of more pieces are translated in parts of at most this many.", panel="Search", at_least=1
+        512, help="Translate lines with more pieces in parts of at most this many.", panel="Search", at_least=1
     )
     batch_tokens: int | None = option(
         None,
-        help="Padded source tokens translated at once; lower it if memory runs out. Otherwise 4096, on a GPU 16384.",
+        help="Source tokens to translate at once, padding included. Lower it if memory runs out. By default, 4096 on a "
+        "CPU and 16384 on a GPU.",
         panel="Search",
         at_least=1,
     )
@@ -75,9 +80,9 @@ class SearchConfig(Config):
     )
 
     def tokens_at_once(self, device: str) -> int:
-        """--batch-tokens, or what suits `device`, cuda or cpu.
+        """Returns --batch-tokens, or the default for `device`, which is cuda or cpu.
 
-        On a GPU the kernels of a step take long to launch, however few rows they are for.
+        A GPU needs larger batches, because launching the kernels of a step takes the same time for any number of rows.
         """
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
 
@@ -93,7 +98,7 @@ class SearchConfig(Config):
 
     @property
     def longest(self) -> int:
-        """Most tokens, EOS included, that a translation may have."""
+        """The largest number of tokens, EOS included, that a translation may have."""
         return self.max_source_length + 1 + self.max_length_offset
 
     def __post_init__(self) -> None:
@@ -124,22 +129,25 @@ class SearchConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig(Config):
-    """Settings of the metrics."""
+    """The options of the metrics."""
 
-    lowercase: bool = option(False, help="Lowercase both sides for BLEU and chrF; TER always does.", panel="Metrics")
+    lowercase: bool = option(
+        False, help="Lowercase both sides for BLEU and chrF. TER always lowercases them.", panel="Metrics"
+    )
     tokenize: str = option(
         "13a",
-        help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab, ….",
+        help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab or another one of sacrebleu.",
         panel="Metrics",
     )
     target_lang: str | None = option(
         None,
-        help="Language of the translations, for the tokeniser of paper-bleu; de also splits compounds at hyphens.",
+        help="Language of the translations, which the tokeniser of paper-bleu needs. For de, paper-bleu also splits "
+        "compounds at hyphens.",
         panel="Metrics",
     )
     bootstrap: int | None = option(
         None,
-        help="Also report mean and 95% confidence interval over this many bootstrap resamples (usually 1000).",
+        help="Also report the mean and 95% confidence interval over this many bootstrap resamples (usually 1000).",
         panel="Metrics",
         at_least=2,
         at_most=100_000,

@@ -1,10 +1,11 @@
-"""The update plan: which sentences go into which update (paper §5.1). No torch, no files.
+"""Plans which sentences go into which update (paper §5.1), without torch and without files.
 
-An epoch's sentences are sorted by length and cut into *groups* of neighbours with equally many tokens. An update takes
-several groups, drawn at random. So updates are equally large, hold little padding, and mix short and long sentences.
+The sentences of an epoch are sorted by length and cut into *groups* of neighbours. All groups have about the same
+number of tokens. An update consists of several groups, drawn at random. Therefore updates have equal sizes and little
+padding, and mix short and long sentences.
 
-Groups depend only on the data, the options, the seed and the epoch. The hardware decides only how an update is cut into
-micro-batches, which does not change its gradient.
+The groups depend only on the data, the options, the seed and the epoch. The hardware only decides how an update is cut
+into micro-batches, which does not change its gradient.
 """
 
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from typing import Protocol
 import numpy as np
 
 Array = np.ndarray
-# Changes whenever plans are made differently: a position in an epoch then means something else.
+# A new number for every change of how plans are made. A training state refers to a position in an epoch, which has
+# another meaning in another plan.
 PLAN_VERSION = 2
-# Longer sentences are sorted as if they had this length.
+# Longer sentences are sorted as if they had this length, which fits into 16 bits.
 _LONGEST_SORTED = (1 << 16) - 1
 
 
 class Lengths(Protocol):
-    """Tokens of each sentence, EOS included: an array, or an object that computes parts of it on demand."""
+    """The number of tokens of each sentence, EOS included: an array, or an object that computes parts on demand."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, sentences: Array, /) -> Array: ...
@@ -32,11 +34,11 @@ class Epoch:
     """The random part of an epoch's plan.
 
     Attributes:
-        order: (sentences,) sentence numbers; neighbours have similar lengths.
-        group_starts: (groups + 1,) where in `order` each group starts and the last one ends.
-        groups: (groups,) the groups in the order of training.
-        widest: source and target tokens of the pair with the longest side, and of the pair with the longest shorter
-            side.
+        order: the sentence numbers; neighbours have similar lengths; [sentences].
+        group_starts: where each group starts in `order`, and where the last one ends; [groups + 1].
+        groups: the group numbers in the order of training; [groups].
+        widest: the source and target tokens of two extreme pairs: the pair whose longer side is the longest, and the
+            pair whose shorter side is the longest.
     """
 
     order: Array
@@ -50,9 +52,9 @@ class UpdatePlan:
     """The updates of one epoch.
 
     Attributes:
-        source_lengths, target_lengths: tokens of all sentences.
-        epoch: how the sentences fall into groups.
-        groups_per_update: groups in an update; the last update may have fewer.
+        source_lengths, target_lengths: the number of tokens of every sentence.
+        epoch: the groups of sentences and their order.
+        groups_per_update: the number of groups in an update; the last update may have fewer.
     """
 
     source_lengths: Lengths
@@ -71,16 +73,16 @@ class UpdatePlan:
         return [self.epoch.order[starts[g] : starts[g + 1]] for g in chosen]
 
     def tokens(self, index: int) -> tuple[int, int]:
-        """Returns the source and target tokens of update `index`."""
+        """Returns the number of source tokens and of target tokens in update `index`."""
         sentences = np.concatenate(self.update(index))
         return int(self.source_lengths[sentences].sum()), int(self.target_lengths[sentences].sum())
 
     def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
-        """Cuts update `index` into micro-batches of similar size, each a list of blocks of sentences of similar length.
+        """Returns the micro-batches of update `index`, each as a list of blocks of sentence numbers.
 
-        A micro-batch holds at most `device_tokens` tokens on either side, padding included, unless a single sentence is
-        longer. There are as few micro-batches as possible, but a multiple of `ranks`: rank r takes number r and every
-        `ranks`-th one after it. The last ones have no blocks if too few sentences are left.
+        The micro-batches have similar sizes. Each has at most `device_tokens` tokens on either side, padding included,
+        unless a single sentence is longer. Their number is the smallest possible multiple of `ranks`: rank r takes
+        micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
         """
         groups = self.update(index)
         count = ranks * -(-sum(map(self.padded_size, groups)) // (ranks * device_tokens))
@@ -92,38 +94,50 @@ class UpdatePlan:
             count += ranks
 
     def _cut(self, groups: list[Array], count: int) -> list[list[Array]]:
-        """Cuts the groups, laid end to end, into `count` parts of equal padded size."""
-        widths = [np.full(len(g), self.padded_size(g) // len(g)) for g in groups]
-        ends = np.cumsum(np.concatenate(widths))
-        part = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])  # of each sentence
-        parts_of_groups = np.split(part, np.cumsum([len(g) for g in groups])[:-1])
+        """Cuts the sequence of all groups into at most `count` micro-batches of about the same padded size."""
+        widths = [np.full(len(group), self.padded_size(group) // len(group)) for group in groups]
+        ends = np.cumsum(np.concatenate(widths))  # padded tokens up to the end of each sentence
+        batch_of_sentence = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])
+        by_group = np.split(batch_of_sentence, np.cumsum([len(group) for group in groups])[:-1])
         batches: dict[int, list[Array]] = {}
-        for group, numbers in zip(groups, parts_of_groups, strict=True):
-            for n in np.unique(numbers):
-                batches.setdefault(int(n), []).append(group[numbers == n])
+        for group, batch_numbers in zip(groups, by_group, strict=True):
+            for number in np.unique(batch_numbers):
+                batches.setdefault(int(number), []).append(group[batch_numbers == number])
         return list(batches.values())
 
     def _fits(self, batch: list[Array], device_tokens: int) -> bool:
         return sum(map(self.padded_size, batch)) <= device_tokens or sum(map(len, batch)) == 1
 
     def padded_size(self, sentences: Array) -> int:
-        """Returns the tokens of the larger side when all sentences are padded to the longest."""
+        """Returns the number of positions on one side if all sentences are padded to the longest one of both sides."""
         width = max(self.source_lengths[sentences].max(), self.target_lengths[sentences].max())
         return int(width) * len(sentences)
 
     def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
-        """Returns the share of padding in the positions of both sides, over the first `updates` updates or all."""
+        """Returns the share of positions that are padding, in the first `updates` updates or in all.
+
+        Args:
+            device_tokens: see `micro_batches`.
+        """
         chosen = range(len(self))[:updates]
-        blocks = [b for i in chosen for batch in self.micro_batches(i, device_tokens) for b in batch]
-        real = sum(int(self.source_lengths[b].sum() + self.target_lengths[b].sum()) for b in blocks)
-        padded = sum(len(b) * int(self.source_lengths[b].max() + self.target_lengths[b].max()) for b in blocks)
-        return 1 - real / padded
+        blocks = [block for i in chosen for batch in self.micro_batches(i, device_tokens) for block in batch]
+        tokens = positions = 0
+        for block in blocks:
+            source, target = self.source_lengths[block], self.target_lengths[block]
+            tokens += int(source.sum() + target.sum())
+            positions += len(block) * int(source.max() + target.max())
+        return 1 - tokens / positions
 
 
 def make_plan(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> UpdatePlan:
-    """Plans an epoch with updates of about `batch_tokens` tokens on the larger side, in `groups` groups each."""
+    """Returns the plan of an epoch.
+
+    Args:
+        batch_tokens: the number of tokens on the larger side of an update, approximately.
+        groups: the number of groups in an update.
+    """
     drawn = draw_epoch(source_lengths, target_lengths, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
     return UpdatePlan(source_lengths, target_lengths, drawn, groups)
 
@@ -131,10 +145,12 @@ def make_plan(
 def draw_epoch(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> Epoch:
-    """Draws the random part of an epoch's plan; needs 30 bytes a sentence while it works, and 4 afterwards.
+    """Returns the random part of an epoch's plan. See `make_plan` for the arguments.
 
-    If `groups` is odd, the size of a group is the sum of its sentences' larger sides. If `groups` is even, it is the
-    sum of both sides, and groups with more source are paired with groups with more target.
+    If `groups` is odd, the size of a sentence pair is the length of its longer side. If `groups` is even, it is the sum
+    of both sides, and groups with more source tokens are paired with groups with more target tokens.
+
+    The computation needs 30 bytes for each sentence, and the result needs 4.
     """
     random = np.random.default_rng((seed, epoch))
     source, target = (np.asarray(lengths) for lengths in (source_lengths, target_lengths))
@@ -156,13 +172,15 @@ def _sum(lengths: Array) -> int:
 
 
 def _sorted_by_length(source: Array, target: Array, random: np.random.Generator) -> Array:
-    """Sorts sentence numbers by target length, then by source length, upwards and downwards in turn.
+    """Returns the sentence numbers, sorted by target length and then by source length.
 
-    So neighbours are similar even where the target length changes. Ties are broken at random, so that groups differ
-    from epoch to epoch.
+    Source lengths alternately rise and fall from one target length to the next, so that neighbours have similar source
+    lengths even where the target length changes. The order of equal pairs is random, so that groups differ from epoch
+    to epoch.
     """
     shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
-    # One number holds both lengths and the place in the random order, so that a plain sort is enough.
+    # Target length, source length and position in the random order are packed into one number, so that one sort of
+    # these numbers is enough.
     source, target = (np.minimum(lengths[shuffled], _LONGEST_SORTED).astype(np.uint16) for lengths in (source, target))
     keys = target.astype(np.uint64)
     keys <<= 16
@@ -175,9 +193,10 @@ def _sorted_by_length(source: Array, target: Array, random: np.random.Generator)
 
 
 def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Array:
-    """Returns where to cut sorted sentences of these sizes into groups of equal size.
+    """Returns where to cut sorted sentences of these sizes into groups of equal size; [groups + 1] or fewer.
 
-    A random shift of up to a quarter of a group moves all inner cuts, so that they differ from epoch to epoch.
+    All cuts but the first and the last are moved by the same random shift of up to a quarter of a group, so that groups
+    differ from epoch to epoch.
     """
     middles = np.cumsum(sizes, dtype=np.int64)
     group = middles[-1] / groups
@@ -191,9 +210,9 @@ def _group_sums(lengths: Array, order: Array, starts: Array) -> Array:
 
 
 def _shuffled_in_pairs(imbalance: Array, random: np.random.Generator) -> Array:
-    """Returns group numbers in random order, in pairs: one with more source, one with as much more target.
+    """Returns the group numbers in random order, as pairs of a group with more source and one with more target tokens.
 
-    So updates of an even number of groups have equally many tokens on both sides.
+    Therefore an update of an even number of groups has about the same number of tokens on both sides.
     """
     ranked = np.argsort(imbalance, kind="stable")
     half = len(ranked) // 2

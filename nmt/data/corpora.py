@@ -1,4 +1,4 @@
-"""The text to preprocess: corpora are counted, checked, and cut into chunks of bounded size."""
+"""Reads the text to preprocess: counts and checks corpora, and cuts them into chunks of bounded size."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -15,12 +15,12 @@ from nmt.text.corpus import parallel_paths, read_pairs
 from nmt.text.languages import look_swapped
 
 CHUNK_PAIRS = 2000
-_CHUNK_CHARACTERS = 1 << 20  # bounds the memory that book-length lines take
+_CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as long as books
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two files of one PREFIX, and their number of lines."""
+    """The two files of one corpus, and the number of lines in each."""
 
     source: Path
     target: Path
@@ -28,27 +28,31 @@ class Corpus:
 
 
 class Chunk(NamedTuple):
-    """Raw lines, equally many of both languages."""
+    """The raw lines of some sentence pairs."""
 
     source: list[str]
     target: list[str]
 
 
 def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
-    """Returns the prefixes of every split. Test corpora are called test, test1, test2, …"""
+    """Returns the prefixes of the corpora of every split. The test splits are called test, test1, test2, …"""
     tests = {f"test{i or ''}": (prefix,) for i, prefix in enumerate(config.test)}
     return {TRAIN: config.train, "valid": (config.valid,), **tests}
 
 
 def count(config: DataConfig) -> dict[str, list[Corpus]]:
-    """Reads all text once, so that a fault in the last line shows before hours of work; returns the corpora by split.
+    """Returns the corpora of every split. A training corpus appears as often as --copies says.
+
+    Reads all text once, so that an error in the last line is found before hours of work.
 
     Raises:
-        NmtError: a file is missing, empty, not UTF-8, or not aligned with its other side.
+        NmtError: a file is missing, empty or not UTF-8, or the two files of a corpus have different numbers of lines.
     """
     langs = config.source_lang, config.target_lang
-    named = split_prefixes(config)
-    paths = {name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in named.items()}
+    prefixes_by_split = split_prefixes(config)
+    paths = {
+        name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in prefixes_by_split.items()
+    }
     with console.Progress("Checking", None, "pairs") as progress:
         splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
     copies = config.copies or (1,) * len(config.train)
@@ -57,31 +61,32 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
 
 
 def _count(source: Path, target: Path, langs: tuple[str, str], progress: console.Progress) -> Corpus:
-    pairs, identical = 0, True
+    pairs = 0
+    identical = True
     for chunk in chunked(read_pairs(source, target)):
         if not pairs and look_swapped(*chunk, *langs):
             console.warn(
-                f"{source} looks like {langs[1]}, and {target} like {langs[0]}; have --source-lang and --target-lang "
-                f"changed places?"
+                f"{source} looks like {langs[1]}, and {target} looks like {langs[0]}; check whether --source-lang and "
+                f"--target-lang are swapped"
             )
         pairs += len(chunk.source)
         identical = identical and chunk.source == chunk.target
         progress.advance(len(chunk.source))
     if not pairs:
-        raise NmtError(f"{source} and {target} have no lines; leave out that corpus or check how it was made")
+        raise NmtError(f"{source} and {target} have no lines; leave out this corpus or check how it was made")
     if identical:
-        console.warn(f"{source} and {target} hold the same text; is one of them in the wrong language?")
+        console.warn(f"{source} and {target} contain the same text; check whether one is in the wrong language")
     return Corpus(source, target, pairs)
 
 
 def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of all corpora, one after the other."""
+    """Yields the sentence pairs of all corpora in order."""
     for corpus in corpora:
         yield from read_pairs(corpus.source, corpus.target)
 
 
 def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
-    """Cuts a stream into chunks of at most so many pairs and characters."""
+    """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
     chunk, characters = Chunk([], []), 0
     for source, target in pairs:
         chunk.source.append(source)
@@ -95,7 +100,7 @@ def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
 
 
 def sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Yields a uniform sample of `wanted` of `total` pairs, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
+    """Yields a uniform sample of `wanted` of the `total` pairs, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
     draw = random.Random(seed)
     for seen, pair in enumerate(islice(pairs, total)):
         if (total - seen) * draw.random() < wanted:

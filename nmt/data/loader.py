@@ -1,9 +1,11 @@
-"""Plan and store become tensors: the blocks of a micro-batch, laid flat one after the other.
+"""Turns an update plan and a data folder into micro-batches of tensors.
 
-Batches are made in a thread of their own, with numpy alone: a torch operation there would start a second team of OpenMP
-threads, more than there are cores, and OpenMP would then slow down every operation of the training thread by a third.
+A separate thread makes the batches, and computes with numpy only. A torch operation in that thread would start a second
+team of OpenMP threads. There would then be more threads than cores, and every operation of the training thread would
+take a third longer.
 
-Shapes: B sentences, N flat source positions, M flat target positions (padding included).
+Shapes: see docs/architecture.md; B sentences, F flat positions of either side, M flat target positions. Flat positions
+include padding.
 """
 
 import queue
@@ -25,20 +27,22 @@ from nmt.text.subword import PAD, with_bos, with_eos
 
 _Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4
-# Matrix products on a CPU are compiled for every new number of rows, at a millisecond and a megabyte each: so let there
-# be few such numbers.
+# The number of flat positions of a padded side is a multiple of this. On a CPU, a matrix product is compiled for every
+# new number of rows, which takes a millisecond and a megabyte, so few different numbers should occur.
 _MULTIPLE = 128
-_PACKED_MULTIPLE = 8  # matrix products on a GPU are faster with it
+# The same for a packed side, because matrix products on a GPU are faster if the number of rows is a multiple of 8.
+_PACKED_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
 class Side:
-    """One language's half of a micro-batch: ids at all flat positions, and how they fall into sentences."""
+    """One side of a micro-batch: the ids at all flat positions, and the layout of the sentences."""
 
     ids_F: Tensor
     layout: Layout
 
     def to(self, device: torch.device) -> "Side":
+        """Returns the side with its tensors on the device."""
         return Side(moved(self.ids_F, device), self.layout.to(device))
 
 
@@ -47,11 +51,11 @@ class Batch:
     """A micro-batch.
 
     Attributes:
-        source: source sentences with EOS.
-        target: target sentences with BOS before and without EOS: the decoder's input.
-        labels_M: the token to predict at each target position, PAD at padding.
-        source_tokens, target_tokens: how many there are, padding left out.
-        sentences: the numbers of its sentence pairs, block by block.
+        source: the source sentences, with EOS.
+        target: the decoder's input: the target sentences, with BOS and without EOS.
+        labels_M: the token to predict at each target position; PAD at padding.
+        source_tokens, target_tokens: the number of tokens, without padding.
+        sentences: the numbers of the sentence pairs, one array for each block.
     """
 
     source: Side
@@ -63,10 +67,11 @@ class Batch:
 
     @property
     def positions(self) -> int:
-        """Positions of both sides, padding included."""
+        """The number of flat positions of both sides, padding included."""
         return len(self.source.ids_F) + len(self.target.ids_F)
 
     def to(self, device: torch.device) -> "Batch":
+        """Returns the batch with its tensors on the device."""
         return replace(
             self,
             source=self.source.to(device),
@@ -75,17 +80,17 @@ class Batch:
         )
 
     def without_labels(self) -> "Batch":
-        """The same with nothing to predict, so that its loss and gradient are zero."""
+        """Returns the same batch with nothing to predict, so that its loss and gradient are zero."""
         return replace(self, labels_M=torch.full_like(self.labels_M, PAD), source_tokens=0, target_tokens=0)
 
 
 @dataclass(frozen=True)
 class Update:
-    """A rank's part of an update.
+    """One rank's part of an update.
 
     Attributes:
-        batches: its micro-batches; every rank has equally many, of which some may be without labels.
-        source_tokens, target_tokens: of the whole update, over all ranks.
+        batches: the micro-batches of this rank. All ranks have the same number of them; some may have no labels.
+        source_tokens, target_tokens: the number of tokens in the whole update, over all ranks.
     """
 
     batches: list[Batch]
@@ -94,7 +99,7 @@ class Update:
 
 
 def _padded(sentences: Sequence[np.ndarray], multiple: int = 1) -> np.ndarray:
-    """The sentences as one matrix, filled up with PAD, and as wide as a multiple of so many."""
+    """Returns the sentences as the rows of a matrix, padded with PAD to a width that is a multiple of `multiple`."""
     longest = max(map(len, sentences))
     matrix = np.full((len(sentences), longest + -longest % multiple), PAD, dtype=np.int64)
     for row, sentence in zip(matrix, sentences, strict=True):
@@ -103,34 +108,40 @@ def _padded(sentences: Sequence[np.ndarray], multiple: int = 1) -> np.ndarray:
 
 
 def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1) -> Side:
-    """Lays blocks of sentences (ids, complete with EOS or BOS) flat.
+    """Returns one side of a padded micro-batch.
 
-    Pads the end to a multiple of positions, and each block to a multiple of its own.
+    Args:
+        blocks: the ids of each sentence, block by block, including BOS or EOS.
+        multiple: the number of flat positions is padded to a multiple of this.
+        width_multiple: the width of each block is padded to a multiple of this.
     """
     matrices = [_padded(block, width_multiple) for block in blocks]
-    lengths = [np.array([len(s) for s in block]) for block in blocks]
-    positions = [np.tile(np.arange(m.shape[1]), len(m)) for m in matrices]
+    widths = [matrix.shape[1] for matrix in matrices]
+    lengths = [np.array([len(sentence) for sentence in block]) for block in blocks]
+    positions = [np.tile(np.arange(width), len(block)) for width, block in zip(widths, blocks, strict=True)]
     layout = Layout(
         positions_F=_flat(positions, multiple),
         lengths_B=torch.from_numpy(np.concatenate(lengths)),
-        longest=max(m.shape[1] for m in matrices),
+        longest=max(widths),
         blocks=tuple(
-            Block(len(m), m.shape[1], bool((n < m.shape[1]).any())) for m, n in zip(matrices, lengths, strict=True)
+            Block(len(block_lengths), width, padded=bool((block_lengths < width).any()))
+            for width, block_lengths in zip(widths, lengths, strict=True)
         ),
     )
     return Side(_flat(matrices, multiple), layout)
 
 
 def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
+    """Returns the numbers of all parts in one axis, padded at the end to a multiple of `multiple`."""
     flat = np.concatenate([part.ravel() for part in parts])
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
 def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
-    """As `make_side`, without padding between sentences.
+    """Returns one side of a packed micro-batch, which has no padding between sentences.
 
-    Padding to a multiple is one dummy sentence at the end, always present, so that both sides have equally many
-    sentences.
+    A dummy sentence at the end pads the number of positions to a multiple. It is always present, so that both sides
+    have the same number of sentences.
     """
     sentences = [sentence for block in blocks for sentence in block]
     filler = _PACKED_MULTIPLE - sum(map(len, sentences)) % _PACKED_MULTIPLE
@@ -146,7 +157,12 @@ def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
 
 
 def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> Batch:
-    """The sentence pairs numbered in `blocks`, padded block by block, or if it `packs`, without padding."""
+    """Returns a micro-batch on the CPU.
+
+    Args:
+        blocks: the numbers of the sentence pairs of each block.
+        packs: whether the sentences are packed instead of padded to the width of their block.
+    """
     sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
     outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
     inputs = [[with_bos(split.target[i]) for i in block] for block in blocks]
@@ -167,10 +183,12 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
 
 
 def check_ids(batch: Batch, data: DataFolder) -> None:
-    """Here, because on a GPU an id beyond the vocabulary ends in a device-side assertion.
+    """Raises an error if an id of the batch is beyond the vocabulary.
+
+    On a GPU, such an id would end the process with a device-side assertion.
 
     Raises:
-        NmtError: there is one; the data folder is damaged.
+        NmtError: an id is too large, so the data folder is damaged.
     """
     for name, side, subword in (
         ("source", batch.source, data.codec.source),
@@ -179,29 +197,31 @@ def check_ids(batch: Batch, data: DataFolder) -> None:
         largest = int(side.ids_F.max())
         if largest >= len(subword):
             raise NmtError(
-                f"{data.path} is damaged: its {name} text holds piece {largest:,}, its vocabulary {len(subword):,} "
-                f"pieces; run nmt preprocess again"
+                f"{data.path} is damaged: its {name} text contains piece {largest:,}, but its vocabulary has only "
+                f"{len(subword):,} pieces; run nmt preprocess again"
             )
 
 
 def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
-    """Returns rank `rank`'s part of update `index`.
+    """Returns the part of update `index` that rank `rank` of `ranks` processes.
+
+    Args:
+        device_tokens: the most tokens of one side in a micro-batch; see `UpdatePlan.micro_batches`.
+        packs: whether the sentences are packed instead of padded.
 
     Raises:
-        DataChanged: the split's files are gone or have another size.
+        DataChanged: a file of the split is missing or has another size.
     """
     split.check_files()
     make = partial(make_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
-    mine = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
-    idle = [plan.update(index)[0][:1]]
-    return Update(
-        [make(blocks) if blocks else make(idle).without_labels() for blocks in mine],
-        source_tokens,
-        target_tokens,
-    )
+    blocks_of_batches = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
+    # A rank without sentences computes on any sentence without labels, because all ranks must take the same steps.
+    any_sentence = [plan.update(index)[0][:1]]
+    batches = [make(blocks) if blocks else make(any_sentence).without_labels() for blocks in blocks_of_batches]
+    return Update(batches, source_tokens, target_tokens)
 
 
 def updates(
@@ -214,17 +234,19 @@ def updates(
     *,
     packs: bool = False,
 ) -> Generator[Update, None, None]:
-    """Yields a rank's part of each update from `first` on, made ahead in another thread. Close it if you leave early.
+    """Yields one rank's part of each update, from number `first` to the end of the plan.
+
+    Another thread prepares the next updates. Close the generator if you do not exhaust it. See `make_update`.
 
     Raises:
-        DataChanged: the split's files are gone or have another size.
+        DataChanged: a file of the split is missing or has another size.
     """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     return prefetched(make(index) for index in range(first, len(plan)))
 
 
 def prefetched(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """The same items, a few of them made ahead in another thread; an exception there is raised here."""
+    """Yields the same items while another thread prepares the next few. An exception of that thread is raised here."""
     ready: queue.Queue[_Item | BaseException | None] = queue.Queue(_PREFETCHED_UPDATES)
     stop = threading.Event()
 

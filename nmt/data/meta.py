@@ -1,4 +1,4 @@
-"""meta.json of a data folder: what it must hold, and reading it."""
+"""Reads and checks meta.json, the description of a data folder."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _SPLIT: Schema = {
     "target_text_sha256?": SHA256,
     "dropped?": Each(TEXT, COUNT),
 }
-# All that is read of it, except the part `text`, which belongs to TextConfig.
+# Every part that is read, except `text`, which TextConfig checks.
 _SCHEMA: Schema = {
     "vocab_sizes": {"source": POSITIVE, "target": POSITIVE},
     "subword_sha256": {"source": SHA256, "target": SHA256},
@@ -38,12 +38,12 @@ _SCHEMA: Schema = {
 
 
 def hash_keys(side: str) -> tuple[str, str, str]:
-    """Returns the keys of a split with the SHA-256 of a side's tokens, offsets and raw text."""
+    """Returns the keys under which a split has the SHA-256 of one side's tokens, offsets and raw text."""
     return f"{side}_sha256", f"{side}_offsets_sha256", f"{side}_text_sha256"
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Returns the content of meta.json, checked except for its part `text`.
+    """Returns the content of a data folder's meta.json. All parts but `text` are checked.
 
     Raises:
         NmtError: the folder is not a data folder or has another schema version, or meta.json is damaged.
@@ -55,7 +55,9 @@ def read_meta(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.exists(folder):
             raise NmtError(f"{folder} does not exist; make it with nmt preprocess --dest {folder}") from error
-        raise NmtError(f"{folder} is not a data folder (it has no {META}); give what nmt preprocess made") from error
+        raise NmtError(
+            f"{folder} is not a data folder (it has no {META}); give a folder that nmt preprocess made"
+        ) from error
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
     except ValueError as error:
@@ -64,7 +66,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if (version := meta["schema_version"]) != SCHEMA_VERSION:
         raise NmtError(
             f"{folder} has schema version {version}, but this nmt reads version {SCHEMA_VERSION}; "
-            f"run nmt preprocess again, or use the nmt that made it"
+            f"run nmt preprocess again, or use the version of nmt that made it"
         )
     _require(meta, _SCHEMA, path)
     return dict(meta)
@@ -76,7 +78,7 @@ def _require(meta: Any, schema: Schema, path: Path) -> None:
 
 
 def fingerprint(meta: Mapping[str, Any]) -> str:
-    """Returns a hash that is equal for stores of the same tokens and subword models, wherever they were made."""
+    """Returns a hash of tokens, subword models and text processing, which does not depend on where they were made."""
     hashes = {name: [split["source_sha256"], split["target_sha256"]] for name, split in meta["splits"].items()}
     identity = [meta["schema_version"], meta["text"], meta["subword_sha256"], hashes]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -1,16 +1,18 @@
-"""Checks of the offsets that cut a side's tokens into sentences."""
+"""Checks the offsets that cut the tokens of one side of a split into sentences."""
 
 import numpy as np
 
-# Offsets checked at a time, so that the check of 36 million takes 5 MB of memory.
+# The number of offsets checked at once. It bounds the memory: checking 36 million offsets takes 5 MB.
 _AT_ONCE = 1 << 18
 
 
 def offsets_problem(offsets: np.ndarray, tokens: int, max_length: int | None) -> str | None:
-    """Returns what is wrong with offsets [sentences + 1] into so many `tokens`, in words; None if nothing is.
+    """Returns, in words, the first problem with the offsets of a side, or None if there is none.
 
     Args:
-        max_length: pieces that no sentence may have more of; None for any number.
+        offsets: where each sentence starts, and where the last one ends; [sentences + 1].
+        tokens: the number of tokens of the side.
+        max_length: the largest number of pieces that a sentence may have; None for any number.
     """
     if offsets[0] != 0:
         return f"sentence 1 starts at token {offsets[0]:,} instead of 0"

@@ -1,10 +1,10 @@
-"""Plain data from JSON files: parsed strictly and checked against a schema, because files get damaged.
+"""Parses JSON files strictly and checks their content against a schema, because files may be damaged.
 
 A schema is one of
     a Kind         a test of a single value
-    {key: schema}  an object with these keys; a key that ends with "?" may be missing, other keys are ignored
+    {key: schema}  an object with these keys; a key that ends with "?" may be missing; other keys are ignored
     [schema]       a list whose items all follow one schema
-    Each           an object whose keys are not known in advance
+    Each           an object with any keys of one Kind, whose values all follow one schema
 """
 
 import json
@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 _LARGEST = 2**63 - 1
-# Levels of nesting that are far more than any of our files has, and far fewer than Python can write.
+# The deepest nesting that is accepted. No valid file comes near it, and Python can write much deeper nesting.
 _LEVELS = 100
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Kind(NamedTuple):
-    """What a value must be, as a test and in words."""
+    """A condition on a value: the function that tests it, and its description for messages."""
 
-    holds: Callable[[Any], bool]
-    words: str
+    accepts: Callable[[Any], bool]
+    description: str
 
 
 class Each(NamedTuple):
-    """An object whose keys are of one kind and whose values follow one schema."""
+    """The schema of an object whose keys are all of one kind and whose values all follow one schema."""
 
     key: Kind
     value: "Schema"
@@ -45,8 +45,8 @@ def _is_number(value: Any) -> bool:
     return (type(value) is int and abs(value) <= _LARGEST) or (type(value) is float and math.isfinite(value))
 
 
-COUNT = Kind(_is_count, "a whole number from 0 on")
-POSITIVE = Kind(lambda value: _is_count(value) and value > 0, "a whole number from 1 on")
+COUNT = Kind(_is_count, "a whole number of at least 0")
+POSITIVE = Kind(lambda value: _is_count(value) and value > 0, "a whole number of at least 1")
 NUMBER = Kind(_is_number, "a number")
 NUMBER_OR_NULL = Kind(lambda value: value is None or _is_number(value), "a number or null")
 TEXT = Kind(lambda value: isinstance(value, str), "text")
@@ -57,8 +57,8 @@ def parse_json(data: bytes) -> Any:
     """Returns the value of a JSON text.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, is nested too deeply, or holds a number that is not finite or a character
-            that UTF-8 cannot write.
+        ValueError: the text is not JSON in UTF-8, is nested too deeply, or contains a number that is not finite or a
+            character that UTF-8 cannot encode.
     """
     try:
         value = json.loads(data.decode("utf-8"))
@@ -76,15 +76,15 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def first_problem(value: Any, schema: Schema) -> str | None:
-    """Returns what is wrong with the parts of `value` that the schema describes, in words; None if nothing is."""
+    """Returns, in words, the first difference between `value` and the schema, or None if it follows the schema."""
     return next(_problems(value, schema, ""), None)
 
 
 def _problems(value: Any, schema: Schema, name: str) -> Iterator[str]:
-    """Yields every problem; `name` is the path of keys that leads to `value`."""
+    """Yields every difference in words; `name` is the path of keys that leads to `value`."""
     if isinstance(schema, Kind):
-        if not schema.holds(value):
-            yield _wrong(name, value, schema.words)
+        if not schema.accepts(value):
+            yield _wrong(name, value, schema.description)
     elif isinstance(schema, list):
         if not isinstance(value, list):
             yield _wrong(name, value, "a list")
@@ -111,5 +111,5 @@ def _problems_of_keys(value: dict[str, Any], schema: Mapping[str, Schema], name:
             yield f"{path} is missing"
 
 
-def _wrong(name: str, value: Any, wanted: str) -> str:
-    return f"{name or 'it'} is {reprlib.repr(value)} instead of {wanted}"
+def _wrong(name: str, value: Any, expected: str) -> str:
+    return f"{name or 'it'} is {reprlib.repr(value)} instead of {expected}"

@@ -1,14 +1,14 @@
-"""From parallel text to a token store: count and check, get a subword model, encode.
+"""Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is streamed three times (once to count and check it, once to sample from it, once to encode it) in chunks of a
-bounded size, so that memory does not grow with the corpus. Of the training text a shard at a time is made safe, and
-should the work be broken off, it goes on after the last of them.
+The text is read three times: to count and check it, to draw a sample for the subword model, and to encode it. It is
+read in chunks of bounded size, so that memory does not grow with the corpus. The encoded training text is saved to disk
+shard by shard. Interrupted work resumes after the last saved shard.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -18,40 +18,40 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.config import DataConfig
-from nmt.data.corpora import CHUNK_PAIRS, Chunk, Corpus, chunked, count, read_corpora, sample, split_prefixes
+from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
 from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.store import TRAIN, array_names, model_names, raw_name
+from nmt.data.vocabulary import make_codec, text_config, useful_workers
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.processes import in_order
-from nmt.text.codec import Preparer, TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths, read_lines
-from nmt.text.subword import Subword
+from nmt.text.codec import TextCodec
+from nmt.text.corpus import parallel_paths
 
 _SHARD_PAIRS = 1_000_000
 
 
 class Encoded(NamedTuple):
-    """A chunk in ids, and how many of its pairs were dropped for which reason."""
+    """An encoded chunk: the ids of the pairs that were kept, and the number of dropped pairs by reason."""
 
     source: Flat
     target: Flat
-    pairs: int  # before any were dropped
+    pairs: int  # including the dropped ones
     dropped: Counter[str]
 
 
 def preprocess(config: DataConfig) -> None:
-    """Makes the data folder `config.dest`.
+    """Makes the data folder `config.dest`, or completes it if an earlier process was interrupted.
 
     Raises:
-        NmtError: the text or an option is not as it should be, or the folder cannot be written.
+        NmtError: the text or an option is wrong, or the folder cannot be written.
     """
     with resumable_folder(config.dest, "--dest", _work(config), _files(config)) as folder:
         writer = StoreWriter(folder.path)
         splits = _saved_counts(folder.saved) if folder.saved else count(config)
-        codec = writer.read_models(_text(config)) if folder.saved else make_codec(config, splits[TRAIN])
+        codec = writer.read_models(text_config(config)) if folder.saved else make_codec(config, splits[TRAIN])
         writer.write_models(codec)
         done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}
         for name in list(splits)[1:]:
@@ -62,14 +62,19 @@ def preprocess(config: DataConfig) -> None:
 
 
 def _work(config: DataConfig) -> dict[str, Any]:
-    """What the data folder depends on: a folder that was begun with something else cannot be gone on with."""
+    """Returns everything that the data folder depends on. Only work with the same values can be resumed."""
     options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
     langs = config.source_lang, config.target_lang
     corpora = [parallel_paths(prefix, *langs) for prefixes in split_prefixes(config).values() for prefix in prefixes]
     files = [*chain.from_iterable(corpora), *(Path(path) for path in (config.subword_model, config.symbols) if path)]
-    stats = {path: path.stat() for path in files if path.exists()}
-    states = {f"state of {path}": f"{s.st_size} bytes of {time.ctime(s.st_mtime)}" for path, s in stats.items()}
+    states = {f"state of {path}": _state(path) for path in files if path.exists()}
     return {"nmt": __version__, **options, **states}
+
+
+def _state(path: Path) -> str:
+    """Returns what shows that a file has changed."""
+    status = path.stat()
+    return f"{status.st_size} bytes of {datetime.fromtimestamp(status.st_mtime)}"
 
 
 def _files(config: DataConfig) -> set[str]:
@@ -77,7 +82,7 @@ def _files(config: DataConfig) -> set[str]:
     langs = config.source_lang, config.target_lang
     sides = [(split, lang) for split in split_prefixes(config) for lang in langs]
     arrays = chain.from_iterable(array_names(*side) for side in sides)
-    return {META, *model_names(_text(config)), *arrays, *(raw_name(*side) for side in sides)}
+    return {META, *model_names(text_config(config)), *arrays, *(raw_name(*side) for side in sides)}
 
 
 def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int]]]:
@@ -91,101 +96,20 @@ def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
     }
 
 
-def _text(config: DataConfig) -> TextConfig:
-    return TextConfig(
-        source_lang=config.source_lang,
-        target_lang=config.target_lang,
-        tokenizer=config.tokenizer,
-        lowercase=config.lowercase,
-        subword=config.subword,
-        joint_vocab=config.joint_vocab,
-    )
-
-
-def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
-    """The codec with a subword model that is read from --subword-model or trained on a sample of `train`."""
-    text = _text(config)
-    if config.subword_model:
-        model = _load_model(config.subword_model, config.subword)
-        return TextCodec(text, model, model)
-    if config.joint_vocab:
-        model = _train_model(config, text, train, (text.source_lang, text.target_lang))
-        return TextCodec(text, model, model)
-    return TextCodec(
-        text,
-        _train_model(config, text, train, (text.source_lang, None)),
-        _train_model(config, text, train, (None, text.target_lang)),
-    )
-
-
-def _load_model(path: str, kind: str) -> Subword:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise NmtError(f"--subword-model {path} cannot be read ({error.strerror}); check the path") from error
-    model = Subword.from_bytes(data, kind, f"--subword-model {path}")
-    if not model.has_bytes:
-        console.warn(
-            f"--subword-model {path} was trained without byte_fallback; characters it does not know will be lost"
-        )
-    return model
-
-
-def _train_model(
-    config: DataConfig, text: TextConfig, train: list[Corpus], langs: tuple[str | None, str | None]
-) -> Subword:
-    """Trains on the sample's lines of those sides that `langs` names."""
-    total = sum(corpus.pairs for corpus in train)
-    wanted = min(total, config.subword_sample)
-    named = " and ".join(lang for lang in langs if lang)
-    console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {wanted:,} lines of {named}")
-    chunks = chunked(sample(read_corpora(train), total, wanted, config.seed))
-    workers = _useful_workers(config.workers, wanted) if config.tokenizer == "moses" else 1
-    with closing(in_order(partial(_preparer, text, langs), chunks, workers)) as prepared:
-        lines = (line for chunk in prepared for side in chunk for line in side)
-        return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols))
-
-
-def _read_symbols(path: str | None) -> list[str]:
-    if path is None:
-        return []
-    symbols, seen = list(read_lines(path)), set[str]()
-    for number, symbol in enumerate(symbols, start=1):
-        if len(symbol.split()) != 1 or symbol != symbol.strip() or symbol in seen:
-            raise NmtError(f"--symbols {path}, line {number}: {symbol!r} is not one new word; give one a line")
-        seen.add(symbol)
-    return symbols
-
-
-def _preparer(text: TextConfig, langs: tuple[str | None, str | None], _worker: int) -> Callable[[Chunk], Chunk]:
-    """Returns a function from a chunk to what the subword model sees; a side without a language becomes empty."""
-    preparers = [Preparer(text, lang) if lang else None for lang in langs]
-
-    def prepare(chunk: Chunk) -> Chunk:
-        sides = zip(preparers, chunk, strict=True)
-        return Chunk(*([side.prepare(line) for line in lines] if side else [] for side, lines in sides))
-
-    return prepare
-
-
-def _useful_workers(workers: int, pairs: int) -> int:
-    """No more processes than chunks: starting one takes longer than encoding a chunk."""
-    return max(1, min(workers, -(-pairs // CHUNK_PAIRS)))
-
-
 def _encode_training(
     writer: StoreWriter, folder: Resumable, splits: dict[str, list[Corpus]], codec: TextCodec, config: DataConfig
 ) -> dict[str, Any]:
-    """Encodes and filters the training pairs from where it was left; returns the split's part of meta.json."""
+    """Encodes and filters the training pairs that are not saved yet. Returns the split's part of meta.json."""
     saved = folder.saved or {"read": 0, "dropped": {}, "files": {}}
-    read, dropped = saved["read"], Counter(saved["dropped"])
+    read = saved["read"]
+    dropped = Counter(saved["dropped"])
     corpora = splits[TRAIN]
     total = sum(corpus.pairs for corpus in corpora)
     if read:
-        console.info(f"going on after {read:,} of {total:,} training pairs")
+        console.info(f"resuming after {read:,} of {total:,} training pairs")
     make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio))
     chunks = chunked(islice(read_corpora(corpora), read, None))
-    workers = _useful_workers(config.workers, total - read)
+    workers = useful_workers(config.workers, total - read)
     with (
         writer.split(TRAIN, codec.config, raw=False, kept=saved["files"]) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
@@ -195,13 +119,14 @@ def _encode_training(
             split.append(encoded.source, encoded.target)
             dropped.update(encoded.dropped)
             progress.advance(encoded.pairs)
-            before, read = read, read + encoded.pairs
-            if read // _SHARD_PAIRS > before // _SHARD_PAIRS:
+            shard = read // _SHARD_PAIRS
+            read += encoded.pairs
+            if read // _SHARD_PAIRS > shard:
                 files = split.sync()
                 folder.save({"read": read, "dropped": dropped, "files": files, "corpora": _counts_to_save(splits)})
     if not split.pairs:
         raise NmtError(
-            f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check text and filters"
+            f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check the text and the filters"
         )
     return split.counts | {"dropped": dict(dropped)}
 
@@ -209,13 +134,14 @@ def _encode_training(
 def _encode_split(
     writer: StoreWriter, name: str, corpora: list[Corpus], codec: TextCodec, config: DataConfig
 ) -> dict[str, Any]:
-    """Encodes a split and keeps its text; returns its part of meta.json."""
+    """Encodes a split and stores its raw text. Returns the split's part of meta.json."""
     total = sum(corpus.pairs for corpus in corpora)
-    make_encoder, workers = partial(_encoder, codec.to_dict(), None), _useful_workers(config.workers, total)
+    make_encoder = partial(_encoder, codec.to_dict(), None)
+    workers = useful_workers(config.workers, total)
     with (
         writer.split(name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pairs") as progress,
-        closing(in_order(make_encoder, _keep_raw(corpora, split), workers)) as results,
+        closing(in_order(make_encoder, _stored_raw(corpora, split), workers)) as results,
     ):
         for encoded in results:
             split.append(encoded.source, encoded.target)
@@ -223,7 +149,8 @@ def _encode_split(
     return split.counts
 
 
-def _keep_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
+def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
+    """Yields the chunks of the corpora after storing the raw text of each."""
     for chunk in chunked(read_corpora(corpora)):
         split.append_raw(*chunk)
         yield chunk
@@ -232,7 +159,7 @@ def _keep_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
 def _encoder(
     codec_values: dict[str, Any], limits: tuple[int, float] | None, _worker: int
 ) -> Callable[[Chunk], Encoded]:
-    """Returns a function that encodes a chunk and drops pairs outside `limits` (greatest length and ratio)."""
+    """Returns a function that encodes a chunk and drops the pairs beyond `limits`: maximum length and length ratio."""
     codec = TextCodec.from_dict(codec_values, "the codec of this run")
 
     def encode(chunk: Chunk) -> Encoded:
@@ -250,7 +177,7 @@ def _encoder(
 def _filter(
     source: list[list[int]], target: list[list[int]], max_length: int, max_ratio: float
 ) -> tuple[np.ndarray, Counter[str]]:
-    """Indices of the pairs to keep, and how many were dropped for which reason, the first that applies."""
+    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
     lengths = np.array([list(map(len, source)), list(map(len, target))])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     empty = shorter == 0
@@ -262,6 +189,7 @@ def _filter(
 
 
 def _reasons(dropped: Counter[str], config: DataConfig) -> str:
+    """Returns the numbers of dropped pairs in words."""
     return (
         f"{dropped['empty']:,} with an empty side, "
         f"{dropped['too_long']:,} longer than --max-length {config.max_length}, "

@@ -1,4 +1,4 @@
-"""Opening files that must be regular ones, whatever else lies in their place."""
+"""Opens regular files, and refuses folders, pipes and devices."""
 
 import errno
 import os
@@ -8,12 +8,13 @@ from typing import BinaryIO
 
 
 def open_regular(path: Path, flags: int = 0) -> BinaryIO:
-    """Returns a file opened for reading without a buffer; `flags` are further flags of `os.open`.
+    """Returns the file, opened for unbuffered reading. `flags` are more flags for `os.open`.
 
     Raises:
-        OSError: it cannot be opened, or is a folder, a pipe or a device. Reading a pipe or a device may never end.
+        OSError: the file cannot be opened, or is a folder, a pipe or a device. Reading a pipe or a device may never
+            end.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)  # without O_NONBLOCK, a pipe waits for its writer
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)  # without O_NONBLOCK, opening a pipe may never end
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "it is not a regular file")

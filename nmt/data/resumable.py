@@ -1,7 +1,7 @@
-"""A folder that takes hours to fill: interrupted work resumes when the same command is started again.
+"""Fills a folder so that interrupted work resumes when the same command is started again.
 
-While it is filled it is called DEST.partial. A file in it, journal.json, names the work and says what is done. Only a
-folder with such a journal is ever taken over, and only files that this work makes are ever removed.
+Until the folder DEST is complete, its name is DEST.partial. The file journal.json in it describes the work and records
+what is done. Work resumes only in a folder with such a journal, and only removes files that it makes itself.
 """
 
 import json
@@ -20,51 +20,59 @@ _FORMAT = "journal of nmt preprocess"
 
 
 class Resumable:
-    """Attributes:
-    path: the folder to fill.
-    saved: what was saved last, by this process or one before it; None if nothing was.
-    advanced: whether this process saved anything.
+    """A folder that is being filled, and its journal.
+
+    Attributes:
+        path: the folder.
+        saved: the argument of the last `save`, in this process or an earlier one; None if there was none.
+        advanced: whether this process has called `save`.
     """
 
     def __init__(self, path: Path, work: Mapping[str, Any], files: Set[str]) -> None:
-        """Opens the folder `path`, which is locked, for `work` in plain data that makes `files`.
+        """Opens the folder `path`, which must be locked. See `resumable_folder` for the arguments.
 
         Raises:
-            NmtError: the folder holds other work, other files, or a journal that cannot be read.
+            NmtError: the folder belongs to different work, has other files, or has a journal that cannot be read.
         """
-        self.path, self.advanced = path, False
-        self._work, self._files = json.loads(json.dumps(work)), files
+        self.path = path
+        self.advanced = False
+        self._work = json.loads(json.dumps(work))  # as it would be read from a journal
+        self._files = files
         journal = _read_journal(path)
         self.saved: dict[str, Any] | None = journal["saved"]
         if journal["work"] is not None:
             self._check_work(journal["work"])
         for found in path.iterdir():
             if found.name not in {*files, _JOURNAL, LOCK}:
-                raise NmtError(f"{found} is not a file of the work in {path}; move it to go on")
+                raise NmtError(
+                    f"{found} was not made by nmt preprocess; move it elsewhere and start the same command again"
+                )
         if self.saved is None:
             self._remove(files)
             self._write_journal(None)
 
-    def _check_work(self, then: dict[str, Any]) -> None:
-        for name in self._work | then:
-            if then.get(name) != self._work.get(name):
-                was, now = _plain(then.get(name)), _plain(self._work.get(name))
+    def _check_work(self, recorded: dict[str, Any]) -> None:
+        for name in self._work | recorded:
+            if recorded.get(name) != self._work.get(name):
+                then = _as_text(recorded.get(name))
+                now = _as_text(self._work.get(name))
                 raise NmtError(
-                    f"{self.path} was begun with another {name} ({was}, now {now}); go on with that, or remove "
-                    f"{self.path} to start anew"
+                    f"{self.path} was started with a different {name} ({then}, now {now}); change it back to resume, "
+                    f"or remove {self.path} to start over"
                 )
 
     def save(self, done: Mapping[str, Any]) -> None:
-        """Remembers, in plain data, what is done and safely written; the next process finds it in `saved`."""
+        """Records in the journal what is done and on disk, as plain data. The next process finds it in `saved`."""
         self._write_journal(done)
-        self.saved, self.advanced = dict(done), True
+        self.saved = dict(done)
+        self.advanced = True
 
     def _write_journal(self, saved: Mapping[str, Any] | None) -> None:
-        with replaced_file(self.path / _JOURNAL, "make room and start the same command again") as file:
+        with replaced_file(self.path / _JOURNAL, "free some space and start the same command again") as file:
             file.write(json.dumps({"format": _FORMAT, "work": self._work, "saved": saved}))
 
     def remove(self) -> None:
-        """Removes what this work made, and the folder if that leaves it empty."""
+        """Removes the files of this work, and the folder if it is then empty."""
         self._remove({*self._files, _JOURNAL, LOCK})
         if not any(self.path.iterdir()):
             self.path.rmdir()
@@ -76,7 +84,7 @@ class Resumable:
 
 
 def _read_journal(path: Path) -> dict[str, Any]:
-    """Returns the journal of a folder; one without work if there is none yet."""
+    """Returns the journal of a folder: `work` and `saved`, both None if there is no journal yet."""
     try:
         journal = json.loads((path / _JOURNAL).read_text(encoding="utf-8"))
         if journal["format"] != _FORMAT or not isinstance(journal["work"], dict):
@@ -85,30 +93,36 @@ def _read_journal(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {"work": None, "saved": None}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise NmtError(f"{path / _JOURNAL} cannot be read ({error}); remove {path} to start anew") from error
+        raise NmtError(f"{path / _JOURNAL} cannot be read ({error}); remove {path} to start over") from error
 
 
-def _plain(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @contextmanager
 def resumable_folder(dest: str | Path, flag: str, work: Mapping[str, Any], files: Set[str]) -> Iterator[Resumable]:
-    """Yields a folder to fill with `files`, which gets the name `dest` if the block succeeds.
+    """Yields a folder to fill, which is renamed to `dest` if the block succeeds.
 
-    If it fails, the folder is kept where something was saved, and is removed otherwise.
+    If the block fails, the folder is kept if something was saved in it, and removed otherwise.
+
+    Args:
+        flag: the flag that names `dest`, for messages.
+        work: everything that the content of the folder depends on, as plain data.
+        files: the names of the files that the work may write.
 
     Raises:
-        NmtError: there is something called `dest`, it cannot be written, another process is at work on it, or
-            DEST.partial belongs to something else.
+        NmtError: `dest` exists or cannot be written, another process is filling it, or DEST.partial belongs to
+            something else.
     """
     check_new(dest, flag)
-    dest, advice = Path(dest), f"choose another {flag}"
+    dest = Path(dest)
+    advice = f"choose another {flag}"
     partial = dest.with_name(f"{dest.name}.partial")
-    _make_or_take(partial, dest, flag)
-    busy = f"another process is making {dest}; wait for its end or {advice}"
+    _make_or_reuse(partial, dest, flag)
+    busy = f"another process is making {dest}; wait until it ends, or {advice}"
     with cleaning_up(), locked(partial, busy, advice):
-        check_new(dest, flag)  # another process may just have finished
+        check_new(dest, flag)  # another process may have completed it while this one waited for the lock
         folder = Resumable(partial, work, files)
         try:
             yield folder
@@ -118,16 +132,16 @@ def resumable_folder(dest: str | Path, flag: str, work: Mapping[str, Any], files
             if folder.saved is None:
                 folder.remove()
             elif folder.advanced:
-                console.info(f"what is done is kept in {partial}; start the same command again to go on from there")
+                console.info(f"the finished part is kept in {partial}; start the same command again to resume")
             raise
-        for name in (_JOURNAL, LOCK):  # after renaming, so that nothing is lost if that fails
+        for name in (_JOURNAL, LOCK):  # only now, so that work can resume if renaming fails
             (dest / name).unlink(missing_ok=True)
 
 
-def _make_or_take(partial: Path, dest: Path, flag: str) -> None:
-    """Makes the folder `partial`, or makes sure that the one there is left from work of this kind.
+def _make_or_reuse(partial: Path, dest: Path, flag: str) -> None:
+    """Makes the folder `partial`, or checks that the existing one is the unfinished work of an earlier process.
 
-    A process that was killed before it wrote its journal leaves at most an empty lock.
+    Such a folder has a journal, or at most an empty lock if the process was killed before it wrote the journal.
     """
     with writing(f"{flag} {dest}", f"choose another {flag}"):
         partial.parent.mkdir(parents=True, exist_ok=True)
@@ -142,5 +156,6 @@ def _make_or_take(partial: Path, dest: Path, flag: str) -> None:
     if is_folder and all(found.name == LOCK and found.stat().st_size == 0 for found in partial.iterdir()):
         return
     raise NmtError(
-        f"{partial}, where {dest} is to be made, is not left from nmt preprocess; move it or choose another {flag}"
+        f"{partial}, the working folder for {dest}, exists but was not made by nmt preprocess; move it elsewhere or "
+        f"choose another {flag}"
     )

@@ -1,14 +1,14 @@
-"""The token store: what `nmt preprocess` leaves on disk and training maps into memory (data/writer.py writes it).
+"""Reads data folders, which `nmt preprocess` writes (data/writer.py) and training maps into memory.
 
-A folder, of
-    meta.json                     schema version, languages, text processing, counts, what was dropped and why, hashes
-                                  of all other files (data/meta.py)
-    subword.model                 the joint subword model, or subword.en.model and subword.de.model
-    train.en.tokens  .offsets     piece ids end to end, uint16 or uint32, without EOS; where each sentence starts, int64
-    valid.en.tokens  .offsets     likewise for every split and both languages; all numbers little-endian
-    valid.en.txt                  the raw text of all splits but train, for scoring
-    .verified.json                which files training has compared with their hashes (data/verification.py)
-Splits are train, valid, test, test1, test2, …
+A data folder holds these files; all numbers are little-endian:
+    meta.json           schema version, languages, text processing, counts, numbers of dropped pairs by reason, and the
+                        hashes of all other files (data/meta.py)
+    subword.model       the joint subword model; for separate vocabularies, subword.en.model and subword.de.model
+    train.en.tokens     the piece ids of all sentences end to end, without EOS; uint16 or uint32
+    train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64
+    valid.en.txt        the raw text, for scoring; the split train has none
+    .verified.json      the files that training has compared with their hashes (data/verification.py)
+Both languages of every split have such files. The splits are train, valid, test, test1, test2, …
 """
 
 import hashlib
@@ -32,28 +32,29 @@ OFFSET_TYPE = np.dtype("<i8")
 
 
 def token_type(vocab_size: int) -> np.dtype[Any]:
-    """Two bytes a token where the vocabulary allows, else four."""
+    """Returns the integer type of stored tokens: two bytes if the vocabulary is small enough, otherwise four."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def array_names(split: str, lang: str) -> tuple[str, str]:
-    """File names of a side's tokens and offsets."""
+    """Returns the file names of the tokens and the offsets of one side of a split."""
     return f"{split}.{lang}.tokens", f"{split}.{lang}.offsets"
 
 
 def raw_name(split: str, lang: str) -> str:
+    """Returns the file name of a split's raw text in one language."""
     return f"{split}.{lang}.txt"
 
 
 def model_names(config: TextConfig) -> tuple[str, str]:
-    """File names of the source's and the target's subword model, the same where they share it."""
+    """Returns the file names of the source and the target subword model; a joint model has one name."""
     if config.joint_vocab:
         return "subword.model", "subword.model"
     return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
 
 
 class Lengths:
-    """Tokens of every sentence, with its EOS; worked out when asked for, so that they take no memory."""
+    """The number of tokens of every sentence, EOS included, computed on demand to save memory."""
 
     def __init__(self, offsets: np.ndarray) -> None:
         self._offsets = offsets
@@ -62,12 +63,12 @@ class Lengths:
         return len(self._offsets) - 1
 
     def __getitem__(self, sentences: np.ndarray, /) -> np.ndarray:
-        """Of the sentences with these numbers."""
+        """Returns the lengths of the sentences with these numbers: int64 [numbers]."""
         sentences = np.asarray(sentences, dtype=np.int64)
         return self._offsets[sentences + 1] - self._offsets[sentences] + 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Of all: int32 [sentences]."""
+        """Returns the lengths of all sentences: int32 [sentences], unless numpy asks for another `dtype`."""
         lengths = np.empty(len(self), dtype=dtype or np.int32)
         np.subtract(self._offsets[1:], self._offsets[:-1], out=lengths, casting="unsafe")
         lengths += 1
@@ -75,50 +76,60 @@ class Lengths:
 
     @property
     def total(self) -> int:
+        """The sum of all lengths."""
         return int(self._offsets[-1]) + len(self)
 
 
 class TokenArray:
-    """The sentences of one side of a split."""
+    """The sentences of one side of a split.
+
+    Args:
+        tokens: the ids of all sentences, end to end; [tokens].
+        offsets: sentence i is tokens[offsets[i] : offsets[i + 1]]; [sentences + 1].
+    """
 
     def __init__(self, tokens: np.ndarray, offsets: np.ndarray) -> None:
-        """`tokens` [all tokens]; `offsets` [sentences + 1], where sentence i is tokens[offsets[i]:offsets[i + 1]]."""
-        self.tokens, self.offsets = tokens, offsets
+        self.tokens = tokens
+        self.offsets = offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
     def lengths(self) -> Lengths:
-        """Tokens of every sentence, with EOS."""
+        """The number of tokens of every sentence, EOS included."""
         return Lengths(self.offsets)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        """The ids of a sentence, without EOS; a view of the file that cannot be written to."""
+        """Returns the ids of a sentence, without EOS, as a read-only view of the file."""
         if not 0 <= index < len(self):
             raise IndexError(f"sentence {index} of {len(self)}")
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 
 class ParallelSplit:
-    """Both sides of a split; sentence i of one is the translation of sentence i of the other."""
+    """Both sides of a split. Sentence i of the target is the translation of sentence i of the source.
+
+    Args:
+        sizes: the files that the arrays are mapped from, with their sizes in bytes.
+    """
 
     def __init__(self, source: TokenArray, target: TokenArray, *, sizes: Mapping[Path, int] | None = None) -> None:
-        """`sizes` are the bytes of the files that the arrays are mapped from, if there are any."""
-        self.source, self.target = source, target
+        self.source = source
+        self.target = target
         self._sizes = sizes or {}
 
     def __len__(self) -> int:
         return len(self.source)
 
     def check_files(self) -> None:
-        """Looks whether the files are still there and have the size that they had when they were opened.
+        """Checks that the files still exist and have the size that they had when they were opened.
 
-        Reading from the mapping of a file that has become shorter ends the process with SIGBUS. A file that is cut
-        between this check and the reading still does: Python cannot handle that signal.
+        If a mapped file becomes shorter, reading the missing part kills the process with SIGBUS, which Python cannot
+        handle. The check makes this unlikely, but a file may still be truncated after it.
 
         Raises:
-            DataChanged: a file is gone or has another size.
+            DataChanged: a file is missing or has another size.
         """
         for path, size in self._sizes.items():
             if problem := _size_problem(path, size):
@@ -126,19 +137,24 @@ class ParallelSplit:
 
 
 class DataFolder:
-    """A token store; make one with `open`."""
+    """An open data folder. Use `open` to make one."""
 
     def __init__(self, path: Path, meta: dict[str, Any], codec: TextCodec) -> None:
-        self.path, self.meta, self.codec = path, meta, codec
+        self.path = path
+        self.meta = meta
+        self.codec = codec
         self.fingerprint = fingerprint(meta)
         self._splits: dict[str, ParallelSplit] = {}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Reads meta.json and the subword models, and checks every file's size. Tokens are read when asked for.
+        """Returns the data folder at `path`.
+
+        Reads meta.json and the subword models, and checks the size of every file. `split` maps the tokens.
 
         Raises:
-            NmtError: not a store, one of another schema version, or a missing, truncated or altered file.
+            NmtError: `path` is not a data folder or has another schema version, or a file is missing, has the wrong
+                size or is damaged.
         """
         path = Path(path)
         meta = read_meta(path)
@@ -151,11 +167,11 @@ class DataFolder:
         return cls(path, meta, codec)
 
     def split(self, name: str) -> ParallelSplit:
-        """Returns the split called `name`: train, valid, test, test1, …
+        """Returns the split with this name: train, valid, test, test1, …
 
         Raises:
-            NmtError: there is no such split, or its offsets are damaged.
-            DataChanged: its files are not those that were there when the folder was opened.
+            NmtError: the split does not exist, or its offsets are damaged.
+            DataChanged: a file is missing or has changed its size since the folder was opened.
         """
         self._check_split(name)
         if name not in self._splits:
@@ -166,15 +182,16 @@ class DataFolder:
         """Returns the raw text of one side of a split other than train.
 
         Raises:
-            NmtError: there is no such split, or it has no text.
-            DataChanged: the text cannot be read, or does not have a line for each sentence.
+            NmtError: the split does not exist or is train, which has no text.
+            DataChanged: the text cannot be read, or does not have one line for each sentence.
         """
         self._check_split(name)
-        path, pairs = self.path / raw_name(name, lang), self.meta["splits"][name]["pairs"]
+        path = self.path / raw_name(name, lang)
+        pairs = self.meta["splits"][name]["pairs"]
         if name == TRAIN:
             raise NmtError(f"{path} does not exist; a data folder keeps the text of valid and test only")
         try:
-            # Not text.corpus.read_lines: a "\r" that was kept when this file was written is part of the text.
+            # text.corpus.read_lines would drop a "\r" at the end of a line, but here it is part of the text.
             with open_regular(path) as file:
                 lines = file.read().decode("utf-8").split("\n")[:-1]
         except OSError as error:
@@ -207,22 +224,23 @@ class DataFolder:
 
 
 def side_langs(config: TextConfig) -> dict[str, str]:
-    """Returns the language of each side."""
+    """Returns the language of each side, by the keys "source" and "target"."""
     return {"source": config.source_lang, "target": config.target_lang}
 
 
 def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
     try:
-        if path.stat().st_size == 0:  # which mmap refuses: a split of empty lines
+        if path.stat().st_size == 0:  # mmap refuses empty files; a split of empty lines has one
             return np.empty(0, dtype=kind)
         return np.asarray(np.memmap(path, dtype=kind, mode="r"))
-    except (OSError, ValueError) as error:  # ValueError: its size is no multiple of the item's
+    except (OSError, ValueError) as error:  # ValueError: the file size is not a multiple of the item size
         raise DataChanged(f"{path} cannot be read ({error})") from error
 
 
 def _sizes(path: Path, meta: Mapping[str, Any], config: TextConfig, split: str) -> dict[Path, int]:
-    """Returns the bytes that each array file of a split must have."""
-    counts, sizes = meta["splits"][split], {}
+    """Returns the size in bytes that each array file of a split must have."""
+    counts = meta["splits"][split]
+    sizes = {}
     for side, lang in side_langs(config).items():
         tokens, offsets = array_names(split, lang)
         sizes[path / tokens] = counts[f"{side}_tokens"] * token_type(meta["vocab_sizes"][side]).itemsize
@@ -231,7 +249,7 @@ def _sizes(path: Path, meta: Mapping[str, Any], config: TextConfig, split: str) 
 
 
 def _size_problem(path: Path, size: int) -> str | None:
-    """Returns what is wrong with a file that must have this size, in words; None if nothing is."""
+    """Returns, in words, why `path` is not a regular file of this size, or None if it is."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -244,23 +262,29 @@ def _size_problem(path: Path, size: int) -> str | None:
 
 
 def _read_codec(path: Path, meta: Mapping[str, Any], config: TextConfig) -> TextCodec:
-    names, hashes, sizes = model_names(config), meta["subword_sha256"], meta["vocab_sizes"]
-    source = read_model(path / names[0], config.subword, hashes["source"])
-    target = source if config.joint_vocab else read_model(path / names[1], config.subword, hashes["target"])
+    source_name, target_name = model_names(config)
+    hashes = meta["subword_sha256"]
+    source = read_model(path / source_name, config.subword, hashes["source"])
+    target = source if config.joint_vocab else read_model(path / target_name, config.subword, hashes["target"])
     for side, model in (("source", source), ("target", target)):
-        if sizes[side] != len(model):
+        recorded_size = meta["vocab_sizes"][side]
+        if recorded_size != len(model):
             raise NmtError(
-                f"{path / META} is damaged (vocab_sizes.{side} is {sizes[side]:,}, but the subword model has "
+                f"{path / META} is damaged (vocab_sizes.{side} is {recorded_size:,}, but the subword model has "
                 f"{len(model):,} pieces); run nmt preprocess again"
             )
     return TextCodec(config, source, target)
 
 
 def read_model(path: Path, kind: str, sha256: str | None = None) -> Subword:
-    """Returns the subword model in a file of a store, which has this hash if one is given.
+    """Returns the subword model in a file of a data folder.
+
+    Args:
+        kind: the kind of subword model, such as bpe.
+        sha256: the hash that the file must have; None accepts any file.
 
     Raises:
-        NmtError: it cannot be read, or is another one.
+        NmtError: the file cannot be read, has another hash, or is not a subword model.
     """
     try:
         with open_regular(path) as file:
@@ -268,5 +292,8 @@ def read_model(path: Path, kind: str, sha256: str | None = None) -> Subword:
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); run nmt preprocess again") from error
     if sha256 and hashlib.sha256(data).hexdigest() != sha256:
-        raise NmtError(f"{path} is not the subword model the data was encoded with; run nmt preprocess again")
+        raise NmtError(
+            f"{path} is not the subword model that the data was encoded with; copy the data folder again or run "
+            f"nmt preprocess again"
+        )
     return Subword.from_bytes(data, kind, str(path))

@@ -1,7 +1,7 @@
-"""Whether the files of a data folder hold what was written: their hashes, compared with those in meta.json.
+"""Verifies the files of a data folder by comparing their hashes with those in meta.json.
 
-Hashing reads every file, so a data folder remembers what was verified. A file is hashed again when its size, its
-modification time or its inode has changed.
+Hashing reads every file. Therefore the data folder has a record of the verified files, and a file is hashed again only
+if its size, modification time or inode has changed.
 """
 
 import hashlib
@@ -24,16 +24,15 @@ from nmt.errors import NmtError
 from nmt.files import replaced_file
 
 VERIFIED = ".verified.json"
-# Bytes.
-_HASHED_AT_ONCE = 1 << 24
-_LARGEST_MEMORY = 1 << 20
-# Verification that takes longer than this is announced.
+_HASHED_AT_ONCE = 1 << 24  # bytes
+_LARGEST_RECORD = 1 << 20  # bytes
+# A message appears if verification takes longer than this.
 _QUIET_SECONDS = 3.0
 _POLL_SECONDS = 0.2
 
 
 class Verification:
-    """Verifies a data folder in a thread of its own, because hashing leaves the caller's thread free to work."""
+    """Verifies a data folder in a separate thread. The caller can work meanwhile, because hashing releases the GIL."""
 
     def __init__(self, data: DataFolder) -> None:
         self._path = data.path
@@ -50,45 +49,50 @@ class Verification:
             self._done.set_exception(bug)
 
     def error(self, stopped: Callable[[], bool]) -> NmtError | None:
-        """Waits for the end, or until `stopped()`; returns what is wrong with the data, None if nothing is."""
-        started, told = time.monotonic(), False
+        """Waits for the result and returns the error that was found, or None.
+
+        Also returns None, without a result, as soon as `stopped()` is true.
+        """
+        started = time.monotonic()
+        announced = False
         while not self._done.done() and not stopped():
             wait([self._done], timeout=_POLL_SECONDS)
-            if not told and time.monotonic() - started > _QUIET_SECONDS:
+            if not announced and time.monotonic() - started > _QUIET_SECONDS:
                 console.info(f"verifying the files of {self._path} before the first update")
-                told = True
+                announced = True
         return self._done.result() if self._done.done() else None
 
 
 def verify(data: DataFolder) -> None:
-    """Compares all files that meta.json has a hash of with it, and remembers the result where the folder allows it.
+    """Compares every file that has a hash in meta.json with it, and records the verified files in the data folder.
 
     Raises:
-        NmtError: a file cannot be read, or has another hash; names the file.
+        NmtError: a file cannot be read or has another hash. The message names the file.
     """
-    remembered, verified = _remembered(data.path), {}
-    for name, sha256 in _recorded_hashes(data).items():
+    recorded = _read_record(data.path)
+    verified = {}
+    for name, sha256 in _expected_hashes(data).items():
         path = data.path / name
         try:
             with open_regular(path) as file:
                 state = _state(file, sha256)
-                is_whole = remembered.get(name) == state or _sha256(file) == sha256
+                is_intact = recorded.get(name) == state or _sha256(file) == sha256
         except OSError as error:
             raise NmtError(
                 f"{path} cannot be read ({error.strerror}); copy the data folder again or run nmt preprocess again"
             ) from error
-        if not is_whole:
+        if not is_intact:
             raise NmtError(
                 f"{path} is damaged: it does not have the SHA-256 that {META} records; copy the data folder again or "
                 f"run nmt preprocess again"
             )
         verified[name] = state
-    if verified != remembered:
-        _remember(data.path, verified)
+    if verified != recorded:
+        _write_record(data.path, verified)
 
 
-def _recorded_hashes(data: DataFolder) -> dict[str, str]:
-    """Returns the hash of each file; folders of earlier versions record those of the tokens only."""
+def _expected_hashes(data: DataFolder) -> dict[str, str]:
+    """Returns the hashes in meta.json by file name. Earlier versions of nmt recorded only the hashes of tokens."""
     found: dict[str, str] = {}
     for split, counts in data.meta["splits"].items():
         for side, lang in side_langs(data.codec.config).items():
@@ -98,7 +102,7 @@ def _recorded_hashes(data: DataFolder) -> dict[str, str]:
 
 
 def _state(file: BinaryIO, sha256: str) -> list[Any]:
-    """Returns what does not change while a file stays as it is, and the hash it was compared with."""
+    """Returns the size, modification time and inode of a file, and the hash it is compared with."""
     found = os.fstat(file.fileno())
     return [found.st_size, found.st_mtime_ns, found.st_ino, sha256]
 
@@ -110,17 +114,17 @@ def _sha256(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _remembered(folder: Path) -> dict[str, Any]:
-    """Returns the state of each file when it was verified; nothing if that cannot be read."""
+def _read_record(folder: Path) -> dict[str, Any]:
+    """Returns the state of each verified file by its name; an empty record if none can be read."""
     try:
         with open_regular(folder / VERIFIED, os.O_NOFOLLOW) as file:
-            found = parse_json(file.read(_LARGEST_MEMORY))
+            found = parse_json(file.read(_LARGEST_RECORD))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _remember(folder: Path, verified: dict[str, Any]) -> None:
-    """Writes what was verified; a folder that cannot be written is verified again by the next training."""
+def _write_record(folder: Path, verified: dict[str, Any]) -> None:
+    """Records the verified files. If the folder cannot be written, the next training verifies them again."""
     with suppress(NmtError), replaced_file(folder / VERIFIED, "") as file:
         file.write(json.dumps(verified))

@@ -1,4 +1,4 @@
-"""Writes the token store (data/store.py) chunk by chunk."""
+"""Writes data folders (data/store.py), chunk by chunk."""
 
 import hashlib
 import json
@@ -24,31 +24,41 @@ _HASHED_AT_ONCE = 1 << 24  # bytes
 
 
 class Flat(NamedTuple):
-    """Sentences laid end to end."""
+    """Sentences end to end in one array.
 
-    tokens: np.ndarray  # [all tokens], of `token_type`
-    lengths: np.ndarray  # int64 [sentences]
+    Attributes:
+        tokens: the ids of all sentences, of type `token_type`; [tokens].
+        lengths: the number of ids of each sentence, int64; [sentences].
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
 
 
 def flatten(sentences: list[list[int]], vocab_size: int) -> Flat:
+    """Returns the sentences end to end in one array."""
     lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
     tokens = chain.from_iterable(sentences)
     return Flat(np.fromiter(tokens, dtype=token_type(vocab_size), count=int(lengths.sum())), lengths)
 
 
 def _writing(path: Path) -> AbstractContextManager[None]:
-    return writing(path, "make room or choose another --dest")
+    return writing(path, "free some space or choose another --dest")
 
 
 class _Output:
-    """A file of the store while it is written, with the hash of what went into it."""
+    """A file of the data folder that is being written, and the hash of its content.
+
+    Args:
+        kept: the first bytes of an existing file that are kept; writing continues after them.
+    """
 
     def __init__(self, path: Path, kept: int = 0) -> None:
-        """Goes on after the first `kept` bytes of what there is."""
-        self.path, self.hash = path, hashlib.sha256()
+        self.path = path
+        self.hash = hashlib.sha256()
         with _writing(path):
             if kept and not (path.exists() and path.stat().st_size >= kept):
-                raise NmtError(f"{path} is missing or shorter than it was; remove {path.parent} to start anew")
+                raise NmtError(f"{path} is missing or shorter than it was; remove {path.parent} to start over")
             self._file = open(path, "r+b" if kept else "wb")  # noqa: SIM115 (closed by `close` or `abort`)
             for first in range(0, kept, _HASHED_AT_ONCE):
                 self.hash.update(self._file.read(min(_HASHED_AT_ONCE, kept - first)))
@@ -64,25 +74,29 @@ class _Output:
             self._file.write(data)
 
     def sync(self) -> None:
-        """Sees to it that what was written survives a power failure."""
+        """Waits until everything written so far is on disk, so that it survives a power failure."""
         with _writing(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Closes the file, with all content on disk."""
         self.sync()
         self._file.close()
 
     def abort(self) -> None:
-        with suppress(OSError):  # what is still buffered may meet a full disk once more
+        """Closes the file after an error."""
+        with suppress(OSError):  # writing the rest of the buffer may fail again, for example on a full disk
             self._file.close()
 
 
 class _SideWriter:
-    """One side of a split: tokens, offsets, and raw text."""
+    """Writes one side of a split: tokens, offsets and, if `raw`, text. `kept` is explained in `SplitWriter`."""
 
     def __init__(self, folder: Path, split: str, lang: str, raw: bool, kept: Mapping[str, int]) -> None:
-        names = [*array_names(split, lang), *([raw_name(split, lang)] if raw else [])]
+        names = [*array_names(split, lang)]
+        if raw:
+            names.append(raw_name(split, lang))
         self.outputs = [_Output(folder / name, kept.get(name, 0)) for name in names]
         self.tokens, self.offsets, *text = self.outputs
         self.raw = text[0] if text else None
@@ -92,10 +106,11 @@ class _SideWriter:
 
     @property
     def hashes(self) -> list[str]:
-        """The SHA-256 of the tokens, of the offsets and, where it is kept, of the raw text."""
+        """The SHA-256 of the tokens, of the offsets and, if it is written, of the raw text."""
         return [output.hash.hexdigest() for output in self.outputs]
 
     def append(self, chunk: Flat) -> None:
+        """Adds the sentences of a chunk."""
         ends = self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)
         self.tokens.write(chunk.tokens.tobytes())
         self.offsets.write(ends.astype(OFFSET_TYPE).tobytes())
@@ -103,19 +118,32 @@ class _SideWriter:
 
 
 class SplitWriter:
-    """Writes a split chunk by chunk. A context manager; `counts` are whole once it is left."""
+    """Writes a split, chunk by chunk. Use it as a context manager, which closes the files.
+
+    Args:
+        name: the name of the split.
+        raw: whether the split gets raw text.
+        kept: what `sync` returned in an earlier process; the split is continued from that state. None starts a new
+            split.
+
+    Raises:
+        NmtError: a file cannot be written, or is shorter than `kept` says.
+    """
 
     def __init__(
         self, folder: Path, name: str, config: TextConfig, raw: bool, kept: Mapping[str, int] | None = None
     ) -> None:
-        """Goes on after what `sync` returned, if that is given as `kept`."""
         self._source = _SideWriter(folder, name, config.source_lang, raw, kept or {})
         self._target = _SideWriter(folder, name, config.target_lang, raw, kept or {})
         self._outputs = self._source.outputs + self._target.outputs
         self.pairs = self._source.offsets.size // OFFSET_TYPE.itemsize - 1
 
     def append(self, source: Flat, target: Flat) -> None:
-        """Adds as many sentences to one side as to the other."""
+        """Adds sentence pairs.
+
+        Raises:
+            ValueError: the sides have different numbers of sentences.
+        """
         if len(source.lengths) != len(target.lengths):
             raise ValueError(f"{len(source.lengths)} source sentences but {len(target.lengths)} target sentences")
         self._source.append(source)
@@ -123,20 +151,20 @@ class SplitWriter:
         self.pairs += len(source.lengths)
 
     def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
-        """Adds lines of raw text; for splits that keep it."""
+        """Adds lines of raw text to a split that was opened with `raw`."""
         for side, lines in ((self._source, source), (self._target, target)):
             assert side.raw is not None
             side.raw.write("".join(f"{line}\n" for line in lines).encode())
 
     def sync(self) -> dict[str, int]:
-        """Makes safe what was written so far; returns the size of every file."""
+        """Waits until everything written so far is on disk. Returns the size in bytes of every file, by its name."""
         for output in self._outputs:
             output.sync()
         return {output.path.name: output.size for output in self._outputs}
 
     @property
     def counts(self) -> dict[str, Any]:
-        """The split's part of meta.json."""
+        """The split's part of meta.json, for what was written so far."""
         counts: dict[str, Any] = {"pairs": self.pairs}
         for side, writer in (("source", self._source), ("target", self._target)):
             counts[f"{side}_tokens"] = writer.total
@@ -158,36 +186,45 @@ class SplitWriter:
 
 
 class StoreWriter:
-    """Writes a store into a folder; `at` makes one as well."""
+    """Writes a data folder into the existing folder `folder`. Use `at` to make a new folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read_models(self, config: TextConfig) -> TextCodec:
-        """What `write_models` wrote."""
+        """Returns the codec with the subword models that `write_models` wrote.
+
+        Raises:
+            NmtError: a model cannot be read.
+        """
         names = model_names(config)
         try:
             source, target = (read_model(self._folder / name, config.subword) for name in names)
         except NmtError as error:
-            raise NmtError(f"the subword models in {self._folder} are damaged; remove it to start anew") from error
+            raise NmtError(
+                f"the subword models in {self._folder} are damaged; remove that folder to start over"
+            ) from error
         return TextCodec(config, source, source if config.joint_vocab else target)
 
     @classmethod
     @contextmanager
     def at(cls, dest: str | Path) -> Iterator[Self]:
-        """A store that is to be called `dest`; call `finish` before leaving. After an error nothing is left of it.
+        """Yields the writer of a new data folder, which appears as `dest` if the block succeeds.
+
+        The block must end with `finish`. If it fails, nothing remains on disk.
 
         Raises:
-            NmtError: `dest` exists, or the disk is full or may not be written to.
+            NmtError: `dest` exists or cannot be written.
         """
         with new_folder(dest, "--dest") as folder:
             yield cls(folder)
 
     def split(self, name: str, config: TextConfig, raw: bool, kept: Mapping[str, int] | None = None) -> SplitWriter:
+        """Returns the writer of one split; see `SplitWriter`."""
         return SplitWriter(self._folder, name, config, raw, kept)
 
     def write_models(self, codec: TextCodec) -> None:
-        """Writes those subword models that are not there yet."""
+        """Writes the subword models that do not exist yet."""
         for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
             if not (self._folder / name).exists():
                 output = _Output(self._folder / name)
@@ -195,11 +232,11 @@ class StoreWriter:
                 output.close()
 
     def finish(self, codec: TextCodec, splits: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-        """Writes models and meta.json, without which it is no store.
+        """Writes the subword models and meta.json, which complete the data folder.
 
         Args:
-            splits: `SplitWriter.counts` of every split, and what else is to be remembered of it.
-            options: how the data was made, for the record.
+            splits: the part of meta.json for each split: `SplitWriter.counts` and any further entries.
+            options: the options of `nmt preprocess`, as a record of how the data was made.
         """
         self.write_models(codec)
         meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}

@@ -33,11 +33,14 @@ class _MaskDropout(torch.autograd.Function):
 
 
 class Dropout(nn.Module):
+    """Sets numbers to 0 with the given probability in training, and scales the rest to keep the mean."""
+
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
+        """Returns a tensor of the shape of `x`; `x` itself outside training."""
         if not self.training or self.probability == 0:
             return x
         if x.device.type == "cpu":

@@ -26,7 +26,7 @@ class PackedMask:
 
     Attributes:
         query_starts, key_starts: where each sentence begins and the last one ends; int32, B + 1.
-        longest_query, longest_key: no sentence has more positions than this.
+        longest_query, longest_key: bounds on the positions of a sentence.
         causal: whether a query sees only the positions up to its own.
     """
 
@@ -38,13 +38,13 @@ class PackedMask:
 
     @classmethod
     def of(cls, queries: Layout, keys: Layout, *, causal: bool) -> Self:
-        """Makes the mask of two packed layouts of equally many sentences."""
+        """Returns the mask of two packed layouts with the same number of sentences."""
         starts = _starts(queries.lengths_B), _starts(keys.lengths_B)
         return cls(*starts, queries.longest, keys.longest, causal)
 
     def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float) -> Tensor:
         """Returns softmax(scale · q kᵀ) v within the sentences, FHK."""
-        from torch.nn.attention.varlen import varlen_attn  # takes a while to import
+        from torch.nn.attention.varlen import varlen_attn  # slow to import
 
         lengths, longest = (self.query_starts, self.key_starts), (self.longest_query, self.longest_key)
         window = (-1, 0) if self.causal else (-1, -1)
@@ -56,20 +56,20 @@ def _starts(lengths_B: Tensor) -> Tensor:
 
 
 def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
-    """Returns why a model cannot train on packed batches here, in words; None if it can."""
+    """Describes why a model cannot train on packed batches here; returns None if it can."""
     if runtime.device.type != "cuda" or not runtime.bf16:
-        return "it is for a GPU in bf16"
+        return "packed batches need a GPU and bf16"
     if config.attention == "additive" or config.attention_dropout or config.attention_window is not None:
-        return "attention has to be by dot products, without dropout and window"
+        return "packed batches need dot-product attention without attention dropout and without a window"
     if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):
-        return f"this GPU and torch have no kernel for --d-k {config.d_k} --d-v {config.d_v}"
+        return f"torch has no kernel for packed batches with --d-k {config.d_k} --d-v {config.d_v} on this GPU"
     return None
 
 
 def kernel_works(heads: int, d_k: int, device: torch.device) -> bool:
-    """Returns whether torch's kernel takes these sizes here and computes the right values and gradients.
+    """Returns whether torch's kernel supports these sizes here and computes the right values and gradients.
 
-    Which sizes it takes depends on the version of torch and on the GPU, so it is tried.
+    The supported sizes depend on the version of torch and on the GPU, so the kernel is tried.
     """
     cross, causal = ([3, 40, 1], [7, 5, 9]), ([3, 40, 1], [3, 40, 1])
     return _is_right(*cross, heads, d_k, device, causal=False) and _is_right(*causal, heads, d_k, device, causal=True)
@@ -94,17 +94,21 @@ def _is_right(
     sides = [x.split(n) for x, n in zip(_heads(exact, d_k), lengths, strict=True)]
     expected_FHK = torch.cat([_attended(*sentence, causal=causal) for sentence in zip(*sides, strict=True)])
     expected_FHK.backward(grad_FHK)
-    pairs = [(attended_FHK, expected_FHK), *((a.grad, b.grad) for a, b in zip(found, exact, strict=True))]
-    return all(a is not None and b is not None and bool((a - b).norm() < _TOLERANCE * b.norm()) for a, b in pairs)
+    gradients = [_is_close(a.grad, b.grad) for a, b in zip(found, exact, strict=True)]
+    return _is_close(attended_FHK, expected_FHK) and all(gradients)
+
+
+def _is_close(found: Tensor | None, expected: Tensor | None) -> bool:
+    return found is not None and expected is not None and bool((found - expected).norm() < _TOLERANCE * expected.norm())
 
 
 def _heads(inputs: Sequence[Tensor], d_k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the first half of each input, by head. In the model, too, they are slices of wider tensors."""
+    """Returns the first half of each input, by head, because the model's inputs are slices of wider tensors too."""
     q_FHK, k_GHK, v_GHK = (x.chunk(2, dim=1)[0].unflatten(1, (-1, d_k)) for x in inputs)
     return q_FHK, k_GHK, v_GHK
 
 
 def _attended(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, *, causal: bool) -> Tensor:
-    """Returns the attention of a single sentence, FHK, computed by torch's other attention."""
+    """Returns the attention of a single sentence, FHK, computed without the kernel for packed sentences."""
     q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1)

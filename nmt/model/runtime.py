@@ -1,4 +1,4 @@
-"""Where a model runs and in which precision."""
+"""The device and the precision in which a model computes."""
 
 import ctypes
 import os
@@ -14,55 +14,61 @@ from nmt.resources import usable_cores
 
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# What torch's allocator, oneDNN and C++ say on a CPU.
+# Parts of the errors that torch's allocator, oneDNN and C++ raise when memory runs out on a CPU.
 _OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "std::bad_alloc")
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Attributes:
-    device: where tensors live.
-    bf16: whether matrix products are computed in bfloat16; weights stay fp32.
+    """The device and the precision in which a model computes.
+
+    Attributes:
+        device: the device of all tensors.
+        bf16: whether matrix products are computed in bfloat16; weights stay fp32.
     """
 
     device: torch.device
     bf16: bool
 
     def autocast(self) -> AbstractContextManager[object]:
+        """Returns a context in which matrix products are computed in the chosen precision."""
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
     def wait(self) -> None:
-        """Until the device has done what it was given."""
+        """Waits until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     @property
     def name(self) -> str:
-        """`NVIDIA H200`, or `CPU, 2 threads`."""
+        """The name of the device: `NVIDIA H200`, or `CPU, 2 threads`."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return f"CPU, {torch.get_num_threads()} threads"
 
     @property
     def precision(self) -> str:
+        """`bf16` or `fp32`."""
         return "bf16" if self.bf16 else "fp32"
 
 
 def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
-    """Settles what `auto` means on this machine; of several GPUs, process `local_rank` gets the one of that number.
+    """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`.
 
     Raises:
-        NmtError: a GPU is asked for that torch does not see.
+        NmtError: torch does not see the GPU.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if config.device == "cuda" and not gpus:
-        raise NmtError("--device cuda was asked for, but torch sees no GPU here; use --device cpu")
+        raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
     if config.device == "cpu" or not gpus:
         _keep_freed_memory()
         _use_own_cores()
         device = torch.device("cpu")
     elif local_rank >= gpus:
-        raise NmtError(f"process {local_rank} has no GPU: torch sees {gpus} here; start at most that many processes")
+        raise NmtError(
+            f"process {local_rank} has no GPU, because torch sees only {gpus}; start at most {gpus} processes"
+        )
     else:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
@@ -78,10 +84,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def obstacle_to_compiling(device: torch.device) -> str | None:
-    """Returns why torch cannot compile here, in words; None if it can. It needs a C compiler, and on a GPU triton."""
+    """Describes why torch cannot compile here; returns None if it can.
+
+    Compiling needs a C compiler, and on a GPU triton.
+    """
     try:
         torch.compile(lambda x: (x + 1).sin())(torch.ones(8, device=device))
-    except Exception as error:  # of its own many kinds
+    except Exception as error:  # torch.compile raises many types of errors
         return f"torch cannot compile ({str(error).strip().splitlines()[0]})"
     return None
 
@@ -93,18 +102,18 @@ def _has_bf16(device: str) -> bool:
 
 
 def _use_own_cores() -> None:
-    """Lowers the number of threads to the cores that the process may use, unless the user has set it."""
+    """Lowers the number of threads to the number of cores that the process may use, unless the user has set it."""
     if "OMP_NUM_THREADS" not in os.environ and usable_cores() < torch.get_num_threads():
         torch.set_num_threads(usable_cores())
 
 
 def _keep_freed_memory() -> None:
-    """Has glibc keep large freed blocks for the next update, instead of returning their pages to the system.
+    """Makes glibc keep large freed blocks for the next update instead of returning their pages to the system.
 
-    Without this a good part of training time on a CPU goes into faulting them in anew.
+    Otherwise, training on a CPU spends much of its time on page faults.
     """
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent in other C libraries
-        # Some versions take no threshold above 32 MiB, and then one below is better than none.
+        # Some versions of glibc reject thresholds above 32 MiB. A smaller threshold still helps there.
         if mallopt and (mallopt(_MMAP_THRESHOLD, 2**30) or mallopt(_MMAP_THRESHOLD, 2**25)):
             mallopt(_TRIM_THRESHOLD, 2**31 - 1)

@@ -35,6 +35,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x_FD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns the normalised sum FD, or with pre-norm the sum itself."""
         if self.pre:
             return x_FD + self.dropout(sublayer(self.norm(x_FD)))
         return self.norm(x_FD + self.dropout(sublayer(x_FD)))
@@ -91,6 +92,7 @@ class MultiHeadAttention(nn.Module):
         return self.queries(x_FD), *self.keys_values(encoded_ND)
 
     def forward(self, x_FD: Tensor, encoded_ND: Tensor | None, mask: Mask) -> Tensor:
+        """Returns FD: self-attention over x, or cross-attention over the encoder output if it is given."""
         q, k, v = self.projections(x_FD, encoded_ND)
         return self.output(attend(q, k, v, mask, self.function).flatten(1))
 
@@ -108,10 +110,13 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x_FD: Tensor) -> Tensor:
+        """Returns FD; every position by itself."""
         return self.outer(self.dropout(F.relu(self.inner(x_FD))))
 
 
 class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward network, each within a residual connection (paper §3.1)."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config, cross=False)
@@ -120,11 +125,14 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
+        """Returns the layer's output ND."""
         x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, mask))
         return self.feed_forward_residual(x_ND, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention and a feed-forward network, each within a residual connection (paper §3.1)."""
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(config, cross=False)
@@ -135,6 +143,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = Residual(config)
 
     def forward(self, x_MD: Tensor, encoded_ND: Tensor, self_mask: Mask, cross_mask: Mask) -> Tensor:
+        """Returns the layer's output MD."""
         x_MD = self.self_attention_residual(x_MD, lambda x: self.self_attention(x, None, self_mask))
         x_MD = self.cross_attention_residual(x_MD, lambda x: self.cross_attention(x, encoded_ND, cross_mask))
         return self.feed_forward_residual(x_MD, self.feed_forward)

@@ -35,7 +35,7 @@ class Attention:
 
     Attributes:
         queries, keys: the pieces at the positions of the queries and keys.
-        weights_LHQS: the weights of all keys sum to 1 for every query.
+        weights_LHQS: the attention weights; for every query, the weights of all keys sum to 1.
     """
 
     queries: list[str]
@@ -62,11 +62,7 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
     if target is None:
-        free_positions = (model.config.learned_positions or math.inf) - _LONGEST - 1
-        offset = int(max(0, min(50, free_positions)))
-        search = SearchConfig(max_source_length=_LONGEST, max_length_offset=offset)
-        ((best, *_),) = translator.hypotheses([source], search)
-        target_ids = codec.target.ids(best.pieces)
+        target_ids = _translated(translator, source)
     else:
         (target_ids,) = codec.encode_target([target])
     _check(target_ids, "--target" if target is not None else "the translation")
@@ -87,9 +83,19 @@ def _check(ids: list[int], what: str) -> None:
         raise NmtError(f"{what} has {len(ids):,} pieces, but 1 to {_LONGEST} can be drawn; give another sentence")
 
 
+def _translated(translator: Translator, source: str) -> list[int]:
+    """Returns the ids of the model's own translation. A model with learned positions may not allow the usual length."""
+    (model,) = translator.models
+    free_positions = (model.config.learned_positions or math.inf) - _LONGEST - 1
+    offset = int(max(0, min(50, free_positions)))
+    search = SearchConfig(max_source_length=_LONGEST, max_length_offset=offset)
+    ((best, *_),) = translator.hypotheses([source], search)
+    return translator.codec.target.ids(best.pieces)
+
+
 @contextmanager
 def _recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
-    """Yields a dict that collects the weights, HQS, of every attention that is computed within, for one sentence.
+    """Yields a dict that receives the weights, HQS, of every attention that the model computes for one sentence.
 
     The model's own attention function computes them: with the identity matrix as values, its output is the weights.
     """
@@ -115,7 +121,7 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
 
 
 def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:
-    """Returns the data of the page; weights are base64 of little-endian float32 in the order LHQS."""
+    """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
     return {
         kind: {
             "queries": attention.queries,
@@ -129,17 +135,19 @@ def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:
 
 
 def head_as_svg(attention: Attention, layer: int, head: int) -> str:
-    """Draws one head as SVG: queries on the left, keys on the right, and more opaque lines for larger weights.
+    """Returns an SVG picture of one head: queries on the left, keys on the right, more opaque lines for larger weights.
+
+    Args:
+        layer, head: numbers from 1.
 
     Raises:
-        NmtError: there is no such layer or head. Both are counted from 1.
+        NmtError: there is no such layer or head.
     """
     layers, heads, _, _ = attention.weights_LHQS.shape
     for flag, number, most in (("--layer", layer, layers), ("--head", head, heads)):
         if not 1 <= number <= most:
             raise NmtError(f"{flag} must be 1 to {most}, but is {number}")
     weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
-    height = 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     left, right = _COLUMN, _COLUMN + _GAP
 
     def y(position: int) -> int:
@@ -156,11 +164,16 @@ def head_as_svg(attention: Attention, layer: int, head: int) -> str:
         for x, anchor, pieces in ((left - 8, "end", attention.queries), (right + 8, "start", attention.keys))
         for i, piece in enumerate(pieces)
     ]
+    return _svg(2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys)), lines, texts)
+
+
+def _svg(height: int, lines: list[str], texts: list[str]) -> str:
+    width = 2 * _COLUMN + _GAP
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _COLUMN + _GAP} {height}" '
-            f'width="{2 * _COLUMN + _GAP}" height="{height}">',
-            f'<rect width="{2 * _COLUMN + _GAP}" height="{height}" fill="white"/>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" height="{height}">',
+            f'<rect width="{width}" height="{height}" fill="white"/>',
             '<g stroke="#2f5fd0" stroke-width="2">',
             *lines,
             '</g>\n<g font-family="sans-serif" font-size="14">',

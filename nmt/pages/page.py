@@ -13,8 +13,9 @@ def page(template: str, title: str, data: Any) -> str:
     """Returns an HTML page that needs no network and no server.
 
     Args:
-        template: report or attention.
-        data: what the page shows, as JSON values without NaN.
+        template: the name of the template, `report` or `attention`.
+        title: the title of the page, as plain text.
+        data: the content of the page, as JSON values without NaN.
     """
     contents = {
         "title": escape(title),

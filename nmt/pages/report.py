@@ -1,4 +1,4 @@
-"""What a page about one or several runs says, read from their metrics.jsonl."""
+"""Computes the content of the report page from the metrics.jsonl of one or several runs."""
 
 import os
 from collections.abc import Mapping
@@ -17,19 +17,21 @@ TABLE_2 = [
 ]
 _NOTE = (
     "Counted: six operations for each weight that a token is multiplied with. Sustained: training time × devices × "
-    "the speed a device sustains, as in the paper's Table 2 (9.5 TFLOP/s for its P100). BLEU of the runs is "
-    "sacreBLEU's on the validation set; the paper's is its own on newstest2014, en-de / en-fr. Sustained speed"
+    "the speed that a device sustains, as in the paper's Table 2 (9.5 TFLOP/s for its P100). The runs' BLEU is "
+    "sacreBLEU's on the validation set; the paper's BLEU is its own on newstest2014, en-de / en-fr. Sustained speed"
 )
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
 
 
 @dataclass(frozen=True)
 class Run:
-    """Attributes:
-    name: its run folder, as it was given.
-    file: its metrics.jsonl.
-    starts: what was trained, how and where, each time it was started.
-    train, valid: records of log intervals and of validations.
+    """The records of a run.
+
+    Attributes:
+        name: the path of the run folder, as the user gave it.
+        file: the path of metrics.jsonl.
+        starts: the start records, one for each time that the training was started or resumed.
+        train, valid: the records of log intervals and of validations.
     """
 
     name: str
@@ -40,32 +42,32 @@ class Run:
 
 
 def read_run(path: str) -> Run:
-    """Returns the run of a run folder or a metrics.jsonl.
+    """Reads a run from its run folder or its metrics.jsonl.
 
     Raises:
-        NmtError: there is no metrics.jsonl, it cannot be read, or it does not say what was trained.
+        NmtError: there is no metrics.jsonl, it cannot be read, or it has no start record.
     """
     file = Path(path, METRICS) if os.path.isdir(path) else Path(path)
     records = MetricsFile(file).records()
     starts, train, valid = ([r for r in records if r["kind"] == kind] for kind in ("start", "train", "valid"))
     if not starts:
-        raise NmtError(f"{file} does not say what was trained; give the --save-dir of a training")
+        raise NmtError(f"{file} has no record of the start of a training; give the --save-dir of a training")
     return Run(path, file, starts, train, valid)
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
-    """Returns the data of the page; `sustained_tflops` is what a device sustains.
+    """Returns the content of the page as JSON values; `sustained_tflops` is the speed that a device sustains.
 
     Raises:
-        NmtError: a record does not hold what this version writes.
+        NmtError: a start record lacks a value or has a value of the wrong type.
     """
     try:
         return _report_data(runs, sustained_tflops)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         files = ", ".join(str(run.file) for run in runs)
         raise NmtError(
-            f"{files}: a start record lacks or misstates something ({error!r}); report it with the version of nmt that "
-            f"wrote it"
+            f"{files}: a start record lacks a value or has a value of the wrong type ({error!r}); run nmt report with "
+            f"the version of nmt that wrote it"
         ) from error
 
 
@@ -78,7 +80,7 @@ def _report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, A
 
 
 def _config(start: Mapping[str, Any]) -> dict[str, str]:
-    """Every option and circumstance by name."""
+    """Returns the options and the provenance of a run as text, by name."""
     sizes, text = start["vocab_sizes"], start["text"]
     shown: dict[str, Any] = {
         "languages": f"{text['source_lang']} -> {text['target_lang']}",
@@ -107,6 +109,7 @@ def _cost(runs: list[Run], sustained_tflops: float | None) -> list[list[str]]:
 
 
 def _outcome(run: Run, sustained_tflops: float | None) -> list[str]:
+    """Returns the cells of the run's row behind its name."""
     last = run.train[-1] if run.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
     seconds = last["train_seconds"]

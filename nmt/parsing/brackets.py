@@ -1,7 +1,7 @@
-"""Labelled bracket scores as EVALB gives them with its COLLINS.prm (Sekine and Collins 1997).
+"""Labelled bracket scores as EVALB computes them with COLLINS.prm (Sekine and Collins 1997).
 
-Words with the tags -NONE- , : `` '' and . are deleted with their brackets, TOP is not counted, nor is a bracket without
-words; what follows - or = in a label is ignored, and ADVP is equivalent to PRT.
+Words with the tags -NONE- , : `` '' and . are deleted. Brackets with the label TOP and brackets without words do not
+count. A label ends before its first - or =, and PRT is equivalent to ADVP.
 """
 
 from collections import Counter
@@ -13,11 +13,13 @@ from nmt.parsing.trees import Node, Word, walk, words_of
 
 _DELETED = {"TOP", "-NONE-", ",", ":", "``", "''", "."}
 _SAME = {"PRT": "ADVP"}
-# Sentences of at most so many words, without empty elements, are also scored by themselves.
+# Sentences of at most this many words, not counting empty elements, are also scored separately.
 SHORT = 40
 
 
 class Bracket(NamedTuple):
+    """A labelled bracket around the words from `start` up to but not including `end`."""
+
     label: str
     start: int
     end: int
@@ -25,14 +27,16 @@ class Bracket(NamedTuple):
 
 @dataclass
 class Counts:
-    """Sums over sentences; those with an error count as sentences and errors and nowhere else.
+    """Counts over sentences. Sentences with errors and skipped sentences contribute to no other count.
 
     Attributes:
-        errors: sentences whose words are not those of the gold tree; `skipped` those without any.
-        gold, test, matched: brackets.
-        exact: sentences with all brackets right.
-        crossing: test brackets that cross one of the gold tree; `no_crossing` sentences without, `few_crossing` with
-            two at most.
+        sentences: all sentences.
+        errors: sentences whose words differ from the words of the gold tree.
+        skipped: sentences whose test tree has no words.
+        gold, test, matched: brackets of the gold trees, of the test trees, and of both.
+        exact: sentences whose test brackets equal the gold brackets.
+        crossing: test brackets that cross a gold bracket.
+        no_crossing, few_crossing: sentences with no such bracket, and with at most two.
     """
 
     sentences: int = 0
@@ -47,28 +51,36 @@ class Counts:
     few_crossing: int = 0
 
     def add(self, other: "Counts") -> None:
+        """Adds the counts of another sentence or corpus to these."""
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
     @property
     def valid(self) -> int:
+        """The number of sentences that are scored."""
         return self.sentences - self.errors - self.skipped
 
     @property
     def recall(self) -> float:
+        """The percentage of gold brackets that are matched."""
         return 100 * self.matched / self.gold if self.gold else 0.0
 
     @property
     def precision(self) -> float:
+        """The percentage of test brackets that are matched."""
         return 100 * self.matched / self.test if self.test else 0.0
 
     @property
     def f1(self) -> float:
+        """The harmonic mean of precision and recall, in per cent."""
         total = self.precision + self.recall
         return 2 * self.precision * self.recall / total if total else 0.0
 
     def summary(self) -> dict[str, float]:
-        """The figures EVALB prints, rounded as there; shares are of the valid sentences, in per cent."""
+        """Returns the figures that EVALB prints, rounded as EVALB does. Shares are percentages of the valid sentences.
+
+        `average_crossing` is a number of brackets per valid sentence.
+        """
         valid = self.valid or 1
         figures = {
             "f1": self.f1,
@@ -85,14 +97,14 @@ class Counts:
 
 @dataclass
 class Evalb:
-    """Counts over all sentences, and over those of at most `SHORT` words."""
+    """Counts over all sentences, and over the sentences of at most `SHORT` words."""
 
     all: Counts = field(default_factory=Counts)
     short: Counts = field(default_factory=Counts)
 
 
 def evalb(pairs: Iterable[tuple[Node, Node]]) -> Evalb:
-    """Scores of pairs of a gold tree and a test tree."""
+    """Returns the counts for pairs of a gold tree and a test tree."""
     found = Evalb()
     for gold, test in pairs:
         counts = sentence_counts(gold, test)
@@ -103,8 +115,9 @@ def evalb(pairs: Iterable[tuple[Node, Node]]) -> Evalb:
 
 
 def sentence_counts(gold: Node, test: Node) -> Counts:
-    gold_words, gold_brackets = _read(gold)
-    test_words, test_brackets = _read(test)
+    """Returns the counts for a single sentence."""
+    gold_words, gold_brackets = _words_and_brackets(gold)
+    test_words, test_brackets = _words_and_brackets(test)
     if not test_words:
         return Counts(sentences=1, skipped=1)
     if gold_words != test_words:
@@ -124,43 +137,49 @@ def sentence_counts(gold: Node, test: Node) -> Counts:
 
 
 def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
-    """Returns how many test brackets cross a gold bracket.
+    """Returns how many test brackets cross a gold bracket in a sentence of `length` words.
 
-    If a bracket crosses any that is open at one of its ends, it crosses the innermost of them. So the time grows with
-    the number of brackets, not with its square.
+    If a test bracket crosses a gold bracket that is open at one of its ends, it also crosses the innermost one there.
+    So only the innermost brackets are compared, and the time grows linearly with the number of brackets.
     """
     innermost = _innermost(gold, length)
     return sum(innermost[b.end][0] > b.start or innermost[b.start][1] < b.end for b in test)
 
 
 def _innermost(brackets: list[Bracket], length: int) -> list[tuple[int, int]]:
-    """Returns start and end of the innermost bracket that is open at each place, from before the first word on."""
+    """Returns start and end of the innermost bracket that is open at each gap between words.
+
+    Gap 0 is before the first word. A bracket is open at the gaps between its start and its end, without the two.
+    """
     whole = (-1, length + 1)
-    # Outer brackets before inner ones, from the end of the list.
+    # From the end of the list, brackets are in the order of their starts, and outer brackets come before inner ones.
     waiting = sorted({(b.start, b.end) for b in brackets}, key=lambda span: (-span[0], span[1]))
-    around, found = [whole], []
-    for place in range(length + 1):
-        while around[-1][1] <= place:
-            around.pop()
-        found.append(around[-1])
-        while waiting and waiting[-1][0] == place:
-            around.append(waiting.pop())
+    still_open = [whole]
+    found = []
+    for gap in range(length + 1):
+        while still_open[-1][1] <= gap:
+            still_open.pop()
+        found.append(still_open[-1])
+        while waiting and waiting[-1][0] == gap:
+            still_open.append(waiting.pop())
     return found
 
 
-def _read(tree: Node) -> tuple[list[str], list[Bracket]]:
-    """The words that are not deleted, and the brackets that count."""
+def _words_and_brackets(tree: Node) -> tuple[list[str], list[Bracket]]:
+    """Returns the words that are not deleted, and the brackets that count."""
     words: list[str] = []
     brackets: list[Bracket] = []
     starts: list[int] = []
-    for item, before in walk(tree):
+    for item, opens in walk(tree):
         if isinstance(item, Word):
             if item.tag not in _DELETED:
                 words.append(item.text)
-        elif before:
+        elif opens:
             starts.append(len(words))
         else:
-            start, label = starts.pop(), item.label.split("-")[0].split("=")[0]
+            start = starts.pop()
+            # EVALB cuts every label at its first - or =; `plain_label` in trees.py keeps labels such as -LRB- whole.
+            label = item.label.split("-")[0].split("=")[0]
             if len(words) > start and label not in _DELETED:
                 brackets.append(Bracket(_SAME.get(label, label), start, len(words)))
     return words, brackets

@@ -1,4 +1,7 @@
-"""Treebank files to parallel text for the parsing model: words on one side, sequences of brackets on the other."""
+"""Converts treebank files to parallel text for the parsing model, and reads the model's output.
+
+The source text has the words of the sentences. The target text has their trees as sequences of brackets.
+"""
 
 import json
 import re
@@ -11,41 +14,33 @@ from typing import Self
 
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.parsing.trees import (
-    REPLACED,
-    TOP,
-    WORD,
-    Node,
-    Word,
-    are_sequences,
-    escaped,
-    first_restored,
-    linearized,
-    normalized,
-    read_trees,
-    rebuilt,
-    words_of,
-    write_tree,
-)
+from nmt.parsing.sequences import REPLACED, are_sequences, first_restored, linearized
+from nmt.parsing.trees import TOP, WORD, Node, Word, escaped, normalized, read_trees, rebuilt, words_of, write_tree
 from nmt.text.corpus import read_lines
 
-# Suffixes of the parallel text, which are its "languages", and of the normalised trees beside it.
-WORDS, TREES, TREEBANK = "words", "trees", "mrg"
-SYMBOLS, SOURCE = "symbols.txt", "source.json"
+# Suffixes of the files of a split. The first two are the "languages" of the parallel text.
+WORDS = "words"
+TREES = "trees"
+TREEBANK = "mrg"
+# Names of the other files.
+SYMBOLS = "symbols.txt"
+SOURCE = "source.json"
+
 _UNKNOWN = "UNK"
+_WORD_ENDINGS = ("ing", "ion", "ity", "est", "ed", "er", "ly", "al", "s", "y")
+# The beginning of every line of `nmt generate --output-format jsonl`. No tree and no sequence begins like this.
 _JSON = '{"'
-_SUFFIXES = ("ing", "ion", "ity", "est", "ed", "er", "ly", "al", "s", "y")
 
 
 @dataclass(frozen=True)
 class SourceText:
-    """How the words of a sentence are written for the model.
+    """The form in which the words of a sentence are written for the model.
 
     Attributes:
-        lowercase: all in small letters.
-        numbers: every digit as 0.
-        known: the words that are not rare, as they are written by the above; any other becomes UNK and what its
-            spelling says of it. None: all are known.
+        lowercase: whether all letters become lowercase.
+        numbers: whether every digit becomes 0.
+        known: the words that are not rare, in the form that the options above produce. All other words become UNK and
+            marks of their spelling. None if all words are known.
     """
 
     lowercase: bool = False
@@ -53,32 +48,32 @@ class SourceText:
     known: tuple[str, ...] | None = None
 
     def write(self, sentences: Iterable[Sequence[str]]) -> list[str]:
-        """One line for each sentence."""
+        """Returns one line for each sentence."""
         known = None if self.known is None else set(self.known)
 
         def written(word: str) -> str:
-            shape = self._shape(word)
-            return shape if known is None or shape in known else _unknown(escaped(word))
+            form = self._normalized(word)
+            return form if known is None or form in known else _unknown(escaped(word))
 
         return [" ".join(map(written, words)) for words in sentences]
 
     def with_known(self, sentences: Iterable[Sequence[str]], rare_below: int) -> Self:
-        """The same, with the words that are in `sentences` at least `rare_below` times as the known ones."""
-        counts = Counter(self._shape(word) for words in sentences for word in words)
+        """Returns a copy that knows only the words that occur at least `rare_below` times in `sentences`."""
+        counts = Counter(self._normalized(word) for words in sentences for word in words)
         known = tuple(sorted(word for word, count in counts.items() if count >= rare_below))
         return type(self)(self.lowercase, self.numbers, known)
 
-    def _shape(self, word: str) -> str:
+    def _normalized(self, word: str) -> str:
         word = escaped(word)
         word = word.lower() if self.lowercase else word
         return re.sub(r"\d", "0", word) if self.numbers else word
 
     @classmethod
     def load(cls, folder: str) -> Self:
-        """Of a folder that `write_treebank` made.
+        """Reads the form that `write_treebank` used for a folder.
 
         Raises:
-            NmtError: it is no such folder.
+            NmtError: `write_treebank` did not make the folder, or its source.json is damaged.
         """
         path = Path(folder) / SOURCE
         try:
@@ -95,64 +90,73 @@ class SourceText:
 
 
 def _unknown(word: str) -> str:
-    """UNK for a rare word, and whether it begins with a capital (C), has digits (N) or a hyphen (H), and how it ends.
+    """Returns UNK with marks of a rare word's spelling: UNK-C-ing for Outsourcing.
 
-    So Outsourcing is UNK-C-ing.
+    C is a capital first letter, N a digit, and H a hyphen. The last mark is the ending, if it is one of a few.
     """
     marks = {"C": word[:1].isupper(), "N": any(map(str.isdigit, word)), "H": "-" in word}
-    suffix = next((s for s in _SUFFIXES if word.lower().endswith(s) and len(word) > len(s) + 2), "")
-    return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([suffix] if suffix else [])])
+    ending = next((e for e in _WORD_ENDINGS if word.lower().endswith(e) and len(word) > len(e) + 2), "")
+    return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([ending] if ending else [])])
 
 
 def read_treebank(patterns: Sequence[str]) -> list[Node]:
-    """The normalised trees of all files, plain or .gz, that the patterns (wsj/0[2-9]/*.mrg) stand for, in order.
+    """Returns the normalised trees of all files, plain or .gz, that match the patterns, such as wsj/0[2-9]/*.mrg.
+
+    The patterns keep their order, and the files of a pattern are sorted.
 
     Raises:
-        NmtError: a pattern stands for no file, a file is no treebank, or a tree has no words.
+        NmtError: a pattern matches no file, a file is no treebank, or a tree has no words.
     """
     trees = []
     for pattern in patterns:
         found = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
         paths = sorted(path for path in found if Path(path).is_file())
         if not paths:
-            raise NmtError(f"{pattern} is no file and stands for none; check the path (a pattern needs quotes)")
+            raise NmtError(f"{pattern} matches no file; check the path, and quote a pattern")
         for path in paths:
             trees += [_normalized(path, line, tree) for line, tree in read_file(path)]
     return trees
 
 
 def read_file(path: str) -> list[tuple[int, Node]]:
-    """The trees of a file as they stand there, each with the line it begins in.
+    """Returns the trees of a file without any change, each with the line where it begins.
 
     Raises:
-        NmtError: it is no treebank.
+        NmtError: the file is no treebank.
     """
     found = list(read_trees(read_lines(path), path))
     if not found:
-        raise NmtError(f"{path} has no trees; check the file")
+        raise NmtError(f"{path} has no trees; give a treebank file")
     return found
 
 
 def _normalized(path: str, line: int, tree: Node) -> Node:
-    made = normalized(tree)
-    if made is None:
+    found = normalized(tree)
+    if found is None:
         raise NmtError(f"{path}, line {line}: a tree has no words; remove it")
-    return made
+    return found
 
 
 @dataclass(frozen=True)
 class Parses:
-    """Gold trees with those to score; if these were made of sequences, how often which repair was needed."""
+    """Pairs of a gold tree and a tree to score.
+
+    Attributes:
+        pairs: the pairs, gold tree first.
+        repairs: how often each repair was made; None if the parser's output was trees and not sequences.
+    """
 
     pairs: list[tuple[Node, Node]]
     repairs: Counter[str] | None
 
 
-def parsed(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
-    """The sequences that the model wrote for each sentence, best first, from text or, with --n-best, from jsonl.
+def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
+    """Yields the sequences that the model wrote for each sentence, best first, as lists of symbols.
+
+    A line is one sequence, or the JSON of `nmt generate --output-format jsonl` with several hypotheses.
 
     Raises:
-        NmtError: a line begins like JSON but is not what generate writes; names it.
+        NmtError: a line begins like JSON, but `nmt generate` did not write it; the message names the line.
     """
     for number, line in enumerate(lines, start=1):
         if not line.startswith(_JSON):
@@ -163,39 +167,47 @@ def parsed(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
             yield [hypotheses[0]["text"].split(), *(hypothesis["text"].split() for hypothesis in hypotheses[1:])]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise NmtError(
-                f"{origin}, line {number}, is not of nmt generate --output-format jsonl ({error!r}); give its output"
+                f"{origin}, line {number}, is not a line of nmt generate --output-format jsonl ({error!r}); give the "
+                f"output of that command"
             ) from error
 
 
 def read_parses(reference: str, hypothesis: str) -> Parses:
-    """A treebank file, and what a parser made of its sentences: a tree, a sequence, or several as JSON, a line each.
+    """Reads a treebank file, and a file with a parser's output for its sentences: one line for each.
 
-    Trees are taken as they stand in both files. Sequences are restored over the gold words, and the gold trees are
-    normalised. A word tagged XX, whose tag is unknown, gets its gold tag.
+    A line of output is a tree, a sequence, or several sequences as JSON. Trees are compared without any change.
+    Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
+    tag.
 
     Raises:
-        NmtError: there are not as many lines as gold trees, or a line is not one tree; names the file and the line.
+        NmtError: the numbers of lines and gold trees differ, or a line is not one tree; the message names the line.
     """
-    gold, lines = read_file(reference), list(read_lines(hypothesis))
+    gold = read_file(reference)
+    lines = list(read_lines(hypothesis))
     if len(lines) != len(gold):
         raise NmtError(
-            f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each"
+            f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one line for each "
+            f"tree"
         )
-    nbest = any(line.startswith(_JSON) for line in lines)
-    if not nbest and not are_sequences(lines):
-        trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
-        return Parses([(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None)
-    pairs, repairs = [], Counter[str]()
-    for (number, tree), alternatives in zip(gold, parsed(lines, hypothesis), strict=True):
-        like = _normalized(reference, number, tree)
-        made, found = first_restored(alternatives, words_of(like))
-        pairs.append((like, made))
-        repairs += counted(found)
+    if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
+        normal = (_normalized(reference, number, tree) for number, tree in gold)
+        return _restored_parses(normal, read_hypotheses(lines, hypothesis))
+    trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
+    return Parses([(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None)
+
+
+def _restored_parses(gold: Iterable[Node], hypotheses: Iterable[list[list[str]]]) -> Parses:
+    pairs = []
+    repairs = Counter[str]()
+    for like, alternatives in zip(gold, hypotheses, strict=True):
+        tree, found = first_restored(alternatives, words_of(like))
+        pairs.append((like, tree))
+        repairs += with_sequence(found)
     return Parses(pairs, repairs)
 
 
-def counted(repairs: Counter[str]) -> Counter[str]:
-    """The repairs of a sequence, and itself if it needed any."""
+def with_sequence(repairs: Counter[str]) -> Counter[str]:
+    """Returns the repairs of one sequence, and counts the sequence itself under "sequences" if it has any repairs."""
     return repairs + Counter({"sequences": 1}) if repairs.keys() - {REPLACED} else repairs
 
 
@@ -205,12 +217,12 @@ def _one_tree(origin: str, number: int, line: str) -> Node:
     except NmtError as error:
         raise NmtError(f"{origin}, line {number}, is not one tree: {error}") from error
     if len(found) > 1:
-        raise NmtError(f"{origin}, line {number}, has {len(found)} trees; give one a line")
+        raise NmtError(f"{origin}, line {number}, has {len(found)} trees; give one tree on each line")
     return found[0] if found else Node(TOP, ())
 
 
 def _tagged_as(gold: Node, tree: Node) -> Node:
-    """The tree with the gold tags instead of XX, if it has the gold words."""
+    """Returns the tree with gold tags instead of XX if it has the gold words, otherwise without any change."""
     words = words_of(gold)
     if [word.text for word in words] != [word.text for word in words_of(tree)]:
         return tree
@@ -225,13 +237,16 @@ def _tagged(word: Word, like: Word) -> Word:
 def write_treebank(
     splits: dict[str, list[Node]], dest: str, source: SourceText, rare_below: int, numbered: bool = False
 ) -> None:
-    """Makes the folder `dest`: NAME.words, NAME.trees and NAME.mrg (normalised trees) of every split, and symbols.txt.
+    """Writes the folder `dest`: NAME.words, NAME.trees and NAME.mrg (normalised trees) of every split, and symbols.txt.
 
-    Which words are rare, and which symbols there are, is what the split called train says. Symbols are what the
-    sequences are made of, and the words that are not rare.
+    The split `train` decides which words are rare. Its symbols go to symbols.txt: those of its sequences, and its
+    words if any words are rare.
 
     Args:
-        numbered: the symbols of words are their numbers, not XX.
+        splits: the normalised trees of each split.
+        source: the form of the words.
+        rare_below: words that occur fewer times in the split `train` are rare.
+        numbered: whether the symbols of words are their numbers, not XX.
 
     Raises:
         NmtError: the folder exists or cannot be written.
@@ -239,7 +254,7 @@ def write_treebank(
     sentences = {name: [[word.text for word in words_of(tree)] for tree in trees] for name, trees in splits.items()}
     if rare_below > 1:
         source = source.with_known(sentences["train"], rare_below)
-    with new_folder(dest, "--dest") as folder, writing(f"--dest {dest}", "make room or choose another --dest"):
+    with new_folder(dest, "--dest") as folder, writing(f"--dest {dest}", "free some space or choose another --dest"):
         for name, trees in splits.items():
             sequences = [" ".join(linearized(tree, numbered)) for tree in trees]
             text = source.write(sentences[name])
@@ -247,11 +262,12 @@ def write_treebank(
             _write_lines(folder / f"{name}.{TREES}", sequences)
             _write_lines(folder / f"{name}.{TREEBANK}", map(write_tree, trees))
             if name == "train":
-                symbols = {symbol for line in sequences for symbol in line.split()}
-                if source.known is not None:
-                    symbols |= {word for line in text for word in line.split()}
-                _write_lines(folder / SYMBOLS, sorted(symbols))
+                _write_lines(folder / SYMBOLS, _symbols(sequences, text if source.known is not None else []))
         (folder / SOURCE).write_text(json.dumps(asdict(source), ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _symbols(sequences: Iterable[str], text: Iterable[str]) -> list[str]:
+    return sorted({symbol for line in (*sequences, *text) for symbol in line.split()})
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

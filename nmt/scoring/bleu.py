@@ -43,7 +43,7 @@ def corpus_scores(
 
     Args:
         hypotheses: detokenised translations, one per segment.
-        references: one list for each reference translation, as long as `hypotheses`.
+        references: lists of reference translations; each list is as long as `hypotheses`.
 
     Raises:
         NmtError: an unknown metric or tokeniser, no segments, or lists of different lengths.
@@ -86,9 +86,9 @@ def _bleu_metric(config: ScoreConfig) -> "BLEU":
 
 
 def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
-    """Computes BLEU as the paper's Table 2 and the papers compared there did.
+    """Computes BLEU in the same way as the paper's Table 2 and the papers that it compares with.
 
-    The text is tokenised with Moses. multi-bleu.perl's formula is sacreBLEU's without smoothing.
+    The text is tokenised with Moses. The formula of multi-bleu.perl is sacreBLEU's formula without smoothing.
     """
     from sacrebleu.metrics.bleu import BLEU
 

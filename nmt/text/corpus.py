@@ -1,8 +1,7 @@
-"""Line-aligned reading of parallel text: plain files, .gz files and standard input, streamed.
+"""Reads text and parallel text line by line, from plain files, .gz files and standard input.
 
-A line ends at "\\n" and nowhere else, so that both sides of a corpus are cut alike by every tool that counts lines: a
-form feed, U+0085 or U+2028 is text. A "\\r" directly before the "\\n" is dropped, and so is a byte order mark at the
-beginning of a file, which some editors write.
+Only "\\n" ends a line, as for other tools that count lines. A form feed, U+0085 or U+2028 is part of the text. A "\\r"
+directly before the "\\n" is dropped, and so is a byte order mark at the beginning of a file.
 """
 
 import codecs
@@ -19,13 +18,14 @@ from typing import IO
 from nmt.errors import NmtError
 
 STDIN = "-"
+_LISTED_FILES = 5  # in a message
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a file, without their ends; `-` is standard input and `.gz` is decompressed.
+    """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed.
 
     Raises:
-        NmtError: the file cannot be read, is damaged, or a line is not UTF-8.
+        NmtError: the file cannot be read or is damaged, or a line is not UTF-8.
     """
     name = "standard input" if str(path) == STDIN else str(path)
     try:
@@ -37,9 +37,9 @@ def read_lines(path: str | Path) -> Iterator[str]:
     except IsADirectoryError as error:
         raise NmtError(f"{name} is a folder; give the path of a text file") from error
     except PermissionError as error:
-        raise NmtError(f"{name} may not be read (permission denied); change its permissions or copy it") from error
+        raise NmtError(f"{name} cannot be read (permission denied); change its permissions") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise NmtError(f"{name} is not a whole gzip file ({error}); compress or copy it anew") from error
+        raise NmtError(f"{name} is not a complete gzip file ({error}); compress it or copy it again") from error
     except OSError as error:
         raise NmtError(f"{name} cannot be read ({error.strerror or error}); check the file and its disk") from error
 
@@ -65,20 +65,21 @@ def _decode(raw: bytes, name: str, number: int) -> str:
 
 
 def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Path, Path]:
-    """The two files of a corpus: PREFIX.en, or else PREFIX.en.gz, and likewise for the target.
+    """Returns the source and the target file of a corpus: PREFIX.LANG, or PREFIX.LANG.gz if the former is missing.
 
     Raises:
-        NmtError: a side is missing, or the system does not let us look for it.
+        NmtError: a file is missing, or a folder cannot be read.
     """
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
 
 
 def _one_side(prefix: str, lang: str) -> Path:
-    wanted = [Path(f"{prefix}.{lang}"), Path(f"{prefix}.{lang}.gz")]
-    for path in wanted:
+    plain = Path(f"{prefix}.{lang}")
+    compressed = Path(f"{prefix}.{lang}.gz")
+    for path in (plain, compressed):
         if _exists(path):
             return path
-    raise NmtError(f"neither {wanted[0]} nor {wanted[1]} exists; {_what_exists(wanted[0].parent, Path(prefix).name)}")
+    raise NmtError(f"neither {plain} nor {compressed} exists; {_similar_files(plain.parent, Path(prefix).name)}")
 
 
 def _exists(path: Path) -> bool:
@@ -93,33 +94,35 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def _what_exists(folder: Path, stem: str) -> str:
-    """The end of the message about a missing file: what lies beside where it was looked for."""
+def _similar_files(folder: Path, stem: str) -> str:
+    """Returns the end of the message about a missing file: the files in its folder that begin with `stem`."""
     if not folder.is_dir():
         return f"the folder {folder} does not exist either, so check the prefix"
     try:
-        near = sorted(name for name in os.listdir(folder) if name.startswith(stem))
+        similar = sorted(name for name in os.listdir(folder) if name.startswith(stem))
     except OSError as error:
-        return f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and its permissions"
-    if not near:
-        return f"nothing in {folder} starts with {stem!r}, so check the prefix"
-    listed = ", ".join(near[:5]) + (", …" if len(near) > 5 else "")
+        return f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and the permissions"
+    if not similar:
+        return f"no file in {folder} starts with {stem!r}, so check the prefix"
+    listed = ", ".join(similar[:_LISTED_FILES]) + (", …" if len(similar) > _LISTED_FILES else "")
     return f"{folder} has {listed}, so check the prefix and the languages"
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of the two files.
+    """Yields line i of the source file together with line i of the target file.
 
     Raises:
-        NmtError: as `read_lines`, or at the end, if one file has more lines than the other.
+        NmtError: as `read_lines`; or, after the last pair, because one file has more lines than the other.
     """
-    source, target = read_lines(source_path), read_lines(target_path)
+    source = read_lines(source_path)
+    target = read_lines(target_path)
     for pairs, (source_line, target_line) in enumerate(zip_longest(source, target)):
         if source_line is None or target_line is None:
-            rest = 1 + sum(1 for _ in (target if source_line is None else source))
-            counts = (pairs, pairs + rest) if source_line is None else (pairs + rest, pairs)
+            longer = target if source_line is None else source
+            lines = pairs + 1 + sum(1 for _ in longer)
+            source_lines, target_lines = (pairs, lines) if source_line is None else (lines, pairs)
             raise NmtError(
-                f"{source_path} has {counts[0]:,} lines but {target_path} has {counts[1]:,}; "
+                f"{source_path} has {source_lines:,} lines but {target_path} has {target_lines:,}; "
                 f"the two must be aligned line by line"
             )
         yield source_line, target_line

@@ -1,4 +1,4 @@
-"""Detects that two texts have changed places, by their most common words, for the languages listed here."""
+"""Detects that source and target text are swapped, by the most common words of the languages listed here."""
 
 from collections.abc import Iterable
 
@@ -13,22 +13,26 @@ _COMMON_WORDS = {
     "pt": "o os e é um uma que não para com dos do da em mais como foi pelo",
     "ru": "и в не на что с по как это из он за от для но был",
 }
-# A text needs this many common words before it says anything.
-_ENOUGH = 20
+# A text with fewer words of the other language is not reported.
+_ENOUGH_WORDS = 20
 
 
 def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str, target_lang: str) -> bool:
-    """Returns whether each text has more words of the other language than of its own; False for unlisted languages."""
+    """Returns whether each text has more words of the other language than of its own.
+
+    Returns False if a language is not listed here.
+    """
     if not {source_lang, target_lang} <= _COMMON_WORDS.keys():
         return False
     langs = source_lang, target_lang
-    own_s, other_s = _count(source, langs)
-    other_t, own_t = _count(target, langs)
-    return other_s > own_s and other_t > own_t and min(other_s, other_t) >= _ENOUGH
+    source_own, source_other = _count(source, langs)
+    target_other, target_own = _count(target, langs)
+    more_other = source_other > source_own and target_other > target_own
+    return more_other and min(source_other, target_other) >= _ENOUGH_WORDS
 
 
 def _count(lines: Iterable[str], langs: tuple[str, str]) -> tuple[int, int]:
-    """Counts the words that are common in the first language only, and in the second only."""
+    """Returns the number of words that are common only in the first language, and only in the second."""
     first, second = (set(_COMMON_WORDS[lang].split()) for lang in langs)
     words = [word for line in lines for word in line.lower().split()]
     return sum(word in first - second for word in words), sum(word in second - first for word in words)

@@ -1,9 +1,10 @@
-"""Subword models: text to piece ids and back, with sentencepiece models.
+"""Subword models, which convert text to piece ids and back. All of them are sentencepiece models.
 
 There are three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`, a vocabulary chosen by
 maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is
-spelt in UTF-8 bytes, one piece each, so nothing becomes the unknown piece. Runs of spaces become one space, and spaces
-at the ends of a line are lost. U+2581 (▁), sentencepiece's mark of a space, counts as a space.
+spelt in UTF-8 bytes, with one piece for each byte, so that nothing becomes the unknown piece. A run of spaces becomes
+one space, and spaces at both ends of a line are removed. U+2581 (▁), which sentencepiece uses for a space, counts as a
+space.
 """
 
 import io
@@ -23,10 +24,10 @@ KINDS: tuple[str, ...] = get_args(SubwordKind)
 
 _SPACE = "▁"
 _BYTES = 256
-# Share of the training text's characters that get a piece of their own; the rest are spelt in bytes. With 1.0, every
-# stray character of a crawl takes a piece that is too rare to be learnt. With sentencepiece's 0.9995, digits and
-# capitals such as Ö are spelt in bytes in small European corpora, and so is every word that has one. 0.99995 leaves out
-# at most one character in 20,000.
+# The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every
+# stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default of 0.9995,
+# digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one character in
+# 20,000 is spelt in bytes.
 _CHARACTER_COVERAGE = 0.99995
 _LONGEST_LINE_BYTES = 1 << 30  # sentencepiece does not train on longer lines; its default is 4192
 _CACHED_WORDS = 1 << 16
@@ -34,7 +35,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Subword:
-    """A subword model; make one with `train` or `from_bytes`.
+    """A subword model. Use `train` or `from_bytes` to make one.
 
     Ids 0 to 3 are PAD, UNK, BOS and EOS in every model.
     """
@@ -47,16 +48,17 @@ class Subword:
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = ()) -> Self:
-        """Trains a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
+        """Returns a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
 
         Args:
-            symbols: words that get a piece each. If there are any, the model may have fewer pieces than `vocab_size`.
+            symbols: words that each become one piece. With symbols, the model may have fewer pieces than `vocab_size`.
 
         Raises:
-            NmtError: the text is too small for so many pieces, or has too many characters for so few; or `lines` raises
-                it.
+            NmtError: `vocab_size` is too large for so little text, or too small for so many different characters.
+            Exception: any exception that iterating over `lines` raises.
         """
-        guarded, model = _Guarded(lines), io.BytesIO()
+        guarded = _Guarded(lines)
+        model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(guarded),
@@ -84,19 +86,24 @@ class Subword:
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
-        """Loads what `to_bytes` returned, or any sentencepiece model with the same special ids.
+        """Returns the model that `to_bytes` returned, or any sentencepiece model with the same special ids.
+
+        Args:
+            origin: the name of the file that the data is from, for messages.
 
         Raises:
-            NmtError: `data` is not such a model; the message names `origin`.
+            NmtError: `data` is not such a model. The message names `origin`.
         """
         if kind not in KINDS:
-            raise NmtError(f"{origin} holds a subword model of the unknown kind {kind!r}; known are {', '.join(KINDS)}")
+            raise NmtError(
+                f"{origin} has a subword model of the unknown kind {kind!r}; the kinds are {', '.join(KINDS)}"
+            )
         try:
-            if not data:  # sentencepiece would take this for a missing argument
+            if not data:  # sentencepiece would regard empty data as a missing argument
                 raise RuntimeError("no data")
             loaded = cls(data, kind)
         except RuntimeError as error:
-            raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make or copy it anew") from error
+            raise NmtError(f"{origin} is not a sentencepiece model, or is damaged; make it or copy it again") from error
         loaded._check(origin)
         return loaded
 
@@ -104,16 +111,17 @@ class Subword:
         found = [self._processor.pad_id(), self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id()]
         if found != [PAD, UNK, BOS, EOS]:
             raise NmtError(
-                f"{origin} has pad, unk, bos and eos at ids {', '.join(map(str, found))}, but 0, 1, 2, 3 are needed; "
+                f"{origin} has the ids {', '.join(map(str, found))} for pad, unk, bos and eos instead of 0, 1, 2, 3; "
                 f"train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
 
     @property
     def has_bytes(self) -> bool:
-        """Whether the model spells unknown characters in bytes. Otherwise they are lost."""
+        """Whether the model spells characters without a piece in bytes. Otherwise they are lost."""
         return any(self._processor.is_byte(i) for i in range(len(self)))
 
     def to_bytes(self) -> bytes:
+        """Returns the content of the sentencepiece model file."""
         return self._model
 
     def __len__(self) -> int:
@@ -127,32 +135,33 @@ class Subword:
         return list(self._processor.encode(clean, num_threads=1)) if clean else []
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Returns one line of text for each sequence. Special ids are left out; invalid UTF-8 becomes U+FFFD."""
-        known = [[int(i) for i in line if i > EOS] for line in ids]
-        # A model may spell a line break or a ▁ in bytes.
-        return [str(self._processor.decode(line)).replace("\n", " ").replace(_SPACE, " ").strip(" ") for line in known]
+        """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
+        without_special = [[int(i) for i in line if i > EOS] for line in ids]
+        lines = [str(self._processor.decode(line)) for line in without_special]
+        # A translation may spell a line break or a ▁ in bytes.
+        return [line.replace("\n", " ").replace(_SPACE, " ").strip(" ") for line in lines]
 
     def pieces(self, ids: list[int]) -> list[str]:
-        """Returns the pieces as text, for people to read."""
+        """Returns the pieces with these ids, as text."""
         return [str(self._processor.id_to_piece(i)) for i in ids]
 
     def ids(self, pieces: list[str]) -> list[int]:
-        """Returns the ids of pieces; the inverse of `pieces`."""
+        """Returns the ids of the pieces; the inverse of `pieces`."""
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]
 
 
 def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns the decoder's input for a target sentence: BOS before its ids, int64."""
+    """Returns BOS and the ids of a sentence, int64: the decoder's input for a target sentence."""
     return np.concatenate(([BOS], np.asarray(ids, dtype=np.int64)))
 
 
 def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Returns a source sentence, or what the decoder has to predict: ids with EOS behind them, int64."""
+    """Returns the ids of a sentence and EOS, int64: the encoder's input, or what the decoder has to predict."""
     return np.append(np.asarray(ids, dtype=np.int64), EOS)
 
 
 class _Guarded:
-    """Lines for sentencepiece. Keeps an exception of theirs, which sentencepiece turns into a RuntimeError."""
+    """Lines for sentencepiece. It keeps the exception of the lines, which sentencepiece turns into a RuntimeError."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = lines
@@ -168,34 +177,34 @@ class _Guarded:
 
 
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
-    """Translates sentencepiece's error message into terms of flags."""
+    """Returns an error that explains sentencepiece's message and names the flags to change."""
     if largest := re.search(r"Please set it to a value <= (\d+)", message):
         return NmtError(
             f"--vocab-size is {vocab_size}, but the training text allows a {kind} vocabulary of at most "
-            f"{largest[1]} pieces; lower it or add text"
+            f"{largest[1]} pieces; lower --vocab-size or add text"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return NmtError(
             f"--vocab-size is {vocab_size}, but the special pieces, bytes and characters of the training text need "
-            f"{smallest[1]}; raise it"
+            f"{smallest[1]}; raise --vocab-size"
         )
     if "!sentences_.empty()" in message or "all_chars_count" in message:
-        return NmtError("the text to train the subword model on is empty; check the training corpora")
+        return NmtError("the training text of the subword model is empty; check the training corpora")
     return NmtError(
         f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()}); "
-        f"try another size or --subword"
+        f"try another --vocab-size or another --subword"
     )
 
 
 class _Greedy:
-    """Longest-match-first segmentation of words with a sentencepiece vocabulary."""
+    """Segments words greedily with a sentencepiece vocabulary: the longest piece that fits comes first."""
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
         ids = range(processor.get_piece_size())
-        self._bytes = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
-        self._bytes_of = [self._bytes.get(f"<0x{byte:02X}>", UNK) for byte in range(_BYTES)]
+        byte_pieces = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
+        self._byte_ids = [byte_pieces.get(f"<0x{byte:02X}>", UNK) for byte in range(_BYTES)]
         special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
-        self._ids = {processor.id_to_piece(i): i for i in ids if not any(is_so(i) for is_so in special)}
+        self._ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
         self._longest = max(map(len, self._ids), default=1)
         self._encode_word = lru_cache(maxsize=_CACHED_WORDS)(self._segment)
 
@@ -213,6 +222,6 @@ class _Greedy:
                 found.append(self._ids[word[start:end]])
             else:
                 end = start + 1
-                found.extend(self._bytes_of[byte] for byte in word[start].encode())
+                found.extend(self._byte_ids[byte] for byte in word[start].encode())
             start = end
         return tuple(found)

@@ -1,15 +1,15 @@
-"""How several ranks end their work at the same place."""
+"""Ends the work of all ranks at the same place."""
 
 from nmt.errors import DataChanged, Interrupted
 from nmt.training.distributed import World
 
 
 def end_together(world: World, reason: Interrupted | DataChanged | None) -> None:
-    """Ends the work of all ranks if any of them has a reason to; all ranks must call it at the same place.
+    """Ends the work of all ranks if any rank gives a reason. All ranks must call this function at the same place.
 
     Raises:
         DataChanged: a rank found that the data folder has changed.
-        Interrupted: none did, but a rank was asked to stop.
+        Interrupted: a rank was asked to stop, and no rank found changed data.
     """
     if not world.any(reason is not None):
         return

@@ -11,7 +11,7 @@ from nmt.data.batching import Epoch
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
 
-# Bytes that training takes for each parameter: weight, gradient, and Adam's two moments.
+# Bytes that training needs for each parameter: the weight, its gradient and Adam's two moments.
 _TRAINING_BYTES = 16
 
 
@@ -19,11 +19,11 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     """Checks that data, model and options fit together.
 
     Raises:
-        NmtError: the run folder is the data folder, a sentence has more positions than the model learns, or the model
-            is too large for the memory.
+        NmtError: the run folder is the data folder, a sentence is longer than the number of learned positions, or the
+            model is too large for the memory.
     """
     if Path(config.save_dir).resolve() == data.path.resolve():
-        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another for the run")
+        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
     _check_positions(data, model_config, config)
     if config.device == "cpu" or not torch.cuda.is_available():
         check_memory(model_config, data.codec, config.gpus * _TRAINING_BYTES)
@@ -44,7 +44,7 @@ def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainC
         longest = SearchConfig().longest
         model_config.check_positions(
             longest,
-            "translating for validation may take",
+            "translations for validation may have",
             f"give --learned-positions {longest} or --no-valid-bleu",
         )
 
@@ -56,5 +56,5 @@ def check_device_tokens(split: ParallelSplit, epoch: Epoch, device_tokens: int) 
         too_long = int((np.maximum(split.source.lengths, split.target.lengths) > device_tokens).sum())
         raise NmtError(
             f"--device-tokens {device_tokens} is too small for {too_long:,} training pairs; "
-            f"the longest needs {longest}; give that, or drop them with nmt preprocess --max-length"
+            f"the longest needs {longest}; give at least that, or drop these pairs with nmt preprocess --max-length"
         )

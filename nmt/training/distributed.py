@@ -1,7 +1,8 @@
-"""Several processes that train one model: how they find each other, agree, and end together.
+"""Connects several processes that train one model, exchanges values between them, and ends them together.
 
 Each process is a *rank*. The *main* rank, rank 0, writes files and log lines. `nmt train --gpus N` starts N ranks on
-this machine (see `launcher`); torchrun can start them on several machines. Otherwise there is one rank and no group.
+this machine (see `launcher`); torchrun can start ranks on several machines. Otherwise there is one rank and no process
+group.
 """
 
 import os
@@ -32,19 +33,20 @@ from nmt.training.interrupts import StopSignals
 _T = TypeVar("_T")
 # Grace period in which other ranks may report that they lost the same rank.
 _GRACE_SECONDS = 2.0
-# NCCL's timeout comes this much later than the control group's, whose error says more.
+# NCCL's timeout is longer by this much than the control group's, because the control group's error says more.
 _NCCL_GRACE_SECONDS = 60.0
-# Names, in the environment, a file that exists while training has not saved its state. The launcher reads it.
+# An environment variable with the path of a file, which exists while training has state that is not saved.
 UNSAVED_MARKER = "NMT_UNSAVED_MARKER"
 
 
 @dataclass(frozen=True)
 class World:
-    """All ranks, from the point of view of one of them.
+    """The group of all ranks, as one of them sees it.
 
     Attributes:
-        rank, size: the number of this rank, and how many there are.
-        control: a process group on the CPU, in which the ranks agree; None if there is only one rank.
+        rank: the number of this rank, from 0.
+        size: the number of ranks.
+        control: a process group on the CPU for small messages; None if there is only one rank.
         store: a key-value store that all ranks reach; None if there is only one rank.
     """
 
@@ -55,6 +57,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
+        """Whether this is rank 0."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> nn.Module:
@@ -98,10 +101,10 @@ class World:
         return made[0]
 
     def barrier(self) -> None:
-        """Waits until all ranks are here.
+        """Waits until all ranks call this method.
 
-        A barrier also ends cleanly at exit: gloo's threads release the tensors of other collectives a little later, and
-        Python aborts if it shuts down at that moment.
+        A barrier is also a safe last operation before exit. After other collectives, gloo's threads release the tensors
+        a little later, and Python aborts if it shuts down at that moment.
         """
         if self.control is not None:
             dist.barrier(self.control)
@@ -110,13 +113,14 @@ class World:
         """Checks that all ranks have the same facts.
 
         Raises:
-            NmtError: a fact differs on another rank; names the rank and the fact.
+            NmtError: a fact differs on another rank; the message names the rank and the fact.
         """
-        for rank, theirs in enumerate(all_facts := self.gather(dict(facts))):
-            different = [name for name in facts if theirs[name] != all_facts[0][name]]
+        facts_by_rank = self.gather(dict(facts))
+        for rank, theirs in enumerate(facts_by_rank):
+            different = [name for name in facts if theirs[name] != facts_by_rank[0][name]]
             if different:
                 raise NmtError(
-                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all with the same command"
+                    f"rank {rank} differs from rank 0 in {', '.join(different)}; start all ranks with the same command"
                 )
 
 
@@ -127,22 +131,22 @@ def is_rank() -> bool:
 
 @contextmanager
 def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
-    """Joins the other ranks; yields the world, where this rank computes, and the signals that ask it to stop.
+    """Joins the other ranks; yields the group, the runtime of this rank, and the signals that ask it to stop.
 
-    If a rank fails, all ranks end, and its error is shown once.
+    If a rank fails, all ranks end, and the error is shown once.
 
     Raises:
-        NmtError: another rank cannot be reached or does not arrive; says which.
+        NmtError: another rank cannot be reached or does not arrive; the message names it.
     """
     if not is_rank():
         with StopSignals() as stop:
             yield World(), resolve(config), stop
         return
-    local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     console.speak_as(int(os.environ["RANK"]))
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if config.gpus not in (1, local_size):
-        raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave --gpus out")
-    runtime = resolve(config, local_rank)
+        raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave out --gpus")
+    runtime = resolve(config, int(os.environ.get("LOCAL_RANK", 0)))
     world = _connect(runtime, config.rank_timeout)
     with StopSignals() as stop, _marked_unsaved(world):
         try:
@@ -151,14 +155,17 @@ def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignal
         except Interrupted:
             raise
         except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks
-            _end_together(world, error, stop, config.rank_timeout)
+            _end_after_failure(world, error, stop, config.rank_timeout)
             raise
     dist.destroy_process_group()
 
 
 @contextmanager
 def _marked_unsaved(world: World) -> Iterator[None]:
-    """Tells the launcher, until the block ends well or is interrupted, that training has state that is not saved."""
+    """Creates the file that `UNSAVED_MARKER` names; removes it when the block ends or is interrupted.
+
+    Training saves its state before it raises Interrupted. The file stays if the block fails.
+    """
     marker = os.environ.get(UNSAVED_MARKER) if world.is_main else None
     if marker:
         Path(marker).touch()
@@ -168,35 +175,38 @@ def _marked_unsaved(world: World) -> Iterator[None]:
         if marker:
             Path(marker).unlink()
         raise
+    if marker:
+        Path(marker).unlink()
 
 
 def _connect(runtime: Runtime, timeout: float) -> World:
-    patience = timedelta(seconds=timeout)
+    """Returns the group of all ranks; each connection is given up after `timeout` seconds."""
+    limit = timedelta(seconds=timeout)
     try:
-        shared, rank, size = next(iter(rendezvous("env://", timeout=patience)))
-        # Ranks that torchrun restarts may get the same store, which still holds the addresses of their predecessors.
+        shared, rank, size = next(iter(rendezvous("env://", timeout=limit)))
+        # Ranks that torchrun restarts may get the same store, which still holds the addresses of the earlier ranks.
         store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
         if runtime.device.type == "cuda":
-            late = timedelta(seconds=timeout + _NCCL_GRACE_SECONDS)
-            dist.init_process_group("nccl", store=store, rank=rank, world_size=size, timeout=late)
+            nccl_limit = timedelta(seconds=timeout + _NCCL_GRACE_SECONDS)
+            dist.init_process_group("nccl", store=store, rank=rank, world_size=size, timeout=nccl_limit)
         else:
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=patience)
-        control = dist.new_group(backend="gloo", timeout=patience)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+        control = dist.new_group(backend="gloo", timeout=limit)
     except (RuntimeError, ValueError) as error:
         raise NmtError(
             f"rank {os.environ['RANK']} could not join the others within {timeout:g} s "
-            f"({_first_line(error)}); check that all ranks were started and reach each other"
+            f"({_first_line(error)}); check that all ranks are running and can reach each other"
         ) from error
     return World(rank, size, control, dist.PrefixStore("nmt", store))
 
 
 def _first_line(error: BaseException) -> str:
-    """Returns the first line of a message, without the place in gloo's sources that may precede it."""
+    """Returns the first line of an error message, without the source location that gloo may put before it."""
     return re.sub(r"^\[\S+\] ", "", str(error).strip().split("\n")[0])
 
 
-def _end_together(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
-    """Exits quietly if another rank has already shown its error; raises a clear error if a rank was lost."""
+def _end_after_failure(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
+    """Exits without a message if another rank has shown its error; raises an NmtError if a rank was lost."""
     lost = _is_lost_connection(error)
     if lost:
         missing = _missing_ranks(world)
@@ -204,8 +214,8 @@ def _end_together(world: World, error: BaseException, stop: StopSignals, timeout
         raise SystemExit(1) from None
     if lost:
         raise NmtError(
-            f"rank {world.rank} lost {missing}, having waited at most {timeout:g} s ({_first_line(error)}); "
-            f"start the same command again to resume from the newest state"
+            f"rank {world.rank} lost the connection to {missing} and waited up to {timeout:g} s for it "
+            f"({_first_line(error)}); start the same command again to resume from the newest training state"
         ) from error
 
 
@@ -214,7 +224,7 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _missing_ranks(world: World) -> str:
-    """Returns, in words, the ranks that do not report within the grace period that they are waiting too."""
+    """Describes the ranks that do not report within the grace period that they lost a connection too."""
 
     def ask() -> list[str]:
         world.store.set(f"waiting/{world.rank}", "")
@@ -223,8 +233,8 @@ def _missing_ranks(world: World) -> str:
 
     missing = _in_time(ask)
     if missing is None:
-        return "the machine that the run was started on"
-    return f"rank {', '.join(missing)}" if missing else "touch with the other ranks"
+        return "the machine that started the run"
+    return f"rank {', '.join(missing)}" if missing else "the other ranks"
 
 
 def _is_first_to_fail(world: World) -> bool:
@@ -233,7 +243,7 @@ def _is_first_to_fail(world: World) -> bool:
 
 
 def _in_time(ask_store: Callable[[], _T]) -> _T | None:
-    """Returns the store's answer; None if there is none in time. A request to a dead machine could wait forever."""
+    """Returns the store's answer, or None if it comes too late. A request to a dead machine could block forever."""
     answers: queue.Queue[_T] = queue.Queue()
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""The dry run: what a training would take, measured with a few updates that are thrown away."""
+"""The dry run: it estimates what a training needs from a few updates, and discards them."""
 
 from contextlib import closing
 
@@ -14,15 +14,18 @@ from nmt.training.stream import UpdateStream
 from nmt.training.train import first_plan, prepared
 from nmt.training.trial import timed_updates
 
-_WARM_UP, _MEASURED = 3, 8  # updates
+_WARM_UP_UPDATES = 3
+_MEASURED_UPDATES = 8
 _WEIGHT_BYTES = 4
 
 
 def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Logs the plan, time, memory, operations and disk space of `train` with the same options; makes no run folder.
+    """Logs the plan of a training, and the time, memory, operations and disk space that it needs.
+
+    It writes no run folder.
 
     Raises:
-        NmtError: as `train` does.
+        NmtError: in the same cases as `train`.
         Interrupted: a signal asked to stop.
     """
     with prepared(data_folder, model_config, config) as (setup, verification):
@@ -30,12 +33,13 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         stream = UpdateStream.of(setup, state)
         plan = first_plan(setup, state, stream, verification)
         with closing(stream.updates(plan, state.counters)) as updates:
-            timed_updates(setup, state, updates, _WARM_UP)
-            seconds = timed_updates(setup, state, updates, _MEASURED)[1] / _MEASURED
+            timed_updates(setup, state, updates, _WARM_UP_UPDATES)
+            _, seconds = timed_updates(setup, state, updates, _MEASURED_UPDATES)
+        seconds_per_update = seconds / _MEASURED_UPDATES
         lines = {
-            **_time(setup, plan, seconds),
-            "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB a process",
-            "disk": _disk(config, state.parameters, seconds),
+            **_time(setup, plan, seconds_per_update),
+            "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
+            "disk": _disk(config, state.parameters, seconds_per_update),
         }
         for name, value in lines.items():
             console.info(f"{name:>10}  {value}")
@@ -43,24 +47,24 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
 
 
 def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
-    """Returns the lines about an update and the whole training, where an update takes so many seconds."""
+    """Returns the log lines about one update and about the whole training; an update takes `seconds`."""
     split, updates = setup.data.split("train"), setup.config.max_updates
     source, target = (side.lengths.total // len(plan) for side in (split.source, split.target))
     flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target)
     return {
-        "an update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:,.1f} TFLOP, {seconds:.3g} s",
-        "in all": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
+        "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:,.1f} TFLOP, {seconds:.3g} s",
+        "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
         f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:,.1f} TFLOP/s, without validation",
     }
 
 
 def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
-    """Returns the line about the size of checkpoints and states."""
+    """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
     checkpoint, state = (parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
     total = (kept + 1) * checkpoint + STATES_KEPT * state
     return (
-        f"{kept} checkpoints of {checkpoint:,.0f} MiB and {STATES_KEPT} states of {state:,.0f} MiB, "
-        f"{total / 1024:,.1f} GiB with the best checkpoint"
+        f"{kept} checkpoints of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of {state:,.0f} MiB, "
+        f"{total / 1024:,.1f} GiB in total with the best checkpoint"
     )

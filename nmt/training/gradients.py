@@ -1,7 +1,7 @@
 """The gradient of an update, summed over its micro-batches and over all ranks.
 
-Gradients are sums over sentences. So a micro-batch that does not fit into memory is processed in two halves, and the
-sum stays the same.
+A gradient is a sum over sentences. So a micro-batch that does not fit into memory can be processed in two halves, and
+the sum stays the same.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -27,14 +27,19 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass
 class _Progress:
-    """How far the pass over a micro-batch got: whether forward ended, and which parameters have their gradient."""
+    """The progress of the pass over a micro-batch.
+
+    Attributes:
+        forward_done: whether the forward pass ended.
+        arrived: the parameters whose gradients are complete.
+    """
 
     forward_done: bool = False
     arrived: set[Tensor] = field(default_factory=set)
 
 
 class Gradients:
-    """Sums the gradients of micro-batches in the parameters' `grad`; after the last one, over all ranks."""
+    """Sums the gradients of an update's micro-batches in the parameters' `grad`, and then over all ranks."""
 
     def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
         self.model, self.data, self.runtime = model, data, runtime
@@ -54,17 +59,20 @@ class Gradients:
         return not self._no_packing
 
     def compile_layers(self) -> None:
-        """Compiles the model's layers with torch, or warns why it cannot."""
+        """Compiles the model's layers with torch, or logs a warning that says what prevents it."""
         if obstacle := self._no_packing or obstacle_to_compiling(self.runtime.device):
-            console.warn(f"--compile changes nothing here: {obstacle}")
+            console.warn(f"--compile has no effect here: {obstacle}")
             return
-        torch._dynamo.config.optimize_ddp = False  # it would cut each layer into pieces
+        torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
         self.model.model.compile_layers()
         self._compiled = True
 
     @property
     def hardware(self) -> str:
-        """What computes the gradients: `NVIDIA H200, bf16, attention without padding, compiled layers`."""
+        """A description of the device and the code that computes gradients.
+
+        An example is `NVIDIA H200, bf16, attention without padding, compiled layers`.
+        """
         parts = [self.runtime.name, self.runtime.precision]
         if self.packs:
             parts.append("attention without padding")
@@ -73,9 +81,9 @@ class Gradients:
         return ", ".join(parts)
 
     def add(self, batch: Batch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
-        """Adds `weight` times the gradient of the batch's loss; with the `last` batch, sums it over the ranks.
+        """Adds `weight` times the gradient of the batch's loss; after the `last` batch, sums over the ranks.
 
-        A loss that is not finite makes the gradient NaN, so that all ranks notice it.
+        A loss that is not finite makes the gradient NaN, so that all ranks detect it.
 
         Returns:
             The loss and the negative log-likelihood, summed over the batch's target tokens on this rank.
@@ -123,7 +131,7 @@ class Gradients:
         return _summed(parts)
 
     def _add_to(self, parameters: list[nn.Parameter], batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
-        """Adds the batch's gradient for these parameters, for all or none of them, without synchronising ranks."""
+        """Adds the batch's gradient to these parameters, or to none of them if it raises; does not sum over ranks."""
         try:
             loss, nll = self._losses(self.model, batch)
             gradients = torch.autograd.grad(loss * self._factor(loss, weight), parameters)
@@ -138,7 +146,7 @@ class Gradients:
         return _summed(parts)
 
     def _halves(self, batch: Batch) -> list[Batch]:
-        """Cuts a batch into two.
+        """Returns the two halves of a batch, and logs a warning.
 
         Raises:
             NmtError: the batch is a single sentence pair.
@@ -162,7 +170,7 @@ class Gradients:
         """Runs a backward pass of zeros, so that the other ranks' all-reduces complete."""
         if not isinstance(self.wrapped, DistributedDataParallel):
             return
-        if forward_done:  # the backward pass that failed has begun; the parameters it did not reach complete it
+        if forward_done:  # the failed backward pass has begun, so the parameters that it did not reach complete it
             torch.autograd.backward(missing, [p.new_zeros(()).expand_as(p) for p in missing])
         else:
             shortest = [block[:1] for block in batch.sentences[:1]]
@@ -172,14 +180,15 @@ class Gradients:
     # Memory check
 
     def check_memory(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> None:
-        """Tries the largest micro-batches that --device-tokens allows, with the optimiser's memory reserved.
+        """Checks that the largest micro-batches that --device-tokens allows fit into memory, by computing them.
 
         Args:
-            pairs: source and target tokens of the sentence pairs to fill micro-batches with.
-            optimizer_bytes: memory that the optimiser will need.
+            pairs: source and target lengths of sentence pairs; each fills one micro-batch.
+            device_tokens: the value of --device-tokens.
+            optimizer_bytes: memory that the optimiser will need; it is reserved during the check.
 
         Raises:
-            NmtError: they do not fit; names the --device-tokens that would.
+            NmtError: they do not fit; the message names a value of --device-tokens that fits.
         """
         tokens = device_tokens
         while tokens and not self._fit(pairs, tokens, optimizer_bytes):
@@ -189,12 +198,11 @@ class Gradients:
             raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {advice}")
 
     def _fit(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> bool:
-        """Returns whether micro-batches of this size fit."""
+        """Returns whether micro-batches of this size fit into memory."""
         if max(map(max, pairs)) > device_tokens:
             return False
         for lengths in set(pairs):
-            pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
-            batch = make_batch(pair, [np.zeros(device_tokens // max(lengths), dtype=int)], packs=self.packs)
+            batch = self._batch_of_copies(lengths, device_tokens // max(lengths))
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
                 with self._unsynchronised():
@@ -208,6 +216,11 @@ class Gradients:
                 self.model.zero_grad(set_to_none=False)
         return True
 
+    def _batch_of_copies(self, lengths: tuple[int, int], count: int) -> Batch:
+        """Returns a micro-batch with `count` copies of a sentence pair of these lengths."""
+        pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
+        return make_batch(pair, [np.zeros(count, dtype=int)], packs=self.packs)
+
 
 def _summed(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     losses, nlls = zip(*parts, strict=True)
@@ -215,7 +228,7 @@ def _summed(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _halved(blocks: tuple[np.ndarray, ...]) -> list[list[np.ndarray]]:
-    """Deals the blocks into two halves; cuts a single block in two."""
+    """Splits the blocks into two halves; splits a single block in two."""
     if len(blocks) == 1:
         return [[half] for half in np.array_split(blocks[0], 2)]
     middle = len(blocks) // 2

@@ -1,4 +1,4 @@
-"""Signals that ask training to stop. The first one is remembered; a second one ends the process at once."""
+"""Signals that ask training to stop. The first signal is recorded; a second one ends the process at once."""
 
 import os
 import signal
@@ -9,17 +9,18 @@ from typing import Self
 
 from nmt import console
 from nmt.errors import Interrupted
-from nmt.signals import STOPPING_TRAINING, not_ignored
+from nmt.signals import STOPPING, not_ignored
 
-# A scheduler may signal every process of a job, and torchrun then forwards its own: that is one signal, not two.
+# A scheduler may signal every process of a job, and torchrun also forwards its own signal. Signals that follow within
+# this time count as one.
 _ONE_SIGNAL_SECONDS = 0.5
 
 
 class StopSignals:
-    """Within this context manager, a signal does not interrupt the work; the work asks whether one was received.
+    """A context manager in which a signal does not interrupt the work; the work reads `received` instead.
 
     A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
-    delivers signals to the main thread only; in other threads, nothing is ever received.
+    delivers signals to the main thread only, so a context that another thread enters receives none.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class StopSignals:
 
     @property
     def received(self) -> bool:
+        """Whether a signal was received."""
         return self._received is not None
 
     def check(self) -> None:
@@ -40,7 +42,7 @@ class StopSignals:
             self._reader, self._writer = os.pipe()
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            wanted = not_ignored(STOPPING_TRAINING)
+            wanted = not_ignored(STOPPING)
             self._handlers = {number: signal.signal(number, lambda *_: None) for number in wanted}
             threading.Thread(target=self._listen, args=(self._reader,), daemon=True, name="nmt-signals").start()
         return self
@@ -56,7 +58,7 @@ class StopSignals:
 
     def _listen(self, reader: int) -> None:
         while number := os.read(reader, 1):
-            if number[0] not in STOPPING_TRAINING:
+            if number[0] not in STOPPING:
                 continue
             now = time.monotonic()
             if self._received is None:

@@ -14,7 +14,7 @@ import torch
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
 from nmt.processes import started_by_this
 from nmt.resources import share_cores
-from nmt.signals import STOPPING_TRAINING, not_ignored
+from nmt.signals import STOPPING, not_ignored
 from nmt.training.distributed import UNSAVED_MARKER
 
 # How long ranks may take to save their state before they are killed.
@@ -25,14 +25,14 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     """Runs `nmt` with these arguments in `processes` ranks on this machine.
 
     Raises:
-        NmtError: there are fewer GPUs, or a rank was killed.
-        Interrupted: a signal stopped the ranks, and nothing is lost.
-        SystemExit: a rank failed and has said why, or a signal ended the ranks before they had saved their state.
+        NmtError: there are fewer GPUs than processes, or a rank was killed.
+        Interrupted: a signal stopped the ranks after they had saved their state.
+        SystemExit: a rank failed and has shown its error, or a signal ended the ranks before they saved their state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if device != "cpu" and gpus < processes:
         raise NmtError(
-            f"--gpus is {processes}, but torch sees {gpus} GPUs here; ask for at most that many, or for --device cpu"
+            f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
         )
     share_cores(processes)
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -40,7 +40,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     from torch.distributed.launcher.api import elastic_launch
 
     for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):  # its messages repeat ours
+        if name.startswith("torch.distributed.elastic"):  # its messages repeat those of nmt
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
     with TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
             raise (SystemExit(128 + stopped.sigval) if unsaved.exists() else Interrupted()) from stopped
         except ChildFailedError as failed:
             rank, failure = failed.get_first_failure()
-            raise _ended(rank, failure.exitcode) from failed
+            raise _failure(rank, failure.exitcode) from failed
 
 
 def _launch_config(processes: int) -> Any:
@@ -67,16 +67,17 @@ def _launch_config(processes: int) -> Any:
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
-        signals_to_handle=",".join(number.name for number in not_ignored(STOPPING_TRAINING)),
+        signals_to_handle=",".join(number.name for number in not_ignored(STOPPING)),
     )
 
 
-def _ended(rank: int, exit_code: int) -> BaseException:
+def _failure(rank: int, exit_code: int) -> BaseException:
+    """Returns the exception for a rank that ended with this exit code, which is negative after a signal."""
     if exit_code == INTERRUPTED_EXIT_CODE:
         return Interrupted()
     if exit_code > 0:
         return SystemExit(exit_code)
     return NmtError(
-        f"rank {rank} was killed by {signal.Signals(-exit_code).name}, perhaps for want of memory; "
-        f"start the same command again to resume from the newest state"
+        f"rank {rank} was killed by {signal.Signals(-exit_code).name}, perhaps because memory ran out; "
+        f"start the same command again to resume from the newest training state"
     )

@@ -1,4 +1,4 @@
-"""The training loop: updates, log lines, validation and saving, in turn."""
+"""The training loop: a sequence of updates, log lines, validations and saved checkpoints."""
 
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ from nmt.training.validation import Validator
 
 @dataclass(frozen=True)
 class TrainingLoop:
-    """Trains a state, and writes what comes of it to a run folder."""
+    """Trains a state, and writes checkpoints and metrics to a run folder."""
 
     setup: Setup
     state: TrainState
@@ -30,12 +30,12 @@ class TrainingLoop:
 
     @classmethod
     def of(cls, setup: Setup, state: TrainState, folder: RunFolder) -> "TrainingLoop":
-        """Makes the loop, which stops training that diverges."""
+        """Returns a loop that ends with an error when training diverges."""
         explain = partial(explain_skipped, setup, state)
         return cls(setup, state, folder, SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain))
 
     def run(self, stream: UpdateStream, plan: UpdatePlan) -> None:
-        """Trains up to --max-updates; `plan` is that of the state's epoch.
+        """Trains up to --max-updates; `plan` is the plan of the state's epoch.
 
         Raises:
             NmtError: training diverged, or the run folder cannot be written.
@@ -46,7 +46,7 @@ class TrainingLoop:
         self._catch_up()
         done = counters.update
         if done >= config.max_updates:
-            console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train on")
+            console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train more")
             return
         self._record_start()
         interval = Interval()
@@ -63,13 +63,13 @@ class TrainingLoop:
                     interval = Interval()
                 if counters.validation_due(config):
                     interval.exclude(self._validate)
-                if last or (counters.snapshot_due(config) and not self.skipped.is_going_on()):
+                if last or (counters.snapshot_due(config) and not self.skipped.last_was_skipped()):
                     interval.exclude(self._save)
                 if last:
                     break
 
     def _catch_up(self) -> None:
-        """Validates and saves where training was stopped just before it."""
+        """Performs a validation, and the save that follows it, that were due when training stopped."""
         config, counters = self.setup.config, self.state.counters
         if counters.validation_due(config):
             self._validate()
@@ -84,8 +84,8 @@ class TrainingLoop:
     def _record_start(self) -> None:
         setup, state = self.setup, self.state
         if setup.world.is_main:
-            trained = start_record(setup.data, setup.model_config, state.parameters, state.counters, setup.runtime.name)
-            self.folder.metrics.append("start", trained | provenance_of(setup, state))
+            record = start_record(setup.data, setup.model_config, state.parameters, state.counters, setup.runtime.name)
+            self.folder.metrics.append("start", record | provenance_of(setup, state))
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.state.counters
@@ -128,6 +128,6 @@ class TrainingLoop:
         self.save_state()
 
     def save_state(self) -> None:
-        """Writes a training state, unless there was no update yet."""
+        """Writes a training state if at least one update was made."""
         if self.setup.world.is_main and self.state.counters.update:
             self.folder.save_state(checkpoint_of(self.setup, self.state), self.state.counters.update)

@@ -20,21 +20,23 @@ _CHUNK_ROWS = {"cpu": 128, "cuda": 2048}
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ)[label] over labels other than PAD, and its gradient.
 
-    It takes some rows of logits at a time, so that all M × V of them never exist together. Matrix products are computed
-    in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under bfloat16.)
+    Logits are computed a few rows at a time, so that all M × V of them never exist together. Matrix products are
+    computed in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under
+    bfloat16.)
     """
 
     @staticmethod
     def forward(ctx: Any, hidden_MD: Tensor, weight_VD: Tensor, labels_M: Tensor, dtype: torch.dtype) -> Tensor:
         grad_hidden_MD, grad_weight_VD = torch.empty_like(hidden_MD), torch.zeros_like(weight_VD)
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
-        real_M, weight = labels_M != PAD, weight_VD.to(dtype)
+        real_M = labels_M != PAD
+        weight = weight_VD.to(dtype)
         rows = _CHUNK_ROWS[hidden_MD.device.type]
         chunks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_JD, labels_J1, real_J, grad_hidden_JD in zip(*chunks, strict=True):
             logits_JV = (hidden_JD @ weight.T).to(total.dtype)
             probabilities_JV = logits_JV.softmax(-1)
-            # log Σ exp from the largest probability, because the label's may vanish.
+            # log Σ exp is computed from the largest probability, because the label's probability may underflow.
             log_sum_J = logits_JV.amax(-1) - probabilities_JV.amax(-1).log()
             total += ((log_sum_J - logits_JV.gather(1, labels_J1)[:, 0]) * real_J).sum()
             ones_J1 = total.new_ones(labels_J1.shape)
@@ -51,30 +53,30 @@ class _ChunkedNll(torch.autograd.Function):
 
 
 class TrainingLoss(nn.Module):
-    """Model and loss in one module, so that data parallelism wraps exactly what training calls."""
+    """A module that holds the model and its loss, so that data parallelism wraps exactly what training calls."""
 
     def __init__(self, model: Transformer, label_smoothing: float) -> None:
         super().__init__()
         self.model, self.label_smoothing = model, label_smoothing
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss to train on, and the negative log-likelihood in nats, each summed over the batch's target tokens."""
+        """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
         source, target = batch.source, batch.target
         encoded_ND = self.model.encode(source.ids_F, source.layout)
         hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
         weight_VD = self.model.softmax_matrix_VD
         dtype = _product_dtype(hidden_MD)
-        with torch.autocast(hidden_MD.device.type, enabled=False):  # the function says itself what is bfloat16
+        with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             nll = _ChunkedNll.apply(hidden_MD, weight_VD, batch.labels_M, dtype)
         if not self.label_smoothing:
             return nll, nll.detach()
-        # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit), and a logit is a product with a row
-        # of the weights: so the smoothing costs a product of D numbers a token, not a pass over the vocabulary.
+        # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row of
+        # the softmax matrix, so smoothing costs one product of D numbers per token, not a pass over the vocabulary.
         margin_M = (hidden_MD * (F.embedding(batch.labels_M, weight_VD) - weight_VD.mean(0))).sum(-1)
         return nll + self.label_smoothing * (margin_M * (batch.labels_M != PAD)).sum(), nll.detach()
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:
-    """What matrix products are computed in here: autocast's type, or the tensor's own."""
+    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -1,4 +1,4 @@
-"""What a log interval adds up, and the record it becomes."""
+"""Sums over the updates between two log lines, and the metrics that are computed from them."""
 
 import math
 import time
@@ -13,7 +13,7 @@ from nmt.training.distributed import World
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """Most memory used so far: of the GPU where there is one, else of this process."""
+    """Returns the peak memory so far, in MiB: of the GPU if there is one, otherwise of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return process_peak_mib()
@@ -21,10 +21,16 @@ def peak_memory_mib(device: torch.device) -> float:
 
 @dataclass
 class Interval:
-    """Sums over the updates since the last log line; those that were skipped are counted, but not summed.
+    """Sums over the updates since the last log line.
 
-    Losses and tokens are of this rank's share; `loss`, `nll`, `norm` and `trained_tokens` stay on the device until
-    they are read.
+    Sums of losses and tokens cover this rank's share of the updates. Tensors stay on the device until they are read.
+
+    Attributes:
+        updates, skipped: the number of updates, and how many of them were skipped.
+        loss, nll, norm, trained_tokens: sums over updates that were not skipped; `trained_tokens` are target tokens.
+        source_tokens, target_tokens: sums over all updates, padding left out.
+        positions: the positions of both sides in all updates, padding included.
+        started: when the interval began, on the monotonic clock, moved by the time of excluded work.
     """
 
     updates: int = 0
@@ -39,28 +45,40 @@ class Interval:
     started: float = field(default_factory=time.monotonic)
 
     def add(self, batches: list[Batch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
-        """Adds an update: its micro-batches, the sums of their loss and nll [2], its gradient's norm, 1 if skipped."""
+        """Adds an update.
+
+        Args:
+            batches: its micro-batches on this rank.
+            losses: the sums of loss and negative log-likelihood over the micro-batches; [2].
+            norm: the norm of its gradient.
+            skipped: 1 if the update was skipped, otherwise 0.
+        """
         self.updates += 1
         self.skipped = self.skipped + skipped
         tokens = sum(batch.target_tokens for batch in batches)
         loss, nll, norm, trained = (torch.where(skipped > 0, 0.0, x) for x in (*losses, norm, float(tokens)))
-        self.loss, self.nll, self.norm = self.loss + loss, self.nll + nll, self.norm + norm
+        self.loss = self.loss + loss
+        self.nll = self.nll + nll
+        self.norm = self.norm + norm
         self.trained_tokens = self.trained_tokens + trained
         self.target_tokens += tokens
         self.source_tokens += sum(batch.source_tokens for batch in batches)
         self.positions += sum(batch.positions for batch in batches)
 
     def exclude(self, work: Callable[[], None]) -> None:
-        """Does other work, whose time is left out of this interval's."""
+        """Runs `work` without counting its time in this interval."""
         before = time.monotonic()
         work()
         self.started += time.monotonic() - before
 
     def record(self, world: World) -> dict[str, float]:
-        """Means over the interval and all ranks: loss and nll a target token in nats, tokens a second, padding."""
+        """Returns the metrics of the interval over all ranks, which must all call this method.
+
+        Loss and nll are in nats per target token. The padding share is the share of positions that are padding.
+        """
         shares = (self.loss, self.nll, self.trained_tokens, self.source_tokens, self.target_tokens, self.positions)
         loss, nll, trained, source, target, positions = world.sum(*map(float, shares))
-        seconds = time.monotonic() - self.started  # now that the device has finished
+        seconds = time.monotonic() - self.started  # the sums above have waited for the device
         skipped = int(self.skipped)
         return {
             "loss": _ratio(loss, trained),
@@ -79,5 +97,5 @@ def _ratio(total: float, count: float) -> float:
 
 
 def perplexity(nll: float) -> float:
-    """e^nll a piece, infinite where that overflows."""
+    """Returns the perplexity e^nll of a loss in nats per piece, or infinity if it overflows."""
     return math.exp(nll) if nll < 700 else math.inf

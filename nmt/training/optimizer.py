@@ -27,14 +27,14 @@ class Optimizer:
         return 0 if self._adam.state else ADAM_BYTES * sum(p.numel() for p in self._parameters)
 
     def learning_rate(self, update: int) -> float:
-        c = self._config
-        return learning_rate(update, self._d_model, c.warmup_updates, c.lr_scale)
+        """Returns the learning rate of an update, counted from 1."""
+        return learning_rate(update, self._d_model, self._config.warmup_updates, self._config.lr_scale)
 
     def step(self, update: int) -> tuple[Tensor, Tensor]:
         """Performs update number `update`, counted from 1, and clears the gradients.
 
         Returns:
-            The gradient's norm before clipping, and 1 if the update was skipped, because that norm is not finite, or 0.
+            The gradient's norm before clipping; and 1 if the update was skipped because the norm is not finite, else 0.
         """
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate(update)
@@ -46,15 +46,16 @@ class Optimizer:
         return norm, skipped
 
     def _clip(self) -> Tensor:
-        """Scales the gradients down to --clip-norm, if given; returns their norm before that."""
+        """Scales the gradients down to --clip-norm if it is given; returns their norm before scaling."""
         norm = torch.nn.utils.get_total_norm(p.grad for p in self._parameters if p.grad is not None)
         if self._config.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.clip_norm, norm)
         return norm
 
     def state_dict(self) -> dict[str, Any]:
+        """Returns Adam's moments and step counters by parameter number."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads Adam's moments; the options remain those of this run."""
+        """Loads Adam's moments, but not the options that the state was saved with."""
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state["state"]})

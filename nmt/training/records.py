@@ -1,6 +1,7 @@
-"""metrics.jsonl of a run folder: what is recorded about a training, one JSON object a line.
+"""Reads and writes metrics.jsonl of a run folder: the records of a training, one JSON object per line.
 
-A full disk or a power failure may leave a damaged line. It neither stops a training nor hides the other records.
+A full disk or a power failure may leave a damaged line. Such a line does not stop a training, and the other records
+remain readable.
 """
 
 import json
@@ -19,7 +20,7 @@ from nmt.files import replaced_file, writing
 METRICS = "metrics.jsonl"
 
 _ANY: Schema = {"kind": TEXT, "update": COUNT}
-# What a report reads of the kinds that a run has many of.
+# The fields that a report reads from the kinds of records that a run has many of.
 _OF_KIND: dict[str, Schema] = {
     "train": {
         "train_seconds": NUMBER,
@@ -44,7 +45,14 @@ _MAKE_ROOM = "free some space there or give another --save-dir"
 
 
 class _Line(NamedTuple):
-    """A line of the file. `record` is None where it is damaged, `ended` False where it may still be being written."""
+    """A line of the file.
+
+    Attributes:
+        number: the number of the line, from 1.
+        text: its bytes without the newline.
+        record: its content; None if the line is damaged.
+        ended: whether it ends with a newline; otherwise a training may still be writing it.
+    """
 
     number: int
     text: bytes
@@ -53,32 +61,31 @@ class _Line(NamedTuple):
 
 
 class MetricsFile:
-    """The records of a training.
-
-    Raises:
-        NmtError: in all methods, if the file cannot be read or written.
-    """
+    """The records of a training. All methods raise NmtError if the file cannot be read or written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, kind: str, values: dict[str, Any]) -> None:
-        """Adds a record; numbers that are not finite become null."""
+        """Appends a record; numbers that are not finite become null."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         with writing(self.path, _MAKE_ROOM), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "time": time.time(), **finite}) + "\n")
 
     def records(self) -> list[dict[str, Any]]:
-        """Returns all records in their order. Warns of damaged lines, except of one that is still being written."""
+        """Returns all records in order, without damaged lines.
+
+        Logs a warning about damaged lines, but not about a last line that may still be incomplete.
+        """
         lines = self._lines("give the --save-dir of a training")
         if damaged := [line for line in lines if line.record is None and line.ended]:
-            console.warn(f"{self._named(damaged)}; left out")
+            console.warn(f"skipped {self._described(damaged)}")
         return [line.record for line in lines if line.record is not None]
 
     def rewind(self, update: int) -> None:
-        """Drops the records of updates after `update`, which a resumed training makes anew.
+        """Removes the records of updates after `update`, because a resumed training repeats these updates.
 
-        Damaged lines move to a file beside this one.
+        Moves damaged lines to another file in the same folder.
         """
         if not os.path.exists(self.path):
             return
@@ -105,16 +112,16 @@ class MetricsFile:
             file.write(b"".join(line.text + b"\n" for line in damaged))
             file.flush()
             os.fsync(file.fileno())
-        console.warn(f"{self._named(damaged)}; moved to {path.name}")
+        console.warn(f"moved {self._described(damaged)} to {path.name}")
 
-    def _named(self, damaged: list[_Line]) -> str:
+    def _described(self, damaged: list[_Line]) -> str:
         if len(damaged) == 1:
-            return f"line {damaged[0].number} of {self.path} is damaged"
-        return f"{len(damaged):,} lines of {self.path} are damaged, the first is line {damaged[0].number}"
+            return f"damaged line {damaged[0].number} of {self.path}"
+        return f"{len(damaged):,} damaged lines of {self.path} (the first is line {damaged[0].number})"
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """Returns the record in a line; None if it is damaged."""
+    """Returns the record in a line, or None if the line is damaged."""
     try:
         record = parse_json(line)
     except ValueError:

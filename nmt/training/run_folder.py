@@ -1,4 +1,4 @@
-"""A run folder: one training at a time, its states and snapshots, and which state to go on from."""
+"""The run folder of a training: its lock, its checkpoints, and the training state to resume from."""
 
 import re
 import time
@@ -8,58 +8,52 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nmt import console
-from nmt.checkpoint import (
-    Checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
+from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.errors import NmtError
 from nmt.files import LOCK, locked, remove_partial_files, writing
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
-# A training that was stopped may still be writing its state when the next is started.
+# How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
-# A network file system may show another machine's new files late.
+# How long to wait for a file. A network file system may show another machine's new files late.
 _SHARED_FOLDER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Attributes:
-    path: the folder.
-    """
+    """The folder that one training at a time writes to."""
 
     path: Path
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the folder where it is missing, and keeps other trainings out of it.
+        """Creates the folder if it is missing, and keeps other trainings out of it until the block ends.
 
-        A folder that was made here and holds nothing in the end is removed.
+        A folder that this call created is removed if it is empty in the end.
 
         Raises:
-            NmtError: it cannot be made or written to, or another training is at work in it.
+            NmtError: the folder cannot be created or written to, or another training uses it.
         """
         advice = "give another --save-dir"
         with writing(self.path, advice):
-            made = not self.path.exists()
+            is_new = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
-        busy = f"another training is at work in {self.path}; wait for its end or {advice}"
+        busy = f"another training uses {self.path}; wait until it ends, or {advice}"
         with locked(self.path, busy, advice, _LOCK_SECONDS):
             remove_partial_files(self.path)
             try:
                 yield
             finally:
-                self._remove_if_empty(made)
+                self._remove_if_empty(is_new)
 
-    def _remove_if_empty(self, made: bool) -> None:
-        """Removes the lock if there is nothing else, and the folder if it was `made` for this training."""
+    def _remove_if_empty(self, is_new: bool) -> None:
+        """Removes the lock if there is nothing else, and then also the folder if it is new."""
         with suppress(OSError):
             if [found.name for found in self.path.iterdir()] == [LOCK]:
                 (self.path / LOCK).unlink()
-                if made:
+                if is_new:
                     self.path.rmdir()
 
     @property
@@ -68,18 +62,20 @@ class RunFolder:
         return MetricsFile(self.path / METRICS)
 
     def newest_state(self) -> tuple[Path, Checkpoint] | None:
-        """The newest training state that can be resumed; None if there is no state at all.
+        """Returns the newest training state that can be resumed, with its path; None if there is no state.
 
-        Newer ones, which are damaged, get another name, so that they do not count among the two that are kept.
+        Newer states are damaged. They are renamed, so that they do not count among the states that are kept.
 
         Raises:
             NmtError: none of the states can be resumed.
         """
         states = numbered(self.path, "state")
+        if not states:
+            return None
         damaged: list[Path] = []
         for path in reversed(states):
             try:
-                found = _state(path)
+                found = _load_state(path)
             except NmtError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
@@ -87,51 +83,51 @@ class RunFolder:
             for newer in damaged:
                 newer.rename(newer.with_name(f"{newer.name}.damaged"))
             return path, found
-        if states:
-            raise NmtError(
-                f"no training state in {self.path} can be read; remove {', '.join(p.name for p in states)} there to "
-                f"start anew, or give another --save-dir"
-            )
-        return None
+        raise NmtError(
+            f"no training state in {self.path} can be read; remove {', '.join(p.name for p in states)} there to start "
+            f"from the beginning, or give another --save-dir"
+        )
 
-    def load_when_there(self, path: Path) -> Checkpoint:
-        """A state in the folder that another machine has found.
+    def wait_for_state(self, path: Path) -> Checkpoint:
+        """Returns a training state of the folder; waits until a file that another machine sees appears here too.
 
         Raises:
-            NmtError: it does not show up here, or cannot be read.
+            NmtError: the file does not appear in time, or cannot be read.
         """
         deadline = time.monotonic() + _SHARED_FOLDER_SECONDS
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
         if not path.exists():
             raise NmtError(
-                f"{path}, which rank 0 resumes from, is not there; give a --save-dir that all machines share"
+                f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines "
+                f"share"
             )
-        return _state(path)
+        return _load_state(path)
 
-    def forget_after(self, update: int) -> None:
-        """Removes snapshots of updates that are about to be made anew."""
+    def remove_checkpoints_after(self, update: int) -> None:
+        """Removes the checkpoints of updates after `update`, because a resumed training repeats these updates."""
         for path in numbered(self.path, "snapshot"):
             if path > numbered_path(self.path, "snapshot", update):
                 path.unlink()
 
     def save_state(self, checkpoint: Checkpoint, update: int) -> None:
-        """Writes a training state; only then removes all but the newest two."""
+        """Writes a training state, and then removes all but the newest `STATES_KEPT`."""
         save_checkpoint(checkpoint, numbered_path(self.path, "state", update))
         remove_older(self.path, "state", STATES_KEPT)
 
     def save_snapshot(self, checkpoint: Checkpoint, update: int, keep: int) -> Path:
-        """Writes a snapshot; only then removes all but the newest `keep`."""
+        """Writes a checkpoint and returns its path; then removes all but the newest `keep`."""
         path = numbered_path(self.path, "snapshot", update)
         save_checkpoint(checkpoint.snapshot(), path)
         remove_older(self.path, "snapshot", keep)
         return path
 
     def save_best(self, checkpoint: Checkpoint) -> None:
+        """Writes the checkpoint best.pt."""
         save_checkpoint(checkpoint.snapshot(), self.path / "best.pt")
 
 
-def _state(path: Path) -> Checkpoint:
+def _load_state(path: Path) -> Checkpoint:
     checkpoint = load_checkpoint(path)
     check_resumable(checkpoint, path)
     return checkpoint
@@ -141,40 +137,42 @@ def _state(path: Path) -> Checkpoint:
 
 
 def numbered(folder: Path, kind: str) -> list[Path]:
-    """Returns the files `kind`-NUMBER.pt in a run folder, oldest first."""
+    """Returns the paths of all files `kind`-NUMBER.pt in a run folder, in the order of their numbers."""
     pattern = re.compile(rf"{kind}-(\d+)\.pt")
     found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*.pt") if (m := pattern.fullmatch(p.name))]
     return [path for _, path in sorted(found)]
 
 
 def numbered_path(folder: Path, kind: str, update: int) -> Path:
+    """Returns the path of the checkpoint or training state after an update."""
     return folder / f"{kind}-{update:08d}.pt"
 
 
 def remove_older(folder: Path, kind: str, keep: int) -> None:
-    """Removes all but the newest `keep` files `kind`-NUMBER.pt."""
+    """Removes all files `kind`-NUMBER.pt except the newest `keep`."""
     for old in numbered(folder, kind)[:-keep]:
         old.unlink()
 
 
 def newest_snapshots(places: Iterable[str], last: int) -> list[Path]:
-    """Returns the named files; for a run folder, its newest `last` checkpoints.
+    """Returns the paths of checkpoints: each given file, and the newest `last` checkpoints of each given run folder.
 
     Raises:
         NmtError: a folder has fewer checkpoints.
     """
     paths: list[Path] = []
     for place in map(Path, places):
-        if not place.is_dir():
-            paths.append(place)
-            continue
-        found = numbered(place, "snapshot")
-        if not found:
-            raise NmtError(f"{place} holds no snapshots; give the --save-dir of a training that has written some")
-        if len(found) < last:
-            raise NmtError(
-                f"{place} holds {len(found)} snapshots, --last asks for {last}; ask for fewer, or have nmt train write "
-                f"them more often (--save-updates, --save-minutes)"
-            )
-        paths += found[-last:]
+        paths += _newest_of_folder(place, last) if place.is_dir() else [place]
     return paths
+
+
+def _newest_of_folder(folder: Path, last: int) -> list[Path]:
+    found = numbered(folder, "snapshot")
+    if not found:
+        raise NmtError(f"{folder} holds no checkpoints; give the --save-dir of a training that has written some")
+    if len(found) < last:
+        raise NmtError(
+            f"{folder} holds {len(found)} checkpoints, but --last is {last}; give a smaller --last, or let nmt train "
+            f"write checkpoints more often (--save-updates, --save-minutes)"
+        )
+    return found[-last:]

@@ -1,4 +1,4 @@
-"""What a training works with: the setup, which stays, and the state, which every update changes."""
+"""The setup of a training, which stays the same, and its state, which every update changes."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,8 @@ class Setup:
     """The data, options and machine of a training.
 
     Attributes:
-        runtime: where this rank computes.
-        world: all ranks.
+        runtime: the device and precision of this rank.
+        world: the group of all ranks.
         stop: the signals that ask training to stop.
     """
 
@@ -35,19 +35,19 @@ class Setup:
 
     @property
     def device_tokens(self) -> int:
-        """Padded tokens on either side of a micro-batch."""
+        """The most tokens on either side of a micro-batch, padding included."""
         return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
 
 
 @dataclass
 class TrainState:
-    """What an update changes.
+    """The parts of a training that an update changes.
 
     Attributes:
         loss: the model with its loss.
         gradients: sums the gradients of `loss` over micro-batches and ranks.
         optimizer: changes the weights by the gradients.
-        counters: how far training is.
+        counters: the progress of the training.
     """
 
     loss: TrainingLoss
@@ -57,7 +57,7 @@ class TrainState:
 
     @property
     def parameters(self) -> int:
-        """The number of trained numbers."""
+        """The number of trained parameters."""
         return sum(p.numel() for p in self.loss.parameters())
 
 

@@ -23,7 +23,7 @@ class UpdateStream:
 
     Attributes:
         split: the training data.
-        device_tokens: padded tokens on either side of a micro-batch.
+        device_tokens: the most tokens on either side of a micro-batch, padding included.
         packs: whether micro-batches are packed, without padding.
     """
 
@@ -35,19 +35,20 @@ class UpdateStream:
 
     @classmethod
     def of(cls, setup: Setup, state: TrainState) -> Self:
-        """Makes the stream for a state."""
+        """Returns the stream that trains a state."""
         packs = state.gradients.packs
         return cls(setup.data.split("train"), setup.config, setup.device_tokens, packs, setup.world)
 
     def plan(self, epoch: int) -> UpdatePlan:
-        """Returns the epoch's update plan.
+        """Returns the update plan of an epoch.
 
         Raises:
             NmtError: a sentence is longer than --device-tokens.
             DataChanged: on all ranks, if the training data of any of them has changed.
         """
         self._check_files()
-        c, lengths = self.config, (self.split.source.lengths, self.split.target.lengths)
+        c = self.config
+        lengths = self.split.source.lengths, self.split.target.lengths
         drawn = self.world.broadcast(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
@@ -63,20 +64,20 @@ class UpdateStream:
         end_together(self.world, changed)
 
     def updates(self, plan: UpdatePlan, counters: Counters) -> Generator[Update, None, None]:
-        """Yields this rank's part of one update after the other, without end, from where the counters are.
+        """Yields this rank's part of every update, without end, from the position of the counters.
 
         Args:
             plan: the plan of the epoch that the counters are in.
 
         Raises:
-            DataChanged: on all ranks, if the training data of any of them has changed. The other ranks learn of it
-                where they ask whether to stop before the update's first micro-batch.
+            DataChanged: on all ranks, if the training data of any of them has changed. The other ranks raise it before
+                the update's first micro-batch, where all ranks agree whether to stop.
         """
         rank, ranks = self.world.rank, self.world.size
         while True:
             first = counters.update_in_epoch
-            made = updates(self.split, plan, self.device_tokens, first, rank, ranks, packs=self.packs)
-            with closing(made) as prepared:
+            rest_of_epoch = updates(self.split, plan, self.device_tokens, first, rank, ranks, packs=self.packs)
+            with closing(rest_of_epoch) as prepared:
                 try:
                     yield from prepared
                 except DataChanged as changed:

@@ -1,4 +1,4 @@
-"""The log lines of training: what is trained, on what and how, and how far training is."""
+"""Log lines of a training: its plan, its progress and its validations."""
 
 from typing import Any
 
@@ -9,56 +9,64 @@ from nmt.training.setup import Setup
 
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
-# More epochs than anybody needs: the paper's base takes 22 epochs of WMT14, small corpora about 100.
+# More epochs than this cause a warning. The paper's base model takes 22 epochs of WMT14; small corpora need about 100.
 _MANY_EPOCHS = 2000
 
 
 def show_plan(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> None:
-    """Logs the plan of a training, and warnings about options that cannot be meant.
+    """Logs the plan of a training, and warnings about options that do not fit the corpus.
 
     Args:
-        plan: the first epoch's.
-        parameters: how many numbers are trained.
-        hardware: what computes, in words.
+        plan: the plan of the first epoch.
+        parameters: the number of trained parameters.
+        hardware: a description of the device.
     """
-    data, model, config, world = setup.data, setup.model_config, setup.config, setup.world
-    text, pairs = data.codec.config, len(plan.source_lengths)
+    for name, value in _plan_lines(setup, plan, parameters, hardware).items():
+        console.info(f"{name:>10}  {value}")
+    _warn_of_unsuitable_options(setup, plan)
+
+
+def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> dict[str, str]:
+    data, model, config = setup.data, setup.model_config, setup.config
+    text = data.codec.config
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
-    processes = f", {world.size} processes" if world.size > 1 else ""
-    lines = {
+    processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
+    return {
         "model": f"N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters"
         + "".join(f", {flag_name(field)} {value}" for field, value in model.variants().items()),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
-        "data": f"{text.source_lang} -> {text.target_lang}, {pairs:,} pairs, "
+        "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
         f"{len(plan):,} updates an epoch, {plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES):.1%} padding",
         "device": f"{hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
-    for name, value in lines.items():
-        console.info(f"{name:>10}  {value}")
-    epochs = config.max_updates / len(plan)
+
+
+def _warn_of_unsuitable_options(setup: Setup, plan: UpdatePlan) -> None:
+    config = setup.config
+    pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
     if epochs > _MANY_EPOCHS:
         console.warn(
-            f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; so small a corpus needs "
-            f"fewer, and a smaller --batch-tokens, --warmup-updates and --arch"
+            f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; a corpus of this size "
+            f"needs fewer updates, and a smaller --batch-tokens, --warmup-updates and --arch"
         )
     if config.warmup_updates > config.max_updates:
         console.warn(
             f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
-            f"learning rate never reaches its peak; lower it"
+            f"learning rate never reaches its peak; lower --warmup-updates"
         )
-    if pairs < len(plan) * world.size:
+    if pairs < len(plan) * setup.world.size:
         console.warn(
-            f"{pairs:,} pairs in {len(plan):,} updates are too few for {world.size} processes; "
+            f"{pairs:,} pairs in {len(plan):,} updates are too few for {setup.world.size} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
 
 
 def show_interval(record: dict[str, Any], seconds_left: float) -> None:
-    """Logs the record of an interval."""
+    """Logs the record of an interval on one line."""
     skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
     console.info(
         f"update {record['update']:,} | epoch {record['epoch'] + 1} | loss {record['loss']:.3f} | "
@@ -68,7 +76,7 @@ def show_interval(record: dict[str, Any], seconds_left: float) -> None:
 
 
 def show_validation(update: int, nll: float, ppl: float, bleu: float | None, is_best: bool) -> None:
-    """Logs a validation."""
+    """Logs the result of a validation on one line."""
     parts = [f"valid at {update:,}", f"nll {nll:.3f}", f"ppl {ppl:.2f}"]
     if bleu is not None:
         parts.append(f"BLEU {bleu:.2f}")

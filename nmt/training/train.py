@@ -21,12 +21,12 @@ from nmt.training.summary import show_plan
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Trains up to `config.max_updates`, from the newest training state of the run folder if there is one.
+    """Trains up to `config.max_updates`; resumes from the newest training state if the run folder has one.
 
     Raises:
-        NmtError: the data, the run folder or an option does not fit; says which.
-        DataChanged: the data folder changed meanwhile; the state is in the run folder.
-        Interrupted: a signal asked to stop; the state is in the run folder.
+        NmtError: the data, the run folder or an option cannot be used; the message names it.
+        DataChanged: the data folder changed during the training; the training state is saved in the run folder.
+        Interrupted: a signal asked to stop; the training state is saved in the run folder.
     """
     with prepared(data_folder, model_config, config) as (setup, verification):
         folder = RunFolder(Path(config.save_dir))
@@ -40,10 +40,10 @@ def prepared(
 ) -> Iterator[tuple[Setup, Verification | None]]:
     """Joins the ranks, opens the data, and checks that data, model, options and ranks fit together.
 
-    Yields the setup and, on the main rank, the verification of the data, which has begun.
+    Yields the setup and, on the main rank, the verification of the data, which runs in the background.
 
     Raises:
-        NmtError: they do not fit; says what.
+        NmtError: they do not fit together; the message says why.
     """
     with join_ranks(config) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
@@ -51,7 +51,7 @@ def prepared(
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.fingerprint, "precision": runtime.precision, **flags})
         check_fit(data, model_config, config)
-        data.split("valid")  # damage shows before training, not at the first validation
+        data.split("valid")  # finds damage now, not at the first validation
         yield Setup(data, model_config, config, runtime, world, stop), verification
 
 
@@ -64,16 +64,18 @@ def _train(setup: Setup, folder: RunFolder, verification: Verification | None) -
         loop.run(stream, first_plan(setup, state, stream, verification))
     except (Interrupted, DataChanged) as ended:
         loop.save_state()
-        setup.world.barrier()  # a launcher that sees one rank end would end the one that is writing
+        setup.world.barrier()  # when one rank ends, the launcher ends the others, even one that is saving
         update = state.counters.update
-        done = f"after update {update:,}, which is safe in {folder.path}" if update else "before the first update"
+        place = (
+            f"after update {update:,} with its state saved in {folder.path}" if update else "before the first update"
+        )
         if isinstance(ended, DataChanged):
-            raise DataChanged(f"training stopped {done}: {ended.found}") from ended
-        raise Interrupted(f"stopped {done}; start the same command again to go on") from ended
+            raise DataChanged(f"training stopped {place}: {ended.found}") from ended
+        raise Interrupted(f"stopped {place}; start the same command again to resume") from ended
 
 
 def first_plan(setup: Setup, state: TrainState, stream: UpdateStream, verification: Verification | None) -> UpdatePlan:
-    """Returns the plan of the state's epoch, shows it, and makes sure that memory and data are as they should be.
+    """Returns the plan of the state's epoch; logs it, and checks that batches fit into memory and data is intact.
 
     Raises:
         NmtError: a micro-batch does not fit into memory, or the data is damaged.

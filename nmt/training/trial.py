@@ -1,4 +1,4 @@
-"""Updates that are made only to be timed."""
+"""Measures how long training updates take."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from nmt.training.update import train_update
 
 
 def timed_updates(setup: Setup, state: TrainState, stream: Iterator[Update], count: int) -> tuple[Interval, float]:
-    """Performs the next `count` updates; returns their sums, and the seconds they took."""
+    """Performs the next `count` updates; returns their sums and their time in seconds."""
     interval, started = Interval(), time.perf_counter()
     for update in islice(stream, count):
         interval.add(update.batches, *train_update(setup, state, update))

@@ -1,5 +1,6 @@
-"""Loss and BLEU on the validation set; the ranks share the work."""
+"""Computes loss and BLEU on the validation set; the ranks share the work."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 from nmt.training.setup import Setup
 
-# Translations that the log keeps for people to read.
+# Number of translations that a validation records in metrics.jsonl.
 _SAMPLES = 8
 
 
@@ -33,9 +34,10 @@ class Validation:
     """The result of a validation.
 
     Attributes:
-        nll, ppl: of a target piece, EOS included, in nats and without label smoothing.
-        bleu: sacreBLEU of the detokenised beam output against the raw reference; None if not asked for.
-        samples: translations of a few lines, the same ones every time.
+        nll: the mean negative log-likelihood of a target piece, EOS included, in nats and without label smoothing.
+        ppl: the perplexity, e^nll.
+        bleu: sacreBLEU of the detokenised beam output against the raw reference; None without --valid-bleu.
+        samples: translations of a few lines, the same lines in every validation.
     """
 
     nll: float
@@ -45,7 +47,7 @@ class Validation:
 
     @property
     def selection_score(self) -> float:
-        """The score that selects the best checkpoint, higher is better: BLEU, or else the negative loss."""
+        """The score that selects the best checkpoint: BLEU, or the negative loss without BLEU. Higher is better."""
         return -self.nll if self.bleu is None else self.bleu
 
 
@@ -58,7 +60,7 @@ class Validator:
 
     @torch.no_grad()
     def validate(self) -> Validation:
-        """Validates with the model in evaluation mode, and leaves it in training mode.
+        """Returns the result of a validation on all ranks; leaves the model in training mode.
 
         Raises:
             Interrupted: on all ranks, if any of them was asked to stop.
@@ -74,16 +76,16 @@ class Validator:
         self.loss.train()
         end_together(self.setup.world, reason)
         assert share
-        shares = self.setup.world.gather(share)
-        nll = sum(nll for (nll, _), _ in shares) / sum(tokens for (_, tokens), _ in shares)
-        if not self.setup.config.valid_bleu:
-            return Validation(nll, perplexity(nll), None, ())
-        return Validation(nll, perplexity(nll), *self._scored(source, reference, [found for _, found in shares]))
+        losses, translations = zip(*self.setup.world.gather(share), strict=True)
+        nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
+        bleu, samples = self._scored(source, reference, translations)
+        return Validation(nll, perplexity(nll), bleu, samples)
 
     def _nll(self) -> tuple[float, int]:
-        """Returns the negative log-likelihood of this rank's share, and its target tokens."""
+        """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
         data, runtime, world = self.setup.data, self.setup.runtime, self.setup.world
-        split, budget = data.split("valid"), self.setup.device_tokens
+        split = data.split("valid")
+        budget = self.setup.device_tokens
         split.check_files()
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
@@ -93,18 +95,19 @@ class Validator:
                 check_ids(batch, data)
                 with runtime.autocast():
                     _, nll = self.loss(batch.to(runtime.device))
-                total, tokens = total + float(nll), tokens + batch.target_tokens
+                total += float(nll)
+                tokens += batch.target_tokens
         return total, tokens
 
     def _text(self) -> tuple[list[str], list[str]]:
-        """Returns the raw source and target lines; nothing if there is no BLEU to compute."""
+        """Returns the raw source and target lines; empty lists without --valid-bleu."""
         if not self.setup.config.valid_bleu:
             return [], []
         data, text = self.setup.data, self.setup.data.codec.config
         return data.raw_lines("valid", text.source_lang), data.raw_lines("valid", text.target_lang)
 
     def _translations(self, source: list[str]) -> list[str]:
-        """Returns the translations of this rank's lines: line `rank`, and every `world.size`-th after it."""
+        """Returns translations of this rank's lines: line `rank`, and every `world.size`-th line after it."""
         if not self.setup.config.valid_bleu:
             return []
         world, stop = self.setup.world, self.setup.stop
@@ -112,9 +115,11 @@ class Validator:
         return translator.translate(source[world.rank :: world.size], SearchConfig(), lambda _: stop.check())
 
     def _scored(
-        self, source: list[str], reference: list[str], shares: list[list[str]]
-    ) -> tuple[float, tuple[Sample, ...]]:
-        """Returns BLEU, and some of the translations."""
+        self, source: list[str], reference: list[str], shares: Sequence[list[str]]
+    ) -> tuple[float | None, tuple[Sample, ...]]:
+        """Returns BLEU and some translations, from the translations of each rank; None and () without --valid-bleu."""
+        if not self.setup.config.valid_bleu:
+            return None, ()
         output = [""] * len(source)
         for rank, share in enumerate(shares):
             output[rank :: len(shares)] = share

@@ -1,1 +1,1 @@
-"""The kinds of cases that hostile.py tries, and how it runs and judges them."""
+"""The kinds of cases that hostile.py runs, and how it runs and judges them."""

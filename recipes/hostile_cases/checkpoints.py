@@ -1,4 +1,4 @@
-"""Damaged checkpoints, and crafted ones: odd content with a correct checksum."""
+"""Damaged checkpoints, and crafted checkpoints, which have odd content with a correct checksum."""
 
 import hashlib
 import zipfile
@@ -24,12 +24,12 @@ _FILES = {
     "resume": ("run/state-00000024.pt", "run/state-00000012.pt"),
 }
 _BOMB_BYTES = 1600 << 20
-# A larger tensor gets no correct checksum: computing it would take as much memory as the case must not take.
+# Larger tensors get no correct checksum, because computing it would take more memory than a case may take.
 _CHECKED_NUMBERS = 1 << 24
 
 
 def checkpoint(random: Random) -> Trial:
-    """Damages or crafts a checkpoint that a command reads."""
+    """Damages a checkpoint, or crafts one, and returns a command that reads it."""
     name = random.choice(list(_FILES))
     path = Path(random.choice(_FILES[name]))
     if random.random() < 0.5:
@@ -43,11 +43,12 @@ def checkpoint(random: Random) -> Trial:
 
 
 def _rezip(path: Path, random: Random) -> None:
-    """Rewrites the archive with two entries swapped, with compression, or with one entry that unpacks to 1.6 GB."""
+    """Rewrites the archive with two entries swapped, with compression, or with an entry that unpacks to 1.6 GB."""
     with zipfile.ZipFile(path) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     one, other = random.sample(list(entries), 2)
-    compression, bomb = zipfile.ZIP_STORED, ""
+    compression = zipfile.ZIP_STORED
+    bomb = ""
     match random.randrange(3):
         case 0:
             entries[one], entries[other] = entries[other], entries[one]
@@ -65,21 +66,22 @@ def _rezip(path: Path, random: Random) -> None:
 
 def _write_zeros(archive: zipfile.ZipFile, name: str) -> None:
     entry = zipfile.ZipInfo(name)
-    entry.compress_type, block = zipfile.ZIP_DEFLATED, bytes(16 << 20)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    block = bytes(16 << 20)
     with archive.open(entry, "w", force_zip64=True) as file:
         for _ in range(_BOMB_BYTES // len(block)):
             file.write(block)
 
 
 def _craft(path: Path, random: Random) -> None:
-    """Edits the content and gives it a correct checksum where it can have one."""
+    """Edits the content, and corrects the checksum if the new content can have one."""
     whole = torch.load(path, weights_only=True)
     assert whole["sha256"] == _checksum(whole["content"])
     if random.random() < 0.1:
         edit(whole, random)
     else:
         random.choice((edit, _odd_tensor, _odd_tensor, _odd_object))(whole["content"], random)
-    with suppress(Exception):  # the content is too large, refers to itself, or is missing
+    with suppress(Exception):  # some content has no checksum: it is too large, refers to itself, or is missing
         whole["sha256"] = _checksum(whole["content"])
     torch.save(whole, path)
 
@@ -92,7 +94,10 @@ def _checksum(content: Any) -> str:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """The bytes that the checksum covers. A second implementation of the format, so that it depends on no other."""
+    """Yields the bytes that the checksum covers.
+
+    This is a second implementation of the format, so that a fault in the first one is noticed.
+    """
     if isinstance(value, Tensor):
         if value.numel() > _CHECKED_NUMBERS:
             raise MemoryError
@@ -100,9 +105,9 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     elif isinstance(value, dict):
         yield f"mapping of {len(value)}".encode()
-        for pair in value.items():
-            yield from _parts(pair[0])
-            yield from _parts(pair[1])
+        for key, item in value.items():
+            yield from _parts(key)
+            yield from _parts(item)
     elif isinstance(value, (list, tuple)):
         yield f"{type(value).__name__} of {len(value)}".encode()
         for item in value:
@@ -112,13 +117,13 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _odd_tensor(content: dict[str, Any], random: Random) -> None:
-    """Replaces a random tensor by an odd one."""
+    """Replaces a random tensor by a tensor of an odd kind, type or shape."""
     while True:
         container, key = place(content, random)
         if isinstance(container[key], Tensor):
             break
     value = container[key]
-    claimed = [1 << random.randint(0, 17), 1 << random.randint(0, 17)]  # up to 64 GiB
+    claimed = [1 << random.randint(0, 17), 1 << random.randint(0, 17)]  # a shape of up to 64 GiB
     container[key] = random.choice(
         (
             value.to("meta"),

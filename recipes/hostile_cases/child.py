@@ -1,7 +1,7 @@
 """Runs a function in a forked child process, with limits on time, memory and disk.
 
-A fork takes a hundredth of a second; a new process takes seconds to import torch. The parent must not run any torch
-operation before, because the threads that an operation starts do not survive a fork.
+A fork takes a hundredth of a second, but a new process takes seconds to import torch. The parent must not run any torch
+operation before it forks, because the threads that an operation starts do not exist in the child.
 """
 
 import json
@@ -27,10 +27,10 @@ class Ended:
     """How a child ended.
 
     Attributes:
-        code: exit code, or minus the number of the signal that ended the process.
-        value: what the function returned; None if it did not return.
+        code: the exit code, or minus the number of the signal that ended the process.
+        value: the function's return value; None if it did not return.
         stderr: everything that the child wrote to standard error.
-        peak_bytes: the most memory that it held.
+        peak_bytes: the most memory that the child held.
     """
 
     code: int
@@ -40,10 +40,10 @@ class Ended:
 
 
 def call(function: Callable[[], Any], folder: Path) -> Ended:
-    """Calls `function` in a child and waits for its end. The function returns plain data.
+    """Calls `function`, which returns plain data, in a child, and returns how the child ended.
 
-    The child works in `folder`. Its standard input is empty; its standard output and standard error go to files beside
-    `folder`.
+    The working folder of the child is `folder`. Its standard input is empty. Its standard output and standard error go
+    to files beside `folder`.
     """
     (folder.parent / _VALUE).unlink(missing_ok=True)
     sys.stdout.flush()

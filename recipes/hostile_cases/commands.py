@@ -1,7 +1,7 @@
 """The files that a case damages, and the commands that it then runs.
 
-Every case has a folder of its own with corpus/, data/, trees/, run/, average.pt and some files of the user. All paths
-are relative to that folder.
+Every case has its own folder with corpus/, data/, trees/, run/, average.pt and some files of the user. All paths are
+relative to that folder.
 """
 
 import hashlib
@@ -35,10 +35,12 @@ SEARCH = ("--max-length-offset=10", "--precision=fp32")
 
 @dataclass(frozen=True)
 class Command:
-    """Attributes:
-    arguments: of `nmt`.
-    result: reads the output as plain data; raises an exception if the output is incomplete.
-    changes: the folder that the command may change; "" if it may only create files.
+    """A command and its result.
+
+    Attributes:
+        arguments: the arguments of `nmt`.
+        result: reads the output as plain data; raises an exception if the output is incomplete.
+        changes: the folder that the command may change; "" if it may only create files.
     """
 
     arguments: tuple[str, ...]
@@ -90,7 +92,7 @@ def _write_corpora() -> None:
 
 
 def _write_user_files() -> None:
-    """Creates files and folders of the user that look like unfinished output of the toolkit."""
+    """Creates files and folders of the user. Some look like unfinished output of the toolkit."""
     Path("treasure").mkdir()
     Path("treasure/notes.txt").write_text("a year's work\n")
     Path("treasure/.lock").touch()
@@ -115,7 +117,7 @@ def _weights(path: Path | str) -> str:
 
 
 def _trained(folder: str) -> Callable[[], list[object]]:
-    """The newest snapshot's weights and the last validation."""
+    """Returns a function that reads the weights of the newest checkpoint and the record of the last validation."""
 
     def result() -> list[object]:
         newest = max(Path(folder).glob("snapshot-*.pt"))
@@ -126,21 +128,21 @@ def _trained(folder: str) -> Callable[[], list[object]]:
 
 
 def _data() -> list[str]:
-    """Digests of the data folder's files, except meta.json, which names the folder."""
+    """Returns digests of the data folder's files. meta.json is left out, because it contains the folder's name."""
     DataFolder.open("new")
     files = [path for path in Path("new").iterdir() if path.name != "meta.json"]
     return [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in sorted(files)]
 
 
 def is_strict_json(text: str) -> bool:
-    """Whether the text is JSON without NaN and Infinity, which Python accepts and browsers refuse."""
-    odd: list[str] = []
-    json.loads(text, parse_constant=odd.append)
-    return not odd
+    """Returns whether the text is JSON without NaN and Infinity, which Python accepts and browsers refuse."""
+    constants: list[str] = []
+    json.loads(text, parse_constant=constants.append)
+    return not constants
 
 
 def page_is_whole(path: str) -> Callable[[], bool]:
-    """Whether a page is complete and its data are valid."""
+    """Returns a function that checks whether a page is complete and its data are valid."""
 
     def result() -> bool:
         html = Path(path).read_text()
@@ -172,5 +174,5 @@ COMMANDS = {
     "report": Command(("report", "run", "--output=page.html"), page_is_whole("page.html")),
 }
 
-# Each command's result with undamaged files; hostile.py fills it before the first case.
+# The result of each command with undamaged files. hostile.py fills this table before the first case.
 undamaged: dict[str, object] = {}

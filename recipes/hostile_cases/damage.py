@@ -11,7 +11,7 @@ _DEPTH = 300
 
 
 def damaged(data: bytes, random: Random) -> bytes:
-    """The bytes after one random kind of damage."""
+    """Returns the bytes after one random kind of damage."""
     return random.choice((_flipped, _overwritten, _truncated, _appended, _swapped, _zeroed))(data, random)
 
 
@@ -52,7 +52,7 @@ def edit(tree: Any, random: Random) -> None:
 
 
 def place(tree: Any, random: Random) -> tuple[Any, Any]:
-    """A random container in the tree, and a random key or index of it."""
+    """Returns a random container in the tree, and a random key or index of that container."""
     while True:
         key = random.choice(list(tree) if isinstance(tree, dict) else range(len(tree)))
         if not (isinstance(tree[key], (dict, list)) and tree[key] and random.random() < 0.8):

@@ -1,4 +1,4 @@
-"""Damage to data folders and to logs."""
+"""Damaged data folders and damaged logs."""
 
 import json
 from collections.abc import Callable
@@ -27,13 +27,13 @@ def _side(random: Random, suffix: str) -> Path:
 
 
 def offsets(random: Random) -> Trial:
-    """Damages an offsets file."""
+    """Damages an offsets file of the data folder, and returns a training on it."""
     _damage_numbers(_side(random, "offsets"), "<i8", (-1, 0, 1, 2**31, 2**62, -(2**63)), random)
     return _training(random)
 
 
 def tokens(random: Random) -> Trial:
-    """Damages a tokens file."""
+    """Damages a tokens file of the data folder, and returns a training on it."""
     _damage_numbers(_side(random, "tokens"), "<u2", (0, 1, 3, 329, 330, 65535), random)
     return _training(random)
 
@@ -54,7 +54,7 @@ def _put_odd(numbers: np.ndarray, odd: tuple[int, ...], random: Random) -> None:
 
 
 def _shift(numbers: np.ndarray, _: tuple[int, ...], random: Random) -> None:
-    """Adds 1 to one number, or to it and all that follow."""
+    """Adds 1 to one number, or to it and to all numbers after it."""
     start = random.randrange(len(numbers))
     numbers[start : random.choice((start + 1, None))] += 1
 
@@ -69,7 +69,7 @@ def _reverse(numbers: np.ndarray, *_: object) -> None:
 
 
 def meta(random: Random) -> Trial:
-    """Damages meta.json: its bytes, its syntax or its values."""
+    """Damages the bytes, the syntax or the values of meta.json, and returns a training on that data."""
     path = Path("data/meta.json")
     choice = random.random()
     if choice < 0.3:
@@ -82,7 +82,7 @@ def meta(random: Random) -> Trial:
 
 
 def log(random: Random) -> Trial:
-    """Damages metrics.jsonl: its bytes or one of its lines."""
+    """Damages the bytes or one line of metrics.jsonl, and returns a command that reads the log."""
     path = Path("run/metrics.jsonl")
     if random.random() < 0.3:
         path.write_bytes(damaged(path.read_bytes(), random))

@@ -1,4 +1,4 @@
-"""Odd values for the flags of every command: the command works, or refuses them in one sentence."""
+"""Odd values for the flags of every command. The command works, or it refuses them in one sentence."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -55,10 +55,11 @@ _TEXTS = (
     "\x1b[31mred", "\u202e", "data", "run", "corpus", "treasure", "trees", "en", "none", "[bold]", "{}", "*", "[", "%s",
 )  # fmt: skip
 _FILES = ("average.pt", "corpus/test.en", "run/metrics.jsonl")
-# Further outputs: folders of the user that look unfinished, a named pipe, a path that leads back to a folder.
+# More outputs: folders of the user that look unfinished, a named pipe, and a path that leads back to a folder.
 _OUTPUTS = ("theirs", "linked", "locked", "pipe", "pipe", "new.html/..", "new.svg")
 _WRITTEN = ("--output", "--dest", "--save-dir", "--profile")
-# Flags whose large values are valid, but take long or start many processes.
+# Flags for which this value is valid, but takes too long or starts too many processes.
+_MUCH_WORK = "2147483647"
 _WORK = {
     "--workers", "--gpus", "--max-updates", "--updates", "--repeats", "--lines", "--pairs", "--bootstrap",
     "--encoder-layers", "--decoder-layers", "--max-length-offset",
@@ -66,7 +67,7 @@ _WORK = {
 
 
 def _registered() -> Iterator[tuple[str, Callable[..., None]]]:
-    """The name of every command, and the function that implements it."""
+    """Yields the name of every command and the function that implements it."""
     groups = [group.typer_instance for group in app.registered_groups]
     for prefix, group in (("", app), *((f"{group.info.name} ", group) for group in groups)):
         for command in group.registered_commands:
@@ -74,7 +75,7 @@ def _registered() -> Iterator[tuple[str, Callable[..., None]]]:
 
 
 def _flags(function: Callable[..., None]) -> dict[str, Any]:
-    """The flags of a command that take a value, and the type of the value."""
+    """Returns the flags of a command that take a value, and the type of each value."""
     found = {}
     for parameter in signature(function, eval_str=True).parameters.values():
         kind, info = get_args(parameter.annotation)[:2]
@@ -85,7 +86,7 @@ def _flags(function: Callable[..., None]) -> dict[str, Any]:
 
 
 def _inner(kind: Any) -> Any:
-    """The type of a single value: int for int | None and for list[int]."""
+    """Returns the type of a single value: int for int | None and for list[int]."""
     if isinstance(kind, UnionType) or get_origin(kind) is list:
         return next(inner for inner in get_args(kind) if inner is not NoneType)
     return kind
@@ -95,11 +96,12 @@ _COMMANDS = {name: _flags(function) for name, function in _registered() if name 
 
 
 def flags(random: Random) -> Trial:
-    """Gives odd values to one to three flags of a command."""
+    """Returns a command with odd values for one to three of its flags."""
     name = random.choice(list(_COMMANDS))
     arguments, known = list(_ARGUMENTS[name]), _COMMANDS[name]
     chosen = random.sample(list(known), min(len(known), random.choice((1, 1, 2, 3))))
-    for flag in sorted(chosen, key=_WRITTEN.__contains__):
+    # Outputs come last, because the value of an output may be one of the inputs.
+    for flag in sorted(chosen, key=lambda flag: flag in _WRITTEN):
         arguments.append(f"{flag}={_value(flag, known[flag], arguments, random)}")
     changes = "run" if name == "train" else ""
     return Trial(Command(tuple(arguments), lambda: None, changes), ANY, MEMORY_BYTES)
@@ -110,18 +112,14 @@ def _value(flag: str, kind: Any, arguments: list[str], random: Random) -> str:
         return random.choice((*get_args(kind), *_TEXTS[:4]))
     if kind in (int, float):
         values = _INTEGERS if kind is int else _NUMBERS
-        return random.choice([value for value in values if flag not in _WORK or not _is_much(value)])
+        return random.choice([value for value in values if flag not in _WORK or value != _MUCH_WORK])
     if flag in _WRITTEN:
         return _output(flag, arguments, random)
     return random.choice((*_TEXTS, *_FILES, *_INTEGERS))
 
 
-def _is_much(value: str) -> bool:
-    return value == "2147483647"
-
-
 def _output(flag: str, arguments: list[str], random: Random) -> str:
-    """An output path: an input of the same command, a link to one, an odd name, or one of _OUTPUTS."""
+    """Returns an output path: an input of the same command, a link to one, an odd name, or one of _OUTPUTS."""
     given = dict(argument.partition("=")[::2] for argument in arguments)  # the last value of a flag counts
     inputs = [path for flag, value in given.items() if os.path.exists(path := value or flag)]
     match random.randrange(4):
@@ -137,7 +135,7 @@ def _output(flag: str, arguments: list[str], random: Random) -> str:
 
 
 def _make_pipe() -> None:
-    """Makes a named pipe and reads whatever is written to it."""
+    """Makes a named pipe, and reads everything that is written to it in a thread."""
     if Path("pipe").exists():
         return
     os.mkfifo("pipe")

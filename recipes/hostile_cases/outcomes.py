@@ -23,7 +23,7 @@ _COMMAND = "command.txt"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict, one of VERDICTS. ELSE has a cause and the command."""
+    """The verdict on a case, one of VERDICTS. ELSE comes with a cause and the command."""
 
     verdict: str
     cause: str = ""
@@ -35,7 +35,7 @@ class Trial:
     """A command to run in a damaged folder.
 
     Attributes:
-        expected: the value of `command.result` if the command succeeds.
+        expected: what `command.result` must return if the command succeeds.
         peak_bytes: the most memory that the command may hold.
     """
 
@@ -45,7 +45,7 @@ class Trial:
 
 
 def in_process(make: Callable[[Random], Trial], random: Random, folder: Path) -> Outcome:
-    """Lets `make` damage the files in `folder` and runs the command there, both in a child."""
+    """Returns the outcome of a trial. `make` damages the files in `folder` and the command runs there, in one child."""
     outcome = judged(call(partial(_attempt, make, random), folder))
     return replace(outcome, command=(folder.parent / _COMMAND).read_text(errors="backslashreplace"))
 
@@ -65,7 +65,7 @@ def _attempt(make: Callable[[Random], Trial], random: Random) -> dict[str, objec
 
 
 def _odd_result(trial: Trial) -> str:
-    """What is wrong with the output of a command that succeeded; empty if nothing is."""
+    """Returns what is wrong with the output of a command that succeeded; "" if nothing is wrong."""
     try:
         return "" if trial.command.result() == trial.expected else "other output, silently"
     except Exception as error:
@@ -75,7 +75,7 @@ def _odd_result(trial: Trial) -> str:
 def inventory(besides: str) -> dict[str, str]:
     """Returns a digest of every file below the working folder, except in the folder `besides`.
 
-    The note of what was verified in a data folder is left out, because training may write it again.
+    The file in which training records that it verified a data folder is left out, because training may rewrite it.
     """
     paths = (str(path) for path in Path().rglob("*") if path.name != VERIFIED)
     return {path: inventory_of(path) for path in paths if not besides or Path(path).parts[0] != besides}
@@ -91,14 +91,14 @@ def inventory_of(name: str) -> str:
 
 
 def leftovers() -> list[str]:
-    """Unfinished files below the working folder, and new run folders that hold only a lock."""
+    """Returns unfinished files below the working folder, and new run folders that hold only a lock."""
     unfinished = [str(path) for path in Path().rglob("*.partial-*")]
     empty = [str(path.parent) for path in Path().glob("new*/.lock") if len(list(path.parent.iterdir())) == 1]
     return unfinished + empty
 
 
 def judged(ended: Ended) -> Outcome:
-    """The verdict on a child of `in_process`."""
+    """Returns the verdict on a child of `in_process`."""
     cause = _fault(ended)
     if cause:
         return Outcome(ELSE, cause)
@@ -110,7 +110,7 @@ def judged(ended: Ended) -> Outcome:
 
 
 def _fault(ended: Ended) -> str:
-    """What is wrong whatever the command's exit code is; empty if nothing is."""
+    """Returns what is wrong regardless of the command's exit code; "" if nothing is wrong."""
     if ended.code == -signal.SIGALRM:
         return f"does not end within {SECONDS} seconds"
     if ended.code < 0:
@@ -127,7 +127,7 @@ def _fault(ended: Ended) -> str:
 
 
 def is_one_sentence(stderr: str) -> bool:
-    """Whether standard error ends in an error message of one line, and has no other."""
+    """Returns whether standard error ends with an error message of one line and has no other error message."""
     lines = stderr.rstrip("\n").split("\n")
     return [line for line in lines if line.startswith("error: ")] == lines[-1:]
 
@@ -137,6 +137,6 @@ def last_line(stderr: str) -> str:
 
 
 def fresh_copy(of: Path, folder: Path) -> None:
-    """Copies the folder `of` to `folder`, which it replaces."""
+    """Replaces `folder` by a copy of the folder `of`."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(of, folder, symlinks=True)

@@ -1,4 +1,4 @@
-"""Signals at random moments of commands that run as processes of their own."""
+"""Signals at random moments to commands that run as separate processes."""
 
 import os
 import shlex
@@ -18,8 +18,8 @@ from hostile_cases.commands import COMMANDS, run, undamaged
 from hostile_cases.outcomes import ELSE, SAME_OUTPUT, STOPPED, Outcome, last_line, leftovers
 from nmt.errors import INTERRUPTED_EXIT_CODE
 
-# Commands with further arguments, their output, and the seconds in which the signal comes. Most of these seconds pass
-# before the command's work begins.
+# Commands with further arguments, their output, and the seconds within which the signal comes. Most of these seconds
+# pass before the command's work begins.
 _SIGNALLED: dict[str, tuple[tuple[str, ...], str, float]] = {
     "preprocess": (("--workers=2",), "new", 4.0),
     "train for longer": ((), "new", 6.0),
@@ -28,28 +28,34 @@ _SIGNALLED: dict[str, tuple[tuple[str, ...], str, float]] = {
 }
 _SIGNALS = (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGKILL)
 _ORPHAN_SECONDS = 2.0
-# Processor time that Python takes to start. No program can answer a signal before.
+# Processor time that Python takes to start. No program can handle a signal earlier.
 _STARTING_SECONDS = 0.3
 _MARK = "NMT_HOSTILE_CASE"
 
 
 class _Stopped(NamedTuple):
-    """How a process ended: exit code or minus a signal's number, seconds of processor time, standard error."""
+    """How a process ended.
 
-    code: int | None  # None: it did not end
+    Attributes:
+        code: the exit code, or minus the number of a signal; None if the process did not end.
+        seconds: processor time.
+        stderr: everything that the process wrote to standard error.
+    """
+
+    code: int | None
     seconds: float
     stderr: str
 
 
 def signalled(random: Random, folder: Path) -> Outcome:
-    """Signals a command, then checks its exit code, its processes and its files, and that it can be run again."""
+    """Sends a signal to a command, then checks its exit code, its processes, its files and that it can run again."""
     name, number = random.choice(list(_SIGNALLED)), random.choice(_SIGNALS)
     options, path, seconds = _SIGNALLED[name]
     stopped = _run_and_signal((*COMMANDS[name].arguments, *options), number, random.uniform(0, seconds), random, folder)
     fault = _orphans(folder) or _wrong_end(stopped, number, resumes=name.startswith("train"))
     if not fault:
-        looked = call(partial(_look, name, path, number), folder)
-        fault = last_line(looked.stderr) if looked.code else looked.value
+        checked = call(partial(_check_files, name, path, number), folder)
+        fault = last_line(checked.stderr) if checked.code else checked.value
     if fault:
         return Outcome(ELSE, fault, f"{number.name} to nmt {shlex.join((*COMMANDS[name].arguments, *options))}")
     return Outcome(STOPPED if stopped.code else SAME_OUTPUT)
@@ -58,7 +64,10 @@ def signalled(random: Random, folder: Path) -> Outcome:
 def _run_and_signal(
     arguments: tuple[str, ...], number: signal.Signals, moment: float, random: Random, folder: Path
 ) -> _Stopped:
-    """Sends the signal to the process, as a scheduler does, or to its group, as a terminal does."""
+    """Starts the command, signals it after `moment` seconds, and returns how it ended.
+
+    The signal goes to the process, as from a scheduler, or to its process group, as from a terminal.
+    """
     send: Callable[[int, int], None] = random.choice((os.kill, os.killpg))
     before = getrusage(RUSAGE_CHILDREN)
     with (folder.parent / "stderr").open("wb") as stderr:
@@ -70,7 +79,7 @@ def _run_and_signal(
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # background jobs ignore it
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background job inherits SIG_IGN
         )
     code = _wait(process, moment)
     if code is None:
@@ -89,7 +98,7 @@ def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
 
 
 def _orphans(folder: Path) -> str:
-    """Says how many processes outlive the command, and kills them; empty if none does."""
+    """Returns a message if processes outlive the command, and kills them; "" if there are none."""
     deadline = time.monotonic() + _ORPHAN_SECONDS
     while found := _marked(folder):
         if time.monotonic() > deadline:
@@ -101,8 +110,9 @@ def _orphans(folder: Path) -> str:
 
 
 def _marked(folder: Path) -> list[int]:
-    """The processes that a case started, and the processes that these started."""
-    mark, found = f"{_MARK}={folder}\0".encode(), []
+    """Returns the ids of all processes that a case started, directly or not."""
+    mark = f"{_MARK}={folder}\0".encode()
+    found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             if mark in path.read_bytes():
@@ -113,7 +123,7 @@ def _marked(folder: Path) -> list[int]:
 
 
 def _wrong_end(stopped: _Stopped, number: signal.Signals, *, resumes: bool) -> str:
-    """What is wrong with a command's exit code and messages; empty if nothing is."""
+    """Returns what is wrong with a command's exit code and messages; "" if nothing is wrong."""
     if stopped.code is None:
         return f"does not end within {SECONDS} seconds"
     if number == signal.SIGKILL:
@@ -128,8 +138,8 @@ def _wrong_end(stopped: _Stopped, number: signal.Signals, *, resumes: bool) -> s
     return f"exit code {stopped.code}, and ends in: {last_line(stopped.stderr)}"
 
 
-def _look(name: str, path: str, number: signal.Signals) -> str:
-    """What is wrong with the files that a command left, and with running it again; empty if nothing is."""
+def _check_files(name: str, path: str, number: signal.Signals) -> str:
+    """Returns what is wrong with the files that a command left, or with running it again; "" if nothing is wrong."""
     if number != signal.SIGKILL and leftovers():
         return f"left behind {', '.join(leftovers()[:3])}"
     command = COMMANDS[name]

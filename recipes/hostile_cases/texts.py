@@ -1,4 +1,4 @@
-"""Odd text for the commands that read text. Every line of input has its line of output, whatever it holds."""
+"""Odd text for the commands that read text. Every line of input has one line of output, whatever it contains."""
 
 import gzip
 import sys
@@ -11,7 +11,7 @@ from hostile_cases.damage import damaged
 from hostile_cases.outcomes import Trial
 from nmt.data.store import DataFolder
 
-_HUGE_LINE = 20_000  # characters, which take some seconds to translate
+_HUGE_LINE = 20_000  # characters; such a line takes some seconds to translate
 _DEEP = 100_000
 _ODD = (
     b"", b" ", b"\t", b"\0", b"\r", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80",
@@ -22,14 +22,16 @@ _ODD = (
 
 
 def text(random: Random) -> Trial:
-    """Gives odd text to `generate`, `preprocess`, `score` or `trees`."""
+    """Returns a command that reads odd text: `generate`, `preprocess`, `score` or `trees`."""
     return random.choice((_generate, _preprocess, _score, _linearize, _words, _restore, _evalb))(random)
 
 
 def _odd_text(source: str, name: str, random: Random) -> tuple[str, int]:
-    """Writes an odd version of the file `source`; returns its path and its number of lines."""
+    """Writes an odd version of the file `source`, perhaps as a damaged gzip file; returns its path and line count."""
     data = _odd_lines(Path(source).read_bytes(), random)
-    count = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    count = data.count(b"\n")
+    if data and not data.endswith(b"\n"):
+        count += 1
     if random.random() < 0.8:
         Path(name).write_bytes(data)
         return name, count
@@ -103,13 +105,13 @@ def _evalb(random: Random) -> Trial:
 
 
 def _score_is_sane() -> bool:
-    """Whether standard output, which goes to a file, is valid JSON."""
+    """Returns whether standard output, which goes to a file, is valid JSON."""
     sys.stdout.flush()
     return is_strict_json(Path("../stdout").read_text())
 
 
 def _odd_trees(random: Random) -> str:
-    """Writes an odd treebank file; returns its path."""
+    """Writes an odd treebank file and returns its path."""
     if random.random() < 0.8:
         return _odd_text("corpus/trees.mrg", "odd", random)[0]
     Path("odd").write_text("(S " * _DEEP + "(NN x)" + ")" * _DEEP)
@@ -118,8 +120,9 @@ def _odd_trees(random: Random) -> str:
 
 def _linearize(random: Random) -> Trial:
     path = _odd_trees(random)
+    words, sequences = _line_count("new/train.words"), _line_count("new/train.trees")
     arguments = ("trees", "linearize", f"--train={path}", "--dest=new")
-    return Trial(Command(arguments, lambda: _line_count("new/train.words")() == _line_count("new/train.trees")()), True)
+    return Trial(Command(arguments, lambda: words() == sequences()), True)
 
 
 def _words(random: Random) -> Trial:
