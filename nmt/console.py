@@ -161,7 +161,7 @@ class Progress:
     def skip(self, amount: int) -> None:
         """Counts `amount` units as done before the start."""
         self.completed += amount
-        self._first += amount
+        self._completed_before += amount
         if self._bar:
             self._bar.update(self._task, completed=self.completed)
 

@@ -136,17 +136,17 @@ class Rescorer:
             if len(pairs) == 1:
                 ((line, target),) = pairs
                 raise NmtError(
-                    f"memory ran out for line {line.number} ({len(line.source):,} source pieces, {len(target):,} target "
-                    f"pieces); take it out or use a machine with more memory"
+                    f"memory ran out for line {line.number} ({len(line.source):,} source pieces, "
+                    f"{len(target):,} target pieces); take it out or use a machine with more memory"
                 ) from error
         half = len(pairs) // 2  # outside the handler, because the error keeps the tensors of the attempt alive
         return self._score(pairs[:half]) + self._score(pairs[half:])
 
     @torch.no_grad()
     def _score_at_once(self, pairs: list[tuple[Line, np.ndarray]]) -> list[list[float]]:
-        for line, target in pairs:
+        for line, ids in pairs:
             for model in self.models:
-                needed = 1 + max(len(line.source), len(target))
+                needed = 1 + max(len(line.source), len(ids))
                 model.config.check_positions(needed, f"line {line.number} has", "take it out")
         source = make_side([[with_eos(line.source) for line, _ in pairs]]).to(self.runtime.device)
         target = make_side([[with_bos(ids) for _, ids in pairs]]).to(self.runtime.device)

@@ -27,6 +27,9 @@ from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, with_eos
 
+# Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
+_STREAMS_OF_LINES = 2**40
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -55,11 +58,15 @@ class Hypothesis:
 
 
 class _Sentence(NamedTuple):
-    """What is searched at once: a line, or a part of one."""
+    """What is searched at once: a line, or a part of one.
+
+    Attributes:
+        stream: the number that its random numbers depend on.
+    """
 
     ids: np.ndarray
     required: Required
-    number: int
+    stream: int
 
 
 @dataclass(frozen=True)
@@ -155,14 +162,25 @@ class Translator:
                 "--max-source-length and --max-length-offset allow sentences of",
                 "lower them, and longer lines are translated in parts",
             )
-        sentences = [_Sentence(part, line.required, line.number) for line in lines for part in line.parts]
+        sentences = [
+            _Sentence(part, line.required, line.number + i * _STREAMS_OF_LINES)
+            for line in lines
+            for i, part in enumerate(line.parts)
+        ]
         with self.session():
             found = self._search(sentences, search) if sentences else []
         if not all(found):
             raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
         texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
         parts = iter([[self._hypothesis(f, next(texts)) for f in part] for part in found])
-        return [_joined([next(parts) for _ in line.parts]) for line in lines]
+        translations = [_joined([next(parts) for _ in line.parts]) for line in lines]
+        for line, hypotheses in zip(lines, translations, strict=True):
+            if any(h.unmet for h in hypotheses):
+                console.warn(
+                    f"line {line.number}: a translation lacks some of its constraints, because they do not fit into "
+                    f"the maximum length; raise --max-length-offset or leave some out"
+                )
+        return translations
 
     def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
         """Searches sentences of one padded width, in halves if memory runs out."""
@@ -174,7 +192,7 @@ class Translator:
             if len(sentences) == 1:
                 raise NmtError(
                     f"memory ran out for a single sentence of {len(sentences[0].ids):,} pieces; "
-                    f"lower --max-source-length, and it is translated in parts, or --beam"
+                    f"lower --max-source-length, and it is translated in parts, or --beam or --samples"
                 ) from error
         # Outside the handler, because the error keeps the tensors of the failed attempt alive.
         half = len(sentences) // 2
@@ -195,7 +213,7 @@ class Translator:
             eos=EOS,
             config=search,
             required=[s.required for s in sentences],
-            streams=[s.number for s in sentences],
+            streams=[s.stream for s in sentences],
         )
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:

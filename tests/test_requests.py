@@ -1,0 +1,100 @@
+"""Prefixes, constraints and JSON lines of `nmt generate`, and samples that depend on the line alone."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import failed, run
+
+OPTIONS = ["--precision=fp32", "--device=cpu", "--max-length-offset=15"]
+SOURCES = ["Ba de ki.", "Lo mu na po ra.", "", "Si."]
+
+
+def generate(trained: Path, *arguments: str | Path, lines: list[str] | None = None) -> list[dict[str, Any]]:
+    stdin = "".join(f"{line}\n" for line in (SOURCES if lines is None else lines)).encode()
+    command = ["generate", trained / "run" / "best.pt", *OPTIONS, "--output-format=jsonl", *arguments]
+    return [json.loads(line) for line in run(*command, stdin=stdin).stdout.splitlines()]
+
+
+def test_a_prefix_is_kept_and_completed(trained: Path, tmp_path: Path) -> None:
+    prefixes = ["um ol", "", "ab", "is !"]
+    (tmp_path / "prefixes").write_text("".join(f"{prefix}\n" for prefix in prefixes))
+    found = generate(trained, "--prefixes", tmp_path / "prefixes")
+    texts = [line["hypotheses"][0]["text"] for line in found]
+    assert [text.replace(" !", "!").startswith(p.replace(" !", "!")) for text, p in zip(texts, prefixes, strict=True)]
+    assert all(text.startswith(p) for text, p in zip(texts[:3], prefixes[:3], strict=True))
+    assert texts[1] == generate(trained)[1]["hypotheses"][0]["text"]
+
+
+def test_constraints_occur_in_every_translation(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "constraints").write_text("ad\tum um\n\nxyz\n\n")
+    found = generate(trained, "--constraints", tmp_path / "constraints", "--beam=4", "--n-best=3")
+    for phrase, line in (("ad", 0), ("um um", 0), ("xyz", 2)):
+        assert len(found[line]["hypotheses"]) == 3
+        assert all(phrase in h["text"] for h in found[line]["hypotheses"])
+    assert not any("unmet" in h for line in found for h in line["hypotheses"])
+    plain = generate(trained, "--beam=4", "--n-best=3")
+    assert [found[1], found[3]] == [plain[1], plain[3]]
+
+
+def test_json_lines_take_prefix_and_constraints_and_pass_other_fields_through(trained: Path) -> None:
+    objects = [
+        {"id": 3, "source": SOURCES[0], "prefix": "um ol", "constraints": ["ad", "xyz"]},
+        {"source": SOURCES[1], "hypotheses": "of someone else", "é": None},
+    ]
+    lines = [json.dumps(value) for value in objects]
+    found = generate(trained, "--input-format=jsonl", lines=lines)
+    assert [{k: v for k, v in line.items() if k != "hypotheses"} for line in found] == [
+        objects[0],
+        {"source": SOURCES[1], "é": None},
+    ]
+    best = found[0]["hypotheses"][0]
+    assert best["text"].startswith("um ol")
+    assert all(phrase in best["text"] for phrase in ("ad", "xyz"))
+    assert len(best["log_probs"]) == len(best["pieces"]) + 1
+    assert sum(best["log_probs"]) == pytest.approx(best["log_prob"])
+    assert found[1]["hypotheses"] == generate(trained)[1]["hypotheses"]
+
+
+def test_a_line_whose_constraints_do_not_fit_says_so(trained: Path) -> None:
+    line = json.dumps({"source": "Ba.", "constraints": ["ab " * 40]})
+    command = ["generate", trained / "run" / "best.pt", *OPTIONS, "--input-format=jsonl", "--output-format=jsonl"]
+    done = run(*command, stdin=line.encode())
+    assert json.loads(done.stdout)["hypotheses"][0]["unmet"] is True
+    assert "line 1: " in done.stderr
+    assert "constraint" in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--workers=2"], ["--batch-tokens=30"]])
+def test_samples_depend_on_seed_line_and_number_alone(trained: Path, options: list[str]) -> None:
+    sample = ["--sample", "--samples=3", "--seed=5"]
+    expected = generate(trained, *sample)
+    found = generate(trained, *sample, *options)
+    texts, others = ([[h["text"] for h in line["hypotheses"]] for line in lines] for lines in (expected, found))
+    assert texts == others
+    # More samples keep the first ones, and equal lines get other samples.
+    more = generate(trained, "--sample", "--samples=5", "--seed=5")
+    assert [h["text"] for h in more[0]["hypotheses"][:3]] == texts[0]
+    twice = generate(trained, *sample, lines=[SOURCES[0], SOURCES[0]])
+    assert twice[0]["hypotheses"] != twice[1]["hypotheses"]
+
+
+@pytest.mark.parametrize("arguments, stdin, message", [
+    (["--input-format=jsonl"], "{}\n", r'standard input, line 1 has no text as its "source"'),
+    (["--input-format=jsonl"], '{"source": ""}\nnot\n', "standard input, line 2 is not JSON"),
+    (["--input-format=jsonl"], "[" * 100_000, "standard input, line 1 is not JSON"),
+    (["--input-format=jsonl"], '{"source": "", "prefix": 3}', 'line 1: "prefix" must be text, but is 3'),
+    (["--input-format=jsonl"], '{"source": "", "constraints": "a"}', 'line 1: "constraints" must be a list of texts'),
+    (["--input-format=jsonl", "--prefixes=x"], "", "go with text; put them into the objects"),
+    (["--prefixes={folder}/test.de"], "Ba.\n", "test.de has more lines than standard input"),
+    (["--constraints={folder}/test.de"], "Ba.\n" * 11, "test.de has 10 lines, but standard input has more"),
+    (["--input-format=jsonl"], '{"source": "", "prefix": "' + "ba " * 90 + '"}', r"line 1: its prefix has \d+ pieces"),
+    (["--input-format=jsonl"], '{"source": "' + "ba " * 900 + '", "prefix": "a"}', "cannot be translated in parts"),
+    (["--input-format=jsonl", "--sample"], '{"source": "", "constraints": ["a"]}', "work with beam search only"),
+])  # fmt: skip
+def test_bad_requests_are_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:
+    flags = [argument.format(folder=trained) for argument in arguments]
+    said = failed("generate", trained / "run" / "best.pt", *OPTIONS, *flags, stdin=stdin.encode())
+    assert re.search(message, said), said

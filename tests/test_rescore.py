@@ -1,0 +1,115 @@
+"""`nmt rescore`: the log P of given translations equals what search and training report."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from commands import failed, records, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FP32 = ["--precision=fp32", "--device=cpu"]
+SOURCE = "Ba de ki.\n\nLo mu na po ra.\nSi.\n"
+
+
+def rescored(*arguments: str | Path, stdin: str = "") -> list[list[list[float]]]:
+    """Returns log P of every piece of every hypothesis of every line."""
+    lines = run("rescore", *arguments, *FP32, "--output-format=jsonl", stdin=stdin.encode()).stdout.splitlines()
+    return [[h["rescored"]["log_probs"] for h in json.loads(line)["hypotheses"]] for line in lines]
+
+
+@pytest.mark.parametrize("models", [["best.pt"], ["best.pt", "snapshot-00000020.pt"]])
+@pytest.mark.parametrize("options", [
+    ["--n-best=4"],
+    ["--sample", "--samples=3", "--temperature=2", "--top-k=50"],
+    ["--beam=4", "--beam-groups=2", "--n-best=3"],
+    ["--prefixes={folder}/prefixes"],
+    ["--constraints={folder}/phrases", "--beam=6"],
+])  # fmt: skip
+def test_generated_translations_have_the_log_p_that_generate_reports(
+    trained: Path, tmp_path: Path, models: list[str], options: list[str]
+) -> None:
+    (tmp_path / "prefixes").write_text("ab\n\ned ik\n\n")
+    (tmp_path / "phrases").write_text("ab\t!\n\nop\n\n")
+    checkpoints = [trained / "run" / name for name in models]
+    flags = [option.format(folder=tmp_path) for option in options]
+    generated = run(
+        "generate", *checkpoints, *flags, *FP32, "--max-length-offset=9", "--output-format=jsonl", stdin=SOURCE.encode()
+    ).stdout.decode()
+    expected = [[h["log_probs"] for h in json.loads(line)["hypotheses"]] for line in generated.splitlines()]
+    found = rescored(*checkpoints, "--input-format=jsonl", stdin=generated)
+    assert len(found) == 4
+    for i in (0, 2, 3):  # generate gives a blank line no log P
+        assert sum(map(len, expected[i])) > 0
+        for ours, theirs in zip(found[i], expected[i], strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_the_sum_over_the_validation_set_is_the_validation_nll_of_training(trained: Path) -> None:
+    pairs = ["--source", trained / "valid.en", "--target", trained / "valid.de"]
+    said = run("rescore", trained / "run" / "snapshot-00000040.pt", *pairs, *FP32, "--output-format=jsonl").stdout
+    log_probs = [p for line in said.splitlines() for p in json.loads(line)["rescored"]["log_probs"]]
+    nll = records(trained / "run", "valid")[-1]["nll"]
+    assert -math.fsum(log_probs) / len(log_probs) == pytest.approx(nll, rel=1e-6)
+
+
+def test_text_output_sums_normalises_and_reports_the_perplexity(trained: Path) -> None:
+    model = trained / "run" / "best.pt"
+    pairs = "Ba de ki.\tik ed ab !\n\t\nLo.\t\n"
+    objects = run("rescore", model, *FP32, "--output-format=jsonl", stdin=pairs.encode()).stdout.splitlines()
+    expected = [json.loads(line)["rescored"]["log_probs"] for line in objects]
+    assert [len(line) for line in expected][1:] == [1, 1]  # EOS alone
+    plain = run("rescore", model, *FP32, stdin=pairs.encode())
+    assert [float(x) for x in plain.stdout.split()] == pytest.approx(list(map(sum, expected)), abs=1e-5)
+    normal = run("rescore", model, *FP32, "--normalize", stdin=pairs.encode()).stdout.split()
+    assert [float(x) for x in normal] == pytest.approx([sum(line) / len(line) for line in expected], abs=1e-5)
+    total, pieces = sum(map(sum, expected)), sum(map(len, expected))
+    assert f"3 lines, {pieces} pieces with EOS, log P {total:,.4f}" in plain.stderr
+    assert f"perplexity {math.exp(-total / pieces):,.4f} per piece" in plain.stderr
+
+
+@settings(max_examples=5)
+@given(st.permutations(range(6)), st.sampled_from([1, 40, 4000]))
+def test_neither_order_nor_batch_size_changes_a_line(trained: Path, order: list[int], tokens: int) -> None:
+    lines = ["Ba.\tab", "\tab", "Ba de.\t", "Lo mu na.\tan um ol !", "x\t☃ 漢字", "Si si si si.\tis " + "is " * 30]
+    command = ["rescore", trained / "run" / "best.pt", *FP32]
+    expected = run(*command, stdin="\n".join(lines).encode()).stdout.split()
+    shuffled = "\n".join(lines[i] for i in order).encode()
+    found = run(*command, f"--batch-tokens={tokens}", stdin=shuffled).stdout.split()
+    assert [float(x) for x in found] == pytest.approx([float(expected[i]) for i in order], abs=1e-4)
+
+
+def test_very_long_pairs_are_scored_whole(trained: Path) -> None:
+    pair = "ba " * 2500 + "\t" + "ab " * 2500
+    found = run("rescore", trained / "run" / "best.pt", stdin=f"{pair}\nBa.\tab\n".encode()).stdout.split()
+    assert len(found) == 2
+    assert all(map(math.isfinite, map(float, found)))
+
+
+def test_fields_of_json_pass_through(trained: Path) -> None:
+    line = json.dumps({"id": 7, "source": "Ba.", "hypotheses": [{"text": "ab", "note": [1]}, {"text": ""}]})
+    model = trained / "run" / "best.pt"
+    said = run("rescore", model, "--input-format=jsonl", "--output-format=jsonl", stdin=line.encode()).stdout
+    found = json.loads(said)
+    assert found["id"] == 7
+    assert [h.pop("rescored")["log_prob"] < 0 for h in found["hypotheses"]] == [True, True]
+    assert found == json.loads(line)
+
+
+@pytest.mark.parametrize("arguments, stdin, message", [
+    (["--source=x"], "", "--target is missing; give both --source and --target"),
+    (["--source=-", "--target=-"], "", "are both standard input"),
+    (["--source=-", "--target={folder}/test.de"], "Ba.\n", "has 1 lines but .*test.de has 10"),
+    ([], "Ba.\n", "standard input, line 1 has 0 tabs"),
+    (["--input-format=jsonl"], "{\n", "standard input, line 1 is not JSON"),
+    (["--input-format=jsonl"], '{"source": 1}\n', 'line 1 has no text as its "source"'),
+    (["--input-format=jsonl"], '{"source": ""}\n', 'line 1 has neither a text as its "target" nor'),
+    (["--input-format=jsonl"], '{"source": "", "hypotheses": [{"text": "", "pieces": 3}]}', '"pieces" must be'),
+    (["--input={folder}/nowhere"], "", "nowhere does not exist"),
+])  # fmt: skip
+def test_bad_input_is_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:
+    flags = [argument.format(folder=trained) for argument in arguments]
+    said = failed("rescore", trained / "run" / "best.pt", *flags, stdin=stdin.encode())
+    assert re.search(message, said), said
