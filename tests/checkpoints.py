@@ -18,7 +18,14 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, head
 def small_codec() -> TextCodec:
     subword = Subword.train(["some words to learn pieces from, and a few more words"] * 5, "bpe", 300)
     text = TextConfig(
-        source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
+        source_lang="en",
+        target_lang="de",
+        source_tokenizer="none",
+        target_tokenizer="none",
+        normalize_punctuation="both",
+        lowercase=False,
+        subword="bpe",
+        joint_vocab=True,
     )
     return TextCodec(text, subword, subword)
 

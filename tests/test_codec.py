@@ -4,14 +4,25 @@ import dataclasses
 
 import pytest
 from conftest import invented_pairs
+from sacremoses.corpus import NonbreakingPrefixes
 
+from nmt.config import DataConfig
+from nmt.data.vocabulary import text_config
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.languages import MOSES, WITHOUT_SPACES
 from nmt.text.subword import Subword
 
 PAIRS = invented_pairs(300)
 CONFIG = TextConfig(
-    source_lang="en", target_lang="de", tokenizer="moses", lowercase=False, subword="bpe", joint_vocab=True
+    source_lang="en",
+    target_lang="de",
+    source_tokenizer="moses-en",
+    target_tokenizer="moses-de",
+    normalize_punctuation="both",
+    lowercase=False,
+    subword="bpe",
+    joint_vocab=True,
 )
 MODEL = Subword.train([line for pair in PAIRS for line in pair], "bpe", 350)
 OTHER = Subword.train([target for _, target in PAIRS], "bpe", 330)
@@ -22,7 +33,12 @@ def codec(**changes: object) -> TextCodec:
     return TextCodec(config, MODEL, MODEL if config.joint_vocab else OTHER)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tokenizer": "none"}, {"joint_vocab": False}, {"lowercase": True}])
+def data_config(**options: str) -> DataConfig:
+    given = {"source_lang": "en", "target_lang": "de"} | options
+    return DataConfig(train=("train",), valid="valid", dest="data", **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changes", [{}, {"target_tokenizer": "none"}, {"joint_vocab": False}, {"lowercase": True}])
 def test_decoding_restores_the_encoded_text(changes: dict[str, object]) -> None:
     text = ["Mulo (baki), 'kilo' & ba!", "", "Größe: 3,5 字."]
     expected = [line.lower() for line in text] if "lowercase" in changes else text
@@ -57,7 +73,10 @@ def test_plain_data_restores_the_codec(joint: bool) -> None:
 @pytest.mark.parametrize("change, named", [
     ({"lowercase": None}, "lowercase"),
     ({"extra": 1}, "extra"),
-    ({"tokenizer": "spacy"}, "tokenizer is 'spacy'"),
+    ({"tokenizer": "moses"}, "tokenizer"),
+    ({"target_tokenizer": "spacy"}, "target_tokenizer is 'spacy'"),
+    ({"source_tokenizer": "moses-../x"}, "source_tokenizer is 'moses-../x'"),
+    ({"normalize_punctuation": "target"}, "normalize_punctuation is 'target'"),
     ({"target_model": b"x"}, "contradicts"),
     ({"joint_vocab": False}, "contradicts"),
     ({"source_model": b"x"}, "sentencepiece"),
@@ -73,3 +92,89 @@ def test_a_missing_value_is_refused() -> None:
     del values["source_lang"]
     with pytest.raises(NmtError, match="source_lang"):
         TextCodec.from_dict(values, "run/1.pt")
+
+
+# ------------------------------------------------------------------------------------------------ scripts and quotes
+
+UNSPACED = {
+    "zh": [
+        "他说：“你好，世界！”",
+        "\u3000\u3000《红楼梦》——第1回，共120回（约73万字）。",
+        "A股上涨3.5%，B 股没有变化……",
+    ],
+    "ja": ["「今日は、いい天気ですね。」と彼は言った。", "ｶﾀｶﾅと\u3000全角スペース", "パソコンを2台買った！?"],
+    "th": ['เขาพูดว่า "สวัสดี" แล้วก็ไป', "ราคา 1,250.50 บาทๆ ฯลฯ"],
+}
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "wordpiece"])
+@pytest.mark.parametrize("lang", UNSPACED)
+def test_text_without_spaces_between_words_survives(lang: str, subword: str) -> None:
+    config = text_config(data_config(target_lang=lang, subword=subword))
+    text = [line for lines in UNSPACED.values() for line in lines] + [line for pair in PAIRS for line in pair]
+    model = Subword.train(text, subword, 500)
+    restored = TextCodec(config, model, model)
+    assert restored.decode_target(restored.encode_target(UNSPACED[lang])) == UNSPACED[lang]
+
+
+def test_parts_of_a_line_are_joined_as_the_language_is_written() -> None:
+    assert codec(target_lang="zh_TW").join_target(["你好。", "再见。"]) == "你好。再见。"
+    assert codec(target_lang="de").join_target(["Hallo.", "Tschüs."]) == "Hallo. Tschüs."
+
+
+@pytest.mark.parametrize("langs, tokenizers", [
+    (("en", "de"), ("moses-en", "moses-de")),
+    (("zh", "en"), ("none", "moses-en")),
+    (("zh_TW", "en-GB"), ("none", "moses-en")),
+    (("deu_Latn", "jpn_Jpan"), ("moses-de", "none")),
+    (("hi", "words"), ("none", "none")),
+])  # fmt: skip
+def test_the_tokeniser_is_chosen_for_each_language(langs: tuple[str, str], tokenizers: tuple[str, str]) -> None:
+    config = text_config(data_config(source_lang=langs[0], target_lang=langs[1]))
+    assert (config.source_tokenizer, config.target_tokenizer) == tokenizers
+
+
+@pytest.mark.parametrize("tokenizer, expected", [("moses", "moses-zh"), ("none", "none")])
+def test_a_given_tokeniser_is_used_for_every_language(tokenizer: str, expected: str) -> None:
+    assert text_config(data_config(target_lang="zh", tokenizer=tokenizer)).target_tokenizer == expected
+
+
+def test_moses_is_chosen_only_where_it_has_rules() -> None:
+    assert NonbreakingPrefixes().available_langs.keys() >= MOSES
+    assert not MOSES & WITHOUT_SPACES
+
+
+ENGLISH = "“It’s late — don’t,” she said; ‘go’."
+GERMAN = "„Wie geht’s?“, sagte sie – »gut«, rief er … na ja… (am 3. Mai)."
+PLAIN_GERMAN = '"Wie geht \'s?", sagte sie - "gut", rief er... na ja... (am 3. Mai).'
+
+
+@pytest.mark.parametrize("sides, target", [("both", PLAIN_GERMAN), ("source", GERMAN), ("none", GERMAN)])
+def test_punctuation_is_normalised_on_the_chosen_sides(sides: str, target: str) -> None:
+    chosen = codec(normalize_punctuation=sides)
+    assert chosen.decode_target(chosen.encode_target([GERMAN])) == [target]
+    (source,) = chosen.source.decode(chosen.encode_source([ENGLISH]))
+    assert ("“It’s" in source) == (sides == "none")
+    assert ("\" It 's" in source) == (sides != "none")
+
+
+def test_tokens_are_split_without_normalisation_too() -> None:
+    chosen = codec(normalize_punctuation="none")
+    assert chosen.target.decode(chosen.encode_target(["Am 3. Mai (heute), „ja“."])) == ["Am 3. Mai ( heute ) , „ja“."]
+
+
+@pytest.mark.parametrize("tokenizer", ["moses", "none"])
+def test_a_codec_of_version_0_2_is_read(tokenizer: str) -> None:
+    """It had one tokeniser for both languages and always normalised punctuation for Moses."""
+    new = codec().to_dict()
+    for name in ("source_tokenizer", "target_tokenizer", "normalize_punctuation"):
+        del new[name]
+    old = TextCodec.from_dict(new | {"tokenizer": tokenizer}, "run/1.pt")
+    expected = ['Ba " kilo " , mu .'] if tokenizer == "moses" else ["Ba “kilo”, mu."]
+    assert old.target.decode(old.encode_target(["Ba “kilo”, mu."])) == expected
+    assert old.config.target_tokenizer == ("moses-de" if tokenizer == "moses" else "none")
+
+
+def test_normalisation_without_a_tokeniser_is_refused() -> None:
+    with pytest.raises(NmtError, match="--normalize-punctuation is source, but --tokenizer none"):
+        data_config(tokenizer="none", normalize_punctuation="source")

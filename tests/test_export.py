@@ -97,7 +97,7 @@ def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_pa
 
 def test_the_text_processing_is_exported(trained: Path, exported: Path) -> None:
     config = json.loads((exported / "config.json").read_text())
-    assert config["text"]["tokenizer"] == "moses"
+    assert config["text"]["target_tokenizer"] == "moses-de"
     assert (exported / "subword.model").read_bytes() == (trained / "data" / "subword.model").read_bytes()
 
 

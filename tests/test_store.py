@@ -22,7 +22,14 @@ from nmt.text.subword import Subword
 TEXT = [line for pair in invented_pairs(200) for line in pair]
 MODEL, OTHER = Subword.train(TEXT, "bpe", 330), Subword.train(TEXT[::2], "bpe", 310)
 CONFIG = TextConfig(
-    source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
+    source_lang="en",
+    target_lang="de",
+    source_tokenizer="none",
+    target_tokenizer="none",
+    normalize_punctuation="both",
+    lowercase=False,
+    subword="bpe",
+    joint_vocab=True,
 )
 CODEC = TextCodec(CONFIG, MODEL, MODEL)
 SEPARATE = TextCodec(dataclasses.replace(CONFIG, joint_vocab=False), MODEL, OTHER)
@@ -218,7 +225,8 @@ FULL_DISK = """
     from nmt.text.codec import TextConfig
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # writing more fails, as on a full disk
-    config = TextConfig(source_lang="en", target_lang="de", tokenizer="none", lowercase=False, subword="bpe",
+    config = TextConfig(source_lang="en", target_lang="de", source_tokenizer="none",
+                        target_tokenizer="none", normalize_punctuation="both", lowercase=False, subword="bpe",
                         joint_vocab=True)
     try:
         with StoreWriter.at(sys.argv[1]) as writer, writer.split("train", config, raw=False) as split:

@@ -55,7 +55,14 @@ class Generated:
     def codec(self) -> TextCodec:
         """Returns a codec whose vocabulary is the generated words."""
         config = TextConfig(
-            source_lang="xx", target_lang="yy", tokenizer="none", lowercase=False, subword="bpe", joint_vocab=True
+            source_lang="xx",
+            target_lang="yy",
+            source_tokenizer="none",
+            target_tokenizer="none",
+            normalize_punctuation="none",
+            lowercase=False,
+            subword="bpe",
+            joint_vocab=True,
         )
         subword = Subword.from_bytes(_word_model(self.vocab_size), "bpe", "the generated vocabulary")
         return TextCodec(config, subword, subword)

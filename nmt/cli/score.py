@@ -15,7 +15,9 @@ from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.parsing.brackets import SHORT, Evalb, evalb
 from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
+from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.text.corpus import STDIN, read_lines
+from nmt.text.languages import UNSPACED_SCRIPT
 
 
 @flags(config=ScoreConfig)
@@ -49,8 +51,10 @@ def _score_text(reference: list[str], hypothesis: str, metric: list[str], config
     references = [_read(path) for path in reference]
     for path, lines in zip(reference, references, strict=True):
         _check_line_counts(hypothesis, hypotheses, path, lines)
-    _warn_if_tokenized(hypotheses, references, config)
     metrics = _chosen_metrics(metric)
+    _warn_if_tokenized(hypotheses, references, config)
+    if "bleu" in metrics and config.tokenize is None:
+        _warn_about_tokenizer(references, config.target_lang)
     scores = corpus_scores(hypotheses, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
@@ -122,6 +126,19 @@ def _warn_if_tokenized(hypotheses: Sequence[str], references: Sequence[Sequence[
                 f"{tokenized:,} of {len(lines):,} {name} end in ' .', as tokenised text does; "
                 f"detokenise the text first, or give --tokenize none to score tokenised text"
             )
+
+
+def _warn_about_tokenizer(references: Sequence[Sequence[str]], lang: str | None) -> None:
+    """Warns if BLEU is not computed over words, because the language is missing or its tokeniser is not installed."""
+    lines = [line for reference in references for line in reference]
+    unspaced = sum(bool(UNSPACED_SCRIPT.search(line)) for line in lines)
+    if warning := tokenizer_warning(lang):
+        console.warn(warning)
+    elif lang is None and unspaced > len(lines) / 2:
+        console.warn(
+            f"{unspaced:,} of {len(lines):,} reference lines are in a script without spaces between words, which the "
+            f"tokeniser 13a does not split; give --target-lang, for example zh or ja"
+        )
 
 
 def _line(score: MetricScore) -> str:

@@ -3,7 +3,7 @@
 This package does not import torch, so that `nmt --help` is fast.
 """
 
-from nmt.config.data import DataConfig, SubwordKind, Tokenizer
+from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.model import ModelConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
 from nmt.config.translation import ScoreConfig, SearchConfig
@@ -12,6 +12,7 @@ __all__ = [
     "BatchConfig",
     "DataConfig",
     "ModelConfig",
+    "Normalization",
     "PlanConfig",
     "RuntimeConfig",
     "ScoreConfig",

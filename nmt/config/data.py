@@ -6,7 +6,8 @@ from typing import Literal
 from nmt.errors import NmtError
 from nmt.options import MOST_PROCESSES, Config, option
 
-Tokenizer = Literal["moses", "none"]
+Tokenizer = Literal["auto", "moses", "none"]
+Normalization = Literal["both", "source", "none"]
 SubwordKind = Literal["bpe", "unigram", "wordpiece"]
 
 
@@ -34,9 +35,15 @@ class DataConfig(Config):
     )
     dest: str = option(help="Data folder to write. It must not exist.", panel="Corpus")
     tokenizer: Tokenizer = option(
-        "moses",
-        help="moses normalises punctuation and tokenises the text before it is cut into subwords, and detokenises "
-        "translations. none does neither.",
+        "auto",
+        help="moses tokenises the text before it is cut into subwords, and detokenises translations. none does "
+        "neither. auto uses moses for each language that it suits, and none for the others.",
+        panel="Text",
+    )
+    normalize_punctuation: Normalization = option(
+        "both",
+        help="Replace typographic quotes, dashes and spaces by ASCII: on both sides, on the source only, or not at "
+        "all. Only text that moses tokenises is changed.",
         panel="Text",
     )
     lowercase: bool = option(False, help="Lowercase both sides. The translations are then lowercase too.", panel="Text")
@@ -88,6 +95,8 @@ class DataConfig(Config):
                 raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        if self.tokenizer == "none" and self.normalize_punctuation == "source":
+            raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
         if self.copies and len(self.copies) != len(self.train):
             raise NmtError(
                 f"--copies must be given once for each of the {len(self.train)} --train, but is "

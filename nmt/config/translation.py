@@ -134,15 +134,16 @@ class ScoreConfig(Config):
     lowercase: bool = option(
         False, help="Lowercase both sides for BLEU and chrF. TER always lowercases them.", panel="Metrics"
     )
-    tokenize: str = option(
-        "13a",
-        help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab or another one of sacrebleu.",
+    tokenize: str | None = option(
+        None,
+        help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab, flores200 or another one of "
+        "sacrebleu. By default, the one for --target-lang.",
         panel="Metrics",
     )
     target_lang: str | None = option(
         None,
-        help="Language of the translations, which the tokeniser of paper-bleu needs. For de, paper-bleu also splits "
-        "compounds at hyphens.",
+        help="Language of the translations. BLEU then uses its tokeniser: zh, ja-mecab, ko-mecab, char for other "
+        "languages without spaces, 13a otherwise. paper-bleu needs it, and splits compounds at hyphens for de.",
         panel="Metrics",
     )
     bootstrap: int | None = option(

@@ -50,6 +50,7 @@ POSITIVE = Kind(lambda value: _is_count(value) and value > 0, "a whole number of
 NUMBER = Kind(_is_number, "a number")
 NUMBER_OR_NULL = Kind(lambda value: value is None or _is_number(value), "a number or null")
 TEXT = Kind(lambda value: isinstance(value, str), "text")
+TEXT_OR_NULL = Kind(lambda value: value is None or isinstance(value, str), "text or null")
 SHA256 = Kind(lambda value: isinstance(value, str) and bool(_SHA256.fullmatch(value)), "a SHA-256 in hexadecimal")
 
 

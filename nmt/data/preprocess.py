@@ -22,7 +22,7 @@ from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_
 from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.store import TRAIN, array_names, model_names, raw_name
-from nmt.data.vocabulary import make_codec, text_config, useful_workers
+from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.options import flag_name
@@ -51,6 +51,7 @@ def preprocess(config: DataConfig) -> None:
     with resumable_folder(config.dest, "--dest", _work(config), _files(config)) as folder:
         writer = StoreWriter(folder.path)
         splits = _saved_counts(folder.saved) if folder.saved else count(config)
+        show_tokenizers(text_config(config))
         codec = writer.read_models(text_config(config)) if folder.saved else make_codec(config, splits[TRAIN])
         writer.write_models(codec)
         done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}

@@ -4,27 +4,45 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from nmt import console
-from nmt.config import DataConfig
+from nmt.config import DataConfig, Tokenizer
 from nmt.data.corpora import CHUNK_PAIRS, Chunk, Corpus, chunked, read_corpora, sample
 from nmt.errors import NmtError
 from nmt.processes import in_order
-from nmt.text.codec import Preparer, TextCodec, TextConfig
+from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
+from nmt.text.languages import MOSES, base_language
 from nmt.text.subword import Subword
 
 
 def text_config(config: DataConfig) -> TextConfig:
-    """Returns how the text of the data folder is processed."""
+    """Returns how the text of the data folder is processed; --tokenizer auto is decided for each language."""
     return TextConfig(
         source_lang=config.source_lang,
         target_lang=config.target_lang,
-        tokenizer=config.tokenizer,
+        source_tokenizer=_tokenizer(config.tokenizer, config.source_lang),
+        target_tokenizer=_tokenizer(config.tokenizer, config.target_lang),
+        normalize_punctuation=config.normalize_punctuation,
         lowercase=config.lowercase,
         subword=config.subword,
         joint_vocab=config.joint_vocab,
     )
+
+
+def _tokenizer(choice: Tokenizer, lang: str) -> str:
+    """Returns the tokeniser of a language, as TextConfig names it."""
+    language = base_language(lang)
+    return f"moses-{language}" if choice == "moses" or (choice == "auto" and language in MOSES) else "none"
+
+
+def show_tokenizers(text: TextConfig) -> None:
+    """Logs on one line how the text of each side is tokenised."""
+    sides = [(text.source_lang, text.source_tokenizer), (text.target_lang, text.target_tokenizer)]
+    tokenizers = ", ".join(f"{lang} {tokenizer}" for lang, tokenizer in sides)
+    normalized = f"; --normalize-punctuation {text.normalize_punctuation}" if "moses-" in tokenizers else ""
+    console.info(f"tokenisation: {tokenizers}{normalized}")
 
 
 def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
@@ -38,12 +56,12 @@ def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
         model = _load_model(config.subword_model, config.subword)
         return TextCodec(text, model, model)
     if config.joint_vocab:
-        model = _train_model(config, text, train, (text.source_lang, text.target_lang))
+        model = _train_model(config, text, train, ("source", "target"))
         return TextCodec(text, model, model)
     return TextCodec(
         text,
-        _train_model(config, text, train, (text.source_lang, None)),
-        _train_model(config, text, train, (None, text.target_lang)),
+        _train_model(config, text, train, ("source",)),
+        _train_model(config, text, train, ("target",)),
     )
 
 
@@ -60,17 +78,16 @@ def _load_model(path: str, kind: str) -> Subword:
     return model
 
 
-def _train_model(
-    config: DataConfig, text: TextConfig, train: list[Corpus], langs: tuple[str | None, str | None]
-) -> Subword:
-    """Trains a subword model on a sample of the sides that have a language in `langs` (source, target)."""
+def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], sides: tuple[Side, ...]) -> Subword:
+    """Trains a subword model on a sample of one side or of both."""
     total = sum(corpus.pairs for corpus in train)
     sampled = min(total, config.subword_sample)
-    named = " and ".join(lang for lang in langs if lang)
+    named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
     chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
-    workers = useful_workers(config.workers, sampled) if config.tokenizer == "moses" else 1
-    with closing(in_order(partial(_preparer, text, langs), chunks, workers)) as prepared:
+    tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
+    workers = useful_workers(config.workers, sampled) if tokenizes else 1
+    with closing(in_order(partial(_preparer, text, sides), chunks, workers)) as prepared:
         lines = (line for chunk in prepared for side in chunk for line in side)
         return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols))
 
@@ -88,13 +105,13 @@ def _read_symbols(path: str | None) -> list[str]:
     return symbols
 
 
-def _preparer(text: TextConfig, langs: tuple[str | None, str | None], _worker: int) -> Callable[[Chunk], Chunk]:
-    """Returns a function that prepares a chunk for the subword model. A side whose language is None becomes empty."""
-    preparers = [Preparer(text, lang) if lang else None for lang in langs]
+def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[Chunk], Chunk]:
+    """Returns a function that prepares a chunk for the subword model. A side that is not in `sides` becomes empty."""
+    preparers = [Preparer(text, side) if side in sides else None for side in get_args(Side)]
 
     def prepare(chunk: Chunk) -> Chunk:
-        sides = zip(preparers, chunk, strict=True)
-        return Chunk(*([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in sides))
+        pairs = zip(preparers, chunk, strict=True)
+        return Chunk(*([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in pairs))
 
     return prepare
 

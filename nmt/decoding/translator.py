@@ -173,7 +173,7 @@ class Translator:
             raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
         texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
         parts = iter([[self._hypothesis(f, next(texts)) for f in part] for part in found])
-        translations = [_joined([next(parts) for _ in line.parts]) for line in lines]
+        translations = [self._joined([next(parts) for _ in line.parts]) for line in lines]
         for line, hypotheses in zip(lines, translations, strict=True):
             if any(h.unmet for h in hypotheses):
                 console.warn(
@@ -227,18 +227,17 @@ class Translator:
     def _hypothesis(self, found: Found, text: str) -> Hypothesis:
         return Hypothesis(text, found.score, self.codec.target.pieces(found.tokens), found.log_probs, found.unmet)
 
-
-def _joined(parts: list[list[Hypothesis]]) -> list[Hypothesis]:
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return [Hypothesis("", 0.0, [], [])]
-    return [
-        Hypothesis(
-            " ".join(h.text for h in ranked),
-            sum(h.score for h in ranked),
-            [piece for h in ranked for piece in h.pieces],
-            [log_prob for h in ranked for log_prob in h.log_probs],
-        )
-        for ranked in zip(*parts, strict=False)
-    ]
+    def _joined(self, parts: list[list[Hypothesis]]) -> list[Hypothesis]:
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return [Hypothesis("", 0.0, [], [])]
+        return [
+            Hypothesis(
+                self.codec.join_target(h.text for h in ranked),
+                sum(h.score for h in ranked),
+                [piece for h in ranked for piece in h.pieces],
+                [log_prob for h in ranked for log_prob in h.log_probs],
+            )
+            for ranked in zip(*parts, strict=False)
+        ]

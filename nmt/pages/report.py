@@ -1,7 +1,6 @@
 """Computes the content of the report page from the metrics.jsonl of one or several runs."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ TABLE_2 = [
 _NOTE = (
     "Counted: six operations for each weight that a token is multiplied with. Sustained: training time × devices × "
     "the speed that a device sustains, as in the paper's Table 2 (9.5 TFLOP/s for its P100). The runs' BLEU is "
-    "sacreBLEU's on the validation set; the paper's BLEU is its own on newstest2014, en-de / en-fr. Sustained speed"
+    "sacreBLEU's on the validation set, with the signature below; the paper's BLEU is its own on newstest2014, "
+    "en-de / en-fr. Sustained speed"
 )
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
 
@@ -72,21 +72,22 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
 
 
 def _report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
-    drawn = [
-        {"name": run.name, "train": run.train, "valid": run.valid, "config": _config(run.starts[-1])} for run in runs
-    ]
+    drawn = [{"name": run.name, "train": run.train, "valid": run.valid, "config": _config(run)} for run in runs]
     note = f"{_NOTE} here: {sustained_tflops:g} TFLOP/s." if sustained_tflops else f"{_NOTE}: give --sustained-tflops."
     return {"runs": drawn, "cost": {"note": note, "rows": _cost(runs, sustained_tflops)}}
 
 
-def _config(start: Mapping[str, Any]) -> dict[str, str]:
+def _config(run: Run) -> dict[str, str]:
     """Returns the options and the provenance of a run as text, by name."""
+    start = run.starts[-1]
+    signatures = [record.get("bleu_signature") for record in run.valid]
     sizes, text = start["vocab_sizes"], start["text"]
     shown: dict[str, Any] = {
         "languages": f"{text['source_lang']} -> {text['target_lang']}",
         "training pairs": f"{start['pairs']:,}",
         "vocabulary": f"{sizes['source']:,} / {sizes['target']:,} {text['subword']} pieces",
         "parameters": f"{start['parameters']:,}",
+        "validation BLEU": signatures[-1] if signatures else None,
         **{flag_name(name): value for name, value in (start["model"] | start["options"]).items()},
         **{name: start[name] for name in _PROVENANCE},
     }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
+from nmt.scoring.tokenizers import bleu_tokenizer
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -75,14 +76,15 @@ def _bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config
 def _bleu_metric(config: ScoreConfig) -> "BLEU":
     from sacrebleu.metrics.bleu import BLEU
 
-    if config.tokenize not in BLEU.TOKENIZERS:
-        raise NmtError(f"--tokenize {config.tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
+    tokenize = config.tokenize or bleu_tokenizer(config.target_lang)
+    if tokenize not in BLEU.TOKENIZERS:
+        raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        return BLEU(lowercase=config.lowercase, tokenize=config.tokenize, force=True)
+        return BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
-        raise NmtError(f"--tokenize {config.tokenize} cannot be set up here: {reason}") from error
+        raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error
 
 
 def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:

@@ -1,24 +1,33 @@
 """Converts raw text to ids and back, for both languages. Every checkpoint contains the codec that it needs."""
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, fields
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
-from nmt.config import SubwordKind, Tokenizer
+from nmt.config import Normalization, SubwordKind
 from nmt.errors import NmtError
+from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.subword import Subword
 
-_CHOICES = {"tokenizer": get_args(Tokenizer), "subword": get_args(SubwordKind)}
+Side = Literal["source", "target"]
+_CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": get_args(SubwordKind)}
+_MOSES = "moses-"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """The options that determine how raw text becomes pieces; `nmt.config.DataConfig` explains them."""
+    """What determines how raw text becomes pieces; `nmt.config.DataConfig` explains the options.
+
+    Attributes:
+        source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de.
+    """
 
     source_lang: str
     target_lang: str
-    tokenizer: str
+    source_tokenizer: str
+    target_tokenizer: str
+    normalize_punctuation: str
     lowercase: bool
     subword: str
     joint_vocab: bool
@@ -36,6 +45,7 @@ class TextConfig:
         """
         if not isinstance(values, dict):
             raise _damaged(origin, "no fields")
+        values = _with_both_tokenizers(values)
         declared = {field.name: field for field in fields(cls)}
         if values.keys() != declared.keys():
             raise _damaged(origin, ", ".join(sorted(map(str, values.keys() ^ declared.keys()))))
@@ -45,12 +55,27 @@ class TextConfig:
         return cls(**values)
 
 
+def _with_both_tokenizers(values: dict[Any, Any]) -> dict[Any, Any]:
+    """Returns the fields of version 0.2, which had one tokeniser and normalised with Moses, as the present ones."""
+    if "tokenizer" not in values or "source_tokenizer" in values:
+        return values
+    tokenizer = values["tokenizer"]
+    sides = {
+        f"{side}_tokenizer": f"{_MOSES}{values.get(f'{side}_lang')}" if tokenizer == "moses" else tokenizer
+        for side in ("source", "target")
+    }
+    rest = {name: value for name, value in values.items() if name != "tokenizer"}
+    return {"normalize_punctuation": "both", **sides, **rest}
+
+
 def _fits(field: Field[Any], value: Any) -> bool:
     """Returns whether a field of TextConfig may have this value. Languages must be usable in file names."""
     if not isinstance(value, field.type):  # type: ignore[arg-type]
         return False
     if field.name in _CHOICES:
         return value in _CHOICES[field.name]
+    if field.name.endswith("_tokenizer") and value != "none" and not value.startswith(_MOSES):
+        return False
     return field.type is bool or (value.isprintable() and value != "" and "/" not in value)
 
 
@@ -61,15 +86,16 @@ def _damaged(origin: str, found: str) -> NmtError:
 
 
 class Preparer:
-    """Converts raw text of one language to the text that the subword model segments, and back."""
+    """Converts raw text of one side to the text that the subword model segments, and back."""
 
-    def __init__(self, config: TextConfig, lang: str) -> None:
+    def __init__(self, config: TextConfig, side: Side) -> None:
         self.lowercase = config.lowercase
         self._moses = None
-        if config.tokenizer == "moses":
+        tokenizer = config.source_tokenizer if side == "source" else config.target_tokenizer
+        if tokenizer != "none":
             from nmt.text.moses import Moses  # imported only if needed, because its tables take 0.2 s to load
 
-            self._moses = Moses(lang)
+            self._moses = Moses(tokenizer.removeprefix(_MOSES), config.normalize_punctuation in ("both", side))
 
     def prepare(self, line: str) -> str:
         """Returns the line for the subword model.
@@ -93,8 +119,8 @@ class TextCodec:
         self.config = config
         self.source = source
         self.target = target
-        self._source_text = Preparer(config, config.source_lang)
-        self._target_text = Preparer(config, config.target_lang)
+        self._source_text = Preparer(config, "source")
+        self._target_text = Preparer(config, "target")
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw source lines, without BOS and EOS."""
@@ -107,6 +133,10 @@ class TextCodec:
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
+
+    def join_target(self, parts: Iterable[str]) -> str:
+        """Returns the raw text of a line whose parts were translated one by one."""
+        return ("" if base_language(self.config.target_lang) in WITHOUT_SPACES else " ").join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data. `target_model` is None if they are joint."""

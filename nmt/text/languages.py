@@ -1,6 +1,23 @@
-"""Detects that source and target text are swapped, by the most common words of the languages listed here."""
+"""What the toolkit knows about languages: codes, tokenisation, scripts without spaces, and common words."""
 
+import re
 from collections.abc import Iterable
+
+# Languages whose ordinary text survives Moses tokenisation and detokenisation. sacremoses has rules for more languages,
+# but they separate an apostrophe, a colon or a danda that belongs to a word (ca, el, fi, ga, nl, sv, tdt, and the
+# languages of India), or spaces appear that were never there (zh, yue).
+MOSES = {"cs", "de", "en", "es", "et", "fr", "hu", "is", "it", "lt", "lv", "pl", "pt", "ro", "ru", "sk", "sl"}
+CHINESE = {"zh", "yue", "wuu", "lzh"}
+WITHOUT_SPACES = CHINESE | {"bo", "dz", "ja", "km", "lo", "my", "th"}
+# Thai, Lao, Tibetan, Burmese, Khmer, kana and Chinese characters.
+UNSPACED_SCRIPT = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+# Codes of three letters (ISO 639-3, as in zho_Hans or deu_Latn) of the languages that are named above, and of Korean.
+_TWO_LETTERS = {
+    "ces": "cs", "deu": "de", "eng": "en", "spa": "es", "est": "et", "fra": "fr", "hun": "hu", "isl": "is", "ita": "it",
+    "lit": "lt", "lav": "lv", "lvs": "lv", "pol": "pl", "por": "pt", "ron": "ro", "rus": "ru", "slk": "sk", "slv": "sl",
+    "zho": "zh", "cmn": "zh", "bod": "bo", "dzo": "dz", "jpn": "ja", "khm": "km", "lao": "lo", "mya": "my", "tha": "th",
+    "kor": "ko",
+}  # fmt: skip
 
 _COMMON_WORDS = {
     "cs": "že se na je v s jsem jsou ale které který jako podle také však",
@@ -15,6 +32,12 @@ _COMMON_WORDS = {
 }
 # A text with fewer words of the other language is not reported.
 _ENOUGH_WORDS = 20
+
+
+def base_language(code: str) -> str:
+    """Returns the language of a code that may have a region or a script: `zh` for zh-CN, zh_TW and zho_Hans."""
+    base = re.split("[-_]", code.lower())[0]
+    return _TWO_LETTERS.get(base, base)
 
 
 def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str, target_lang: str) -> bool:

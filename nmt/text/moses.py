@@ -1,15 +1,26 @@
 """Moses punctuation normalisation, tokenisation and detokenisation, as ported by sacremoses."""
 
 import re
+from itertools import groupby
 
 from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
+# Typographic quotation marks, apostrophes, dashes and dots. The detokeniser has no rules for most of them, because
+# normalisation replaces them.
+_TYPOGRAPHIC = re.compile("[‘’‚‛“”„‟‹›«»´–—…]")
+
 
 class Moses:
-    """The Moses scripts for one language. If the scripts have no rules for a language, they use the English ones."""
+    """The Moses scripts for one language. If the scripts have no rules for a language, they use the English ones.
 
-    def __init__(self, lang: str) -> None:
+    Args:
+        normalize: whether `tokenize` normalises punctuation. Otherwise, words that touch typographic punctuation are
+            not split, because the detokeniser could not put them together again.
+    """
+
+    def __init__(self, lang: str, normalize: bool = True) -> None:
         self.lang = lang
+        self._normalize = normalize
         self._tokenizer = MosesTokenizer(lang)
         self._detokenizer = MosesDetokenizer(lang)
         # MosesPunctNormalizer looks up every pattern again for every line, and is half as fast as compiled patterns.
@@ -23,8 +34,15 @@ class Moses:
         return line.strip()
 
     def tokenize(self, line: str) -> str:
-        """Returns the tokens of the normalised line, separated by one space. Nothing is escaped: `&` stays `&`."""
-        return " ".join(self._tokenizer.tokenize(self.normalize(line), escape=False))
+        """Returns the tokens of the line, separated by one space. Nothing is escaped: `&` stays `&`."""
+        if self._normalize:
+            return self._tokens(self.normalize(line))
+        groups = groupby(line.split(), key=lambda word: bool(_TYPOGRAPHIC.search(word)))
+        texts = [(typographic, " ".join(words)) for typographic, words in groups]
+        return " ".join(filter(None, (text if typographic else self._tokens(text) for typographic, text in texts)))
+
+    def _tokens(self, text: str) -> str:
+        return " ".join(self._tokenizer.tokenize(text, escape=False))
 
     def detokenize(self, line: str) -> str:
         """Returns the line before `tokenize`, except for normalised punctuation and a few ambiguous quotes."""

@@ -5,18 +5,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nmt import console
 from nmt.checkpoint import check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.data.batching import Epoch
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
+from nmt.scoring.tokenizers import tokenizer_warning
 
 # Bytes that training needs for each parameter: the weight, its gradient and Adam's two moments.
 _TRAINING_BYTES = 16
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Checks that data, model and options fit together.
+    """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language.
 
     Raises:
         NmtError: the run folder is the data folder, a sentence is longer than the number of learned positions, or the
@@ -25,6 +27,8 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
     _check_positions(data, model_config, config)
+    if config.valid_bleu and (warning := tokenizer_warning(data.codec.config.target_lang)):
+        console.warn(warning)
     if config.device == "cpu" or not torch.cuda.is_available():
         check_memory(model_config, data.codec, config.gpus * _TRAINING_BYTES)
 

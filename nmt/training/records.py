@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nmt import console
-from nmt.data.plain import COUNT, NUMBER, NUMBER_OR_NULL, TEXT, Schema, first_problem, parse_json
+from nmt.data.plain import COUNT, NUMBER, NUMBER_OR_NULL, TEXT, TEXT_OR_NULL, Schema, first_problem, parse_json
 from nmt.data.regular import open_regular
 from nmt.errors import NmtError
 from nmt.files import replaced_file, writing
@@ -35,6 +35,7 @@ _OF_KIND: dict[str, Schema] = {
         "train_seconds": NUMBER,
         "ppl": NUMBER_OR_NULL,
         "bleu": NUMBER_OR_NULL,
+        "bleu_signature?": TEXT_OR_NULL,
         "samples": [{"source": TEXT, "reference": TEXT, "output": TEXT}],
     },
 }

@@ -37,12 +37,14 @@ class Validation:
         nll: the mean negative log-likelihood of a target piece, EOS included, in nats and without label smoothing.
         ppl: the perplexity, e^nll.
         bleu: sacreBLEU of the detokenised beam output against the raw reference; None without --valid-bleu.
+        bleu_signature: sacreBLEU's signature of the score, which names the tokeniser; None without --valid-bleu.
         samples: translations of a few lines, the same lines in every validation.
     """
 
     nll: float
     ppl: float
     bleu: float | None
+    bleu_signature: str | None
     samples: tuple[Sample, ...]
 
     @property
@@ -78,8 +80,7 @@ class Validator:
         assert share
         losses, translations = zip(*self.setup.world.gather(share), strict=True)
         nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
-        bleu, samples = self._scored(source, reference, translations)
-        return Validation(nll, perplexity(nll), bleu, samples)
+        return Validation(nll, perplexity(nll), *self._scored(source, reference, translations))
 
     def _nll(self) -> tuple[float, int]:
         """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
@@ -116,14 +117,19 @@ class Validator:
 
     def _scored(
         self, source: list[str], reference: list[str], shares: Sequence[list[str]]
-    ) -> tuple[float | None, tuple[Sample, ...]]:
-        """Returns BLEU and some translations, from the translations of each rank; None and () without --valid-bleu."""
+    ) -> tuple[float | None, str | None, tuple[Sample, ...]]:
+        """Returns BLEU, its signature and some translations; None, None and () without --valid-bleu.
+
+        Args:
+            shares: the translations of each rank.
+        """
         if not self.setup.config.valid_bleu:
-            return None, ()
+            return None, None, ()
         output = [""] * len(source)
         for rank, share in enumerate(shares):
             output[rank :: len(shares)] = share
-        lowercase = self.setup.data.codec.config.lowercase
-        bleu = corpus_scores(output, [reference], config=ScoreConfig(lowercase=lowercase))[0].score
+        text = self.setup.data.codec.config
+        config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
+        (bleu,) = corpus_scores(output, [reference], config=config)
         chosen = range(0, len(output), -(-len(output) // _SAMPLES))
-        return bleu, tuple(Sample(source[i], reference[i], output[i]) for i in chosen)
+        return bleu.score, bleu.signature, tuple(Sample(source[i], reference[i], output[i]) for i in chosen)

@@ -1,0 +1,92 @@
+"""BLEU uses the tokeniser of the target language, and languages without spaces go through all commands."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from commands import records, run, train
+from sacrebleu.metrics import BLEU
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
+
+from nmt.config import ScoreConfig
+from nmt.scoring.bleu import corpus_scores
+
+HYPOTHESES = ["他昨天去了北京，见到老朋友。", "我不知道（真的）。"]
+REFERENCES = ["他昨天到了北京，见到了老朋友。", "我真的不知道。"]
+
+
+@pytest.fixture
+def no_analysers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    monkeypatch.setattr(tokenizer_ko_mecab, "MeCab", None)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    for name, lines in {"ref": REFERENCES, "hyp": HYPOTHESES}.items():
+        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return ["--reference", str(tmp_path / "ref"), "--hypothesis", str(tmp_path / "hyp")]
+
+
+@pytest.mark.parametrize("lang, tokenizer", [
+    ("zh", "zh"), ("zh_TW", "zh"), ("zho_Hans", "zh"), ("yue", "zh"),
+    ("th", "char"), ("my", "char"), ("khm_Khmr", "char"), ("ja", "char"), ("ko-KR", "char"),
+    ("de", "13a"), ("vi", "13a"), ("xx", "13a"), (None, "13a"),
+])  # fmt: skip
+@pytest.mark.usefixtures("no_analysers")
+def test_bleu_uses_the_tokeniser_of_the_target_language(lang: str | None, tokenizer: str) -> None:
+    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(target_lang=lang))
+    assert f"|tok:{tokenizer}|" in found.signature
+    assert found.score == BLEU(tokenize=tokenizer).corpus_score(HYPOTHESES, [REFERENCES]).score
+
+
+@pytest.mark.parametrize("lang, package", [("ja", "MeCab"), ("ko", "mecab_ko")])
+def test_bleu_uses_an_analyser_that_is_installed(lang: str, package: str) -> None:
+    pytest.importorskip(package)
+    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(target_lang=lang))
+    assert f"|tok:{lang}-mecab" in found.signature
+
+
+@pytest.mark.usefixtures("no_analysers")
+def test_a_missing_analyser_is_reported(files: list[str]) -> None:
+    done = run("score", *files, "--target-lang", "ja")
+    assert "|tok:char|" in done.stdout.decode()
+    assert "pip install 'sacrebleu[ja]'" in done.stderr
+    assert run("score", *files, "--target-lang", "zh").stderr == ""
+
+
+def test_a_given_tokeniser_wins(files: list[str]) -> None:
+    done = run("score", *files, "--target-lang", "zh", "--tokenize", "char", "--json")
+    found = json.loads(done.stdout)["bleu"]
+    assert "|tok:char|" in found["signature"]
+    assert found["score"] == BLEU(tokenize="char").corpus_score(HYPOTHESES, [REFERENCES]).score
+    assert done.stderr == ""
+
+
+def test_a_missing_target_language_is_reported(files: list[str]) -> None:
+    assert "2 of 2 reference lines are in a script without spaces" in run("score", *files).stderr
+    assert run("score", *files, "--tokenize", "13a").stderr == ""
+
+
+def test_a_model_for_chinese_is_trained_and_scored_over_characters(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    for name, pairs in (("train", 200), ("valid", 8)):
+        texts = ["".join(draw.choices("天地玄黄宇宙洪荒", k=draw.randint(4, 9))) for _ in range(pairs)]
+        (tmp_path / f"{name}.zh").write_bytes("".join(f"「{text}」。\n" for text in texts).encode())
+        (tmp_path / f"{name}.en").write_bytes("".join(f"({' '.join(text)}).\n" for text in texts).encode())
+    corpora = [f"--{name}={tmp_path / name}" for name in ("train", "valid")]
+    options = ["--source-lang=en", "--target-lang=zh", "--vocab-size=310", "--workers=1"]
+    log = run("preprocess", *options, *corpora, f"--dest={tmp_path / 'data'}").stderr
+    assert "tokenisation: en moses-en, zh none; --normalize-punctuation both" in log
+
+    train(tmp_path / "data", tmp_path / "run", "--max-updates=20")
+    (valid,) = records(tmp_path / "run", "valid")
+    assert [sample["reference"] for sample in valid["samples"]] == (tmp_path / "valid.zh").read_text().split("\n")[:-1]
+    outputs, references = ([sample[key] for sample in valid["samples"]] for key in ("output", "reference"))
+    metric = BLEU(tokenize="zh")
+    assert valid["bleu"] == metric.corpus_score(outputs, [references]).score
+    assert valid["bleu_signature"] == str(metric.get_signature())
+
+    run("report", tmp_path / "run", "--output", tmp_path / "report.html")
+    assert valid["bleu_signature"] in (tmp_path / "report.html").read_text()
