@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Annotated
 
 import typer
@@ -15,9 +16,13 @@ from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.parsing.brackets import SHORT, Evalb, evalb
 from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
+from nmt.scoring.significance import compared_scores
 from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.text.corpus import STDIN, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
+
+# The p-values of systems that differ in fewer lines are not reliable.
+_ENOUGH_LINES = 10
 
 
 @flags(config=ScoreConfig)
@@ -27,7 +32,10 @@ def score(
         list[str],
         typer.Option(help="Reference translations, plain or .gz. Repeat the option for several references per line."),
     ],
-    hypothesis: Annotated[str, typer.Option(help="Translations to score, one per line; - is stdin.")] = "-",
+    hypothesis: Annotated[
+        list[str],
+        typer.Option(help="Translations to score, one per line; - is stdin. Repeat the option to compare systems."),
+    ] = [STDIN],  # noqa: B006
     metric: Annotated[
         list[str],
         typer.Option(help=f"One of {', '.join(METRICS)}; repeat the option for several. Or evalb, for trees."),
@@ -36,9 +44,11 @@ def score(
 ) -> None:
     """Score raw text translations against references with sacreBLEU's metrics and signatures.
 
+    Several --hypothesis give a table. --paired tests how each differs from the first.
+
     --metric evalb scores trees or sequences of brackets against a treebank file, like EVALB with COLLINS.prm.
     """
-    if [hypothesis, *reference].count(STDIN) > 1:
+    if [*hypothesis, *reference].count(STDIN) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in metric:
         _score_trees(reference, hypothesis, metric, config, as_json)
@@ -46,36 +56,93 @@ def score(
         _score_text(reference, hypothesis, metric, config, as_json)
 
 
-def _score_text(reference: list[str], hypothesis: str, metric: list[str], config: ScoreConfig, as_json: bool) -> None:
-    hypotheses = _read(hypothesis)
+def _score_text(
+    reference: list[str], hypothesis: list[str], metric: list[str], config: ScoreConfig, as_json: bool
+) -> None:
+    if config.paired != "none" and len(hypothesis) == 1:
+        raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
+    systems = [_read(path) for path in hypothesis]
     references = [_read(path) for path in reference]
-    for path, lines in zip(reference, references, strict=True):
-        _check_line_counts(hypothesis, hypotheses, path, lines)
+    for system, lines in product(zip(hypothesis, systems, strict=True), zip(reference, references, strict=True)):
+        _check_line_counts(*system, *lines)
     metrics = _chosen_metrics(metric)
-    _warn_if_tokenized(hypotheses, references, config)
-    if "bleu" in metrics and config.tokenize is None:
-        _warn_about_tokenizer(references, config.target_lang)
-    scores = corpus_scores(hypotheses, references, metrics, config)
+    _warn(systems, references, metrics, config)
+    if config.paired == "none":
+        scores = [corpus_scores(system, references, metrics, config) for system in systems]
+    else:
+        _warn_if_similar(hypothesis, systems)
+        scores = compared_scores(systems, references, metrics, config)
     if "paper-bleu" in metrics:
         console.info(
             "compare paper-bleu only with scores from 2017 and before, because its tokenisation and compound splitting "
             "raise the score; for any other comparison, cite sacreBLEU's BLEU with its signature"
         )
-    if as_json:
-        print(json.dumps({name: asdict(score) for name, score in zip(metrics, scores, strict=True)}))
+    show = _print_json if as_json else _print_text
+    show([_name(path) for path in hypothesis], metrics, scores)
+
+
+def _warn(
+    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: list[str], config: ScoreConfig
+) -> None:
+    for name, texts in (("translations", systems), ("references", references)):
+        for lines in texts:
+            _warn_if_tokenized(name, lines, config)
+    if "bleu" in metrics and config.tokenize is None:
+        _warn_about_tokenizer(references, config.target_lang)
+
+
+def _print_json(names: list[str], metrics: list[str], scores: list[list[MetricScore]]) -> None:
+    found = [{name: asdict(score) for name, score in zip(metrics, row, strict=True)} for row in scores]
+    if len(names) == 1:
+        print(json.dumps(found[0]))
     else:
-        print("\n".join(map(_line, scores)))
+        print(json.dumps({"hypotheses": [{"hypothesis": name, **row} for name, row in zip(names, found, strict=True)]}))
 
 
-def _score_trees(reference: list[str], hypothesis: str, metric: list[str], config: ScoreConfig, as_json: bool) -> None:
+def _print_text(names: list[str], _: list[str], scores: list[list[MetricScore]]) -> None:
+    if len(names) == 1:
+        print("\n".join(map(_line, scores[0])))
+        return
+    rows = _table(names, scores)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for score in scores[0]:
+        print(f"{score.name} {score.signature}")
+
+
+def _table(names: list[str], scores: list[list[MetricScore]]) -> list[list[str]]:
+    """Returns the cells of a table with a row for each system, and with columns for each metric."""
+    paired = any(score.p_value is not None for row in scores for score in row)
+    heads = [
+        head
+        for score in scores[0]
+        for head in (score.name, *(["95% confidence"] if score.confidence else []), *(["p"] if paired else []))
+    ]
+    rows = [
+        [name, *(cell for score in row for cell in _cells(score, paired))]
+        for name, row in zip(names, scores, strict=True)
+    ]
+    return [["hypothesis", *heads], *rows]
+
+
+def _cells(score: MetricScore, paired: bool) -> list[str]:
+    interval = [f"{score.confidence.low:.2f} to {score.confidence.high:.2f}"] if score.confidence else []
+    p_value = ["-" if score.p_value is None else f"{score.p_value:.4f}"] if paired else []
+    return [f"{score.score:.2f}", *interval, *p_value]
+
+
+def _score_trees(
+    reference: list[str], hypothesis: list[str], metric: list[str], config: ScoreConfig, as_json: bool
+) -> None:
     from nmt.parsing.treebank import read_parses
 
     given = [flag_name(name) for name, _, _ in config.changed_from(ScoreConfig().to_dict())]
     if given:
         raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave out these options")
-    if len(reference) > 1 or len(metric) > 1:
-        raise NmtError("--metric evalb takes exactly one --reference and no other --metric")
-    parses = read_parses(reference[0], hypothesis)
+    if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
+        raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
+    parses = read_parses(reference[0], hypothesis[0])
     if parses.repairs is not None:
         console.info(repair_summary(parses.repairs, len(parses.pairs)))
     _print_tree_scores(evalb(parses.pairs), as_json)
@@ -115,16 +182,28 @@ def _check_line_counts(hypothesis: str, hypotheses: Sequence[str], reference: st
         )
 
 
-def _warn_if_tokenized(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> None:
+def _warn_if_tokenized(name: str, lines: Sequence[str], config: ScoreConfig) -> None:
     """Warns if a text looks tokenised, because its scores are not comparable with published ones."""
-    if config.tokenize == "none":
-        return
-    for name, lines in [("translations", hypotheses), *(("references", lines) for lines in references)]:
-        tokenized = sum(line.endswith(" .") for line in lines)
-        if tokenized > len(lines) / 2:
+    tokenized = sum(line.endswith(" .") for line in lines)
+    if config.tokenize != "none" and tokenized > len(lines) / 2:
+        console.warn(
+            f"{tokenized:,} of {len(lines):,} {name} end in ' .', as tokenised text does; "
+            f"detokenise the text first, or give --tokenize none to score tokenised text"
+        )
+
+
+def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None:
+    """Warns about systems that hardly differ from the first one.
+
+    sacreBLEU counts the resamples with a larger difference, and not those with an equal one. If few lines differ, many
+    resamples are equal, and the p-value is too small.
+    """
+    for path, system in zip(paths[1:], systems[1:], strict=True):
+        changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
+        if changed < _ENOUGH_LINES:
             console.warn(
-                f"{tokenized:,} of {len(lines):,} {name} end in ' .', as tokenised text does; "
-                f"detokenise the text first, or give --tokenize none to score tokenised text"
+                f"{_name(path)} differs from {_name(paths[0])} in only {changed} of {len(system):,} lines; "
+                f"its p-values are too small"
             )
 
 

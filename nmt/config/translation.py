@@ -1,9 +1,12 @@
 """The options of search and of metrics."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from nmt.errors import NmtError
 from nmt.options import Config, flag_name, option
+
+PairedTest = Literal["none", "bootstrap", "ar"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,4 +155,10 @@ class ScoreConfig(Config):
         panel="Metrics",
         at_least=2,
         at_most=100_000,
+    )
+    paired: PairedTest = option(
+        "none",
+        help="Test whether each further --hypothesis differs from the first by more than chance: paired bootstrap "
+        "resampling, or approximate randomisation (ar).",
+        panel="Metrics",
     )

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
@@ -11,7 +11,6 @@ from nmt.scoring.tokenizers import bleu_tokenizer
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
-    from sacrebleu.metrics.bleu import BLEU
 
 
 @dataclass(frozen=True)
@@ -22,16 +21,46 @@ class Confidence:
     low: float
     high: float
 
+    @classmethod
+    def around(cls, mean: float, half_width: float) -> Self:
+        """Returns the interval that reaches `half_width` to both sides of the mean."""
+        return cls(float(mean), float(mean - half_width), float(mean + half_width))
+
 
 @dataclass(frozen=True)
 class MetricScore:
-    """A score and the signature of its settings, without which it cannot be compared."""
+    """A score and the signature of its settings, without which it cannot be compared.
+
+    Attributes:
+        p_value: how likely so large a difference from the first system is by chance; None without a paired test.
+    """
 
     name: str
     score: float
     signature: str
     details: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence | None = None
+    p_value: float | None = None
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A metric of sacreBLEU, and what is done around it.
+
+    Attributes:
+        details: returns what is reported beside a score of sacreBLEU.
+        prepare: returns the line that the metric sees.
+        rename: returns the name and the signature to report, for those of sacreBLEU.
+    """
+
+    metric: "Metric"
+    details: Callable[[Any], dict[str, Any]] = lambda _: {}
+    prepare: Callable[[str], str] | None = None
+    rename: Callable[[str, str], tuple[str, str]] = lambda name, signature: (name, signature)
+
+    def prepared(self, lines: Sequence[str]) -> Sequence[str]:
+        """Returns the lines that the metric sees."""
+        return list(map(self.prepare, lines)) if self.prepare else lines
 
 
 def corpus_scores(
@@ -49,31 +78,43 @@ def corpus_scores(
     Raises:
         NmtError: an unknown metric or tokeniser, no segments, or lists of different lengths.
     """
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown:
-        raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
+    check_text(hypotheses, references)
+    config = config or ScoreConfig()
+    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers(metrics, config)]
+
+
+def check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    """Raises NmtError if there are no segments, or if the lists have different lengths."""
     if not hypotheses or not references:
         raise NmtError("there is nothing to score: give at least one translation and its reference")
     for reference in references:
         if len(reference) != len(hypotheses):
             raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
-    return [METRICS[name](hypotheses, references, config or ScoreConfig()) for name in metrics]
 
 
-def _bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
-    def details(score: Any) -> dict[str, Any]:
-        return {
-            "precisions": list(score.precisions),
-            "brevity_penalty": score.bp,
-            "length_ratio": float(score.ratio),
-            "hypothesis_length": score.sys_len,
-            "reference_length": score.ref_len,
-        }
+def scorers(metrics: Sequence[str], config: ScoreConfig) -> list[Scorer]:
+    """Returns what computes each of the metrics.
 
-    return _sacrebleu_score(_bleu_metric(config), hypotheses, references, config, details)
+    Raises:
+        NmtError: an unknown metric or tokeniser.
+    """
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown:
+        raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")
+    return [METRICS[name](config) for name in metrics]
 
 
-def _bleu_metric(config: ScoreConfig) -> "BLEU":
+def _score(
+    scorer: Scorer, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int | None
+) -> MetricScore:
+    prepared, *others = map(scorer.prepared, (hypotheses, *references))
+    score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)
+    confidence = Confidence.around(score._mean, score._ci) if bootstrap else None
+    name, signature = scorer.rename(score.name, str(scorer.metric.get_signature()))
+    return MetricScore(name, score.score, signature, scorer.details(score), confidence)
+
+
+def _bleu(config: ScoreConfig) -> Scorer:
     from sacrebleu.metrics.bleu import BLEU
 
     tokenize = config.tokenize or bleu_tokenizer(config.target_lang)
@@ -81,29 +122,39 @@ def _bleu_metric(config: ScoreConfig) -> "BLEU":
         raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        return BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True)
+        return Scorer(BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True), _bleu_details)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
         raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error
 
 
-def _paper_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+def _bleu_details(score: Any) -> dict[str, Any]:
+    return {
+        "precisions": list(score.precisions),
+        "brevity_penalty": score.bp,
+        "length_ratio": float(score.ratio),
+        "hypothesis_length": score.sys_len,
+        "reference_length": score.ref_len,
+    }
+
+
+def _paper_bleu(config: ScoreConfig) -> Scorer:
     """Computes BLEU in the same way as the paper's Table 2 and the papers that it compares with.
 
     The text is tokenised with Moses. The formula of multi-bleu.perl is sacreBLEU's formula without smoothing.
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    if config.target_lang is None or not re.fullmatch("[a-z]{2}", config.target_lang):
-        state = f"is {config.target_lang!r}" if config.target_lang else "is missing"
+    lang = config.target_lang
+    if lang is None or not re.fullmatch("[a-z]{2}", lang):
+        state = f"is {lang!r}" if lang else "is missing"
         raise NmtError(f"--target-lang must be the two letters of a language for paper-bleu, such as de, but {state}")
-    prepare = _paper_text(config.target_lang)
-    prepared, *others = ([prepare(line) for line in lines] for lines in (hypotheses, *references))
-    metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)
-    found = _sacrebleu_score(metric, prepared, others, config)
-    compounds = "split" if config.target_lang == "de" else "whole"
-    signature = f"nrefs:{len(references)}|case:{'lc' if config.lowercase else 'mixed'}|tok:moses-{config.target_lang}"
-    return replace(found, name="paper-BLEU", signature=f"{signature}|compounds:{compounds}|smooth:none")
+    tokens = f"tok:moses-{lang}|compounds:{'split' if lang == 'de' else 'whole'}"
+    return Scorer(
+        BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True),
+        prepare=_paper_text(lang),
+        rename=lambda _, signature: ("paper-BLEU", signature.replace("tok:none", tokens)),
+    )
 
 
 def _paper_text(lang: str) -> Callable[[str], str]:
@@ -122,44 +173,20 @@ def _paper_text(lang: str) -> Callable[[str], str]:
     return prepare
 
 
-def _chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+def _chrf(config: ScoreConfig) -> Scorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    return _sacrebleu_score(CHRF(lowercase=config.lowercase), hypotheses, references, config)
+    return Scorer(CHRF(lowercase=config.lowercase))
 
 
-def _ter(hypotheses: Sequence[str], references: Sequence[Sequence[str]], config: ScoreConfig) -> MetricScore:
+def _ter(_: ScoreConfig) -> Scorer:
     from sacrebleu.metrics.ter import TER
 
-    def details(score: Any) -> dict[str, Any]:
-        return {"edits": score.num_edits, "reference_length": score.ref_length}
-
-    return _sacrebleu_score(TER(), hypotheses, references, config, details)
-
-
-def _sacrebleu_score(
-    metric: "Metric",
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    config: ScoreConfig,
-    details: Callable[[Any], dict[str, Any]] = lambda _: {},
-) -> MetricScore:
-    score = metric.corpus_score(hypotheses, references, n_bootstrap=config.bootstrap or 1)
-    confidence = None
-    if config.bootstrap:
-        mean, half_width = float(score._mean), float(score._ci)
-        confidence = Confidence(mean=mean, low=mean - half_width, high=mean + half_width)
-    return MetricScore(
-        name=score.name,
-        score=score.score,
-        signature=str(metric.get_signature()),
-        details=details(score),
-        confidence=confidence,
-    )
+    return Scorer(TER(), lambda score: {"edits": score.num_edits, "reference_length": score.ref_length})
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.
-METRICS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]], ScoreConfig], MetricScore]] = {
+METRICS: dict[str, Callable[[ScoreConfig], Scorer]] = {
     "bleu": _bleu,
     "chrf": _chrf,
     "ter": _ter,
