@@ -88,5 +88,11 @@ def test_a_model_for_chinese_is_trained_and_scored_over_characters(tmp_path: Pat
     assert valid["bleu"] == metric.corpus_score(outputs, [references]).score
     assert valid["bleu_signature"] == str(metric.get_signature())
 
+    source = (tmp_path / "valid.en").read_bytes().split(b"\n")[0] + b"\n"
+    options = ["--max-source-length=5", "--min-length=3", "--max-length-offset=1"]
+    in_parts = run("generate", tmp_path / "run" / "best.pt", *options, stdin=source).stdout.decode()
+    assert len(in_parts) > 6
+    assert " " not in in_parts
+
     run("report", tmp_path / "run", "--output", tmp_path / "report.html")
     assert valid["bleu_signature"] in (tmp_path / "report.html").read_text()
