@@ -1,5 +1,6 @@
 """Writes the output of a job: as it comes, or so that an interrupted job can be resumed."""
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from nmt.errors import NmtError
 from nmt.files import STDIO, is_replaceable, output_file, refuse_inputs
 from nmt.model.runtime import resolve
 from nmt.options import Config, flag_name
-from nmt.text.windows import is_regular, windows_of
+from nmt.text.windows import windows_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +51,15 @@ class JobOutput:
             Interrupted: a signal asked the process to end, and the same command resumes the job.
             NmtError: something cannot be read or written, or the output is an input.
         """
-        if self.output == STDIO or not is_replaceable(self.output) or not all(map(is_regular, self.inputs.values())):
-            self._write_directly()
-        else:
+        if self._is_resumable():
             refuse_inputs(self.output, self.inputs.values(), f"--output {self.output}")
             self._write_resumably()
+        else:
+            self._write_directly()
+
+    def _is_resumable(self) -> bool:
+        from_file = STDIO not in self.inputs.values() and all(map(os.path.isfile, self.inputs.values()))
+        return from_file and self.output not in ("", STDIO) and is_replaceable(self.output)
 
     def _finished(self, is_done: IsDone) -> Generator[tuple[list[int], list[str]], None, None]:
         """Yields numbers and texts of the lines of each batch."""
