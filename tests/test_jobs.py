@@ -51,6 +51,19 @@ def test_a_line_is_answered_before_the_pipe_is_closed(trained: Path) -> None:
     assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_signal_ends_a_command_that_waits_for_a_line(trained: Path, workers: int) -> None:
+    command = ["generate", trained / "run" / "best.pt", f"--workers={workers}"]
+    process = start(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin and process.stdout
+    process.stdin.write(b"Ba de ki.\n")
+    process.stdin.flush()
+    assert process.stdout.readline().endswith(b"\n")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert b"Fatal" not in process.stderr.read()  # type: ignore[union-attr]
+
+
 def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

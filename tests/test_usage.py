@@ -58,7 +58,7 @@ def refused(*arguments: str) -> str:
     ([*TRAIN, "--seed="], "--seed must be a whole number, but is ''"),
     ([*TRAIN, "--device", "tpu"], "--device must be one of auto, cpu, cuda, but is 'tpu'"),
     ([*PREPROCESS, "--train=t", "--copies=2", "--copies=x"], "--copies must be a whole number, but is 'x'"),
-    (["generate", "m", "--workers=0"], "--workers must be a whole number from 1 to 1,024, but is '0'"),
+    (["architectures", "--vocab-size=-1"], "--vocab-size must be a whole number from 8 to 1,000,000, but is '-1'"),
     ([*TRAIN, "--dropuot", "1"], "no such option: --dropuot (possible options: --dropout); see nmt train --help"),
     ([*TRAIN, "x"], "got unexpected extra argument(s) (x); see nmt train --help"),
     ([*TRAIN, "--dropout"], "option '--dropout' requires an argument; see nmt COMMAND --help"),
@@ -84,7 +84,6 @@ def test_a_command_without_arguments_shows_its_help() -> None:
 
 
 @pytest.mark.parametrize("arguments", [
-    "generate m --workers=2147483648",
     "benchmark generate --arch=a --workers=2147483648",
     "benchmark generate --arch=a --lines=2147483648",
     "benchmark batching --pairs=1e300",

@@ -46,10 +46,18 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
     if str(path) == STDIN:
-        return nullcontext(sys.stdin.buffer)
+        return _open_stdin()
     if str(path).endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
     return open(path, "rb")
+
+
+def _open_stdin() -> AbstractContextManager[IO[bytes]]:
+    try:
+        # Not `sys.stdin` itself: Python aborts at its end if another thread still waits for a line of that object.
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (OSError, ValueError):  # it is not a file, as in tests
+        return nullcontext(sys.stdin.buffer)
 
 
 def _decode(raw: bytes, name: str, number: int) -> str:
