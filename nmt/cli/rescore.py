@@ -38,6 +38,9 @@ def rescore(
         Literal["text", "jsonl"], typer.Option(help="text: log P; jsonl: also pieces and their log P.")
     ] = "text",
     normalize: Annotated[bool, typer.Option(help="Print log P divided by the number of pieces, EOS included.")] = False,
+    alignments: Annotated[
+        bool, typer.Option(help="Also link the source words to the words of each translation: 0-0 1-2 …")
+    ] = False,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Padded source and target tokens scored at once.")
     ] = None,
@@ -55,10 +58,11 @@ def rescore(
     inputs, pairs = _inputs(source, target, input, input_format)
     inputs |= {f"checkpoint {i}": path for i, path in enumerate(checkpoints, start=1)}
     settings = {"--output-format": output_format, "--input-format": input_format, "--normalize": normalize}
+    settings["--alignments"] = alignments
     totals = _Totals(output_format, normalize)
     with console.Progress("rescore", None, "lines") as progress:
         write_output(
-            RescoringJob(tuple(checkpoints), runtime, batch_tokens),
+            RescoringJob(tuple(checkpoints), runtime, batch_tokens, alignments),
             pairs,
             totals.kept,
             finish=totals.finished,
@@ -99,7 +103,7 @@ class _Totals:
         """Returns what an unfinished job keeps of a line: log P, pieces and output."""
         from nmt.decoding.pairs import as_json, as_text
 
-        text = as_json(pair, *found) if self._json else as_text(found.log_probs, self._normalize)
+        text = as_json(pair, *found) if self._json else as_text(found.log_probs, found.alignments, self._normalize)
         return json.dumps([sum(map(sum, found.log_probs)), sum(map(len, found.log_probs)), text], ensure_ascii=False)
 
     def finished(self, kept: str) -> str:

@@ -1,13 +1,16 @@
 """Converts raw text to ids and back, for both languages. Every checkpoint contains the codec that it needs."""
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, fields
 from typing import Any, Self, get_args
+
+import numpy as np
 
 from nmt.config import SubwordKind, Tokenizer
 from nmt.errors import NmtError
 from nmt.text.subword import Subword
+from nmt.text.words import words_of_pieces
 
 _CHOICES = {"tokenizer": get_args(Tokenizer), "subword": get_args(SubwordKind)}
 
@@ -107,6 +110,17 @@ class TextCodec:
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
+
+    def source_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+        """Returns the number of the word of a raw source line that each id belongs to, or NO_WORD."""
+        return self._words(self.source, line, ids)
+
+    def target_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+        """Returns the number of the word of a raw target line that each id belongs to, or NO_WORD."""
+        return self._words(self.target, line, ids)
+
+    def _words(self, subword: Subword, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+        return words_of_pieces(subword.pieces(list(map(int, ids))), line.lower() if self.config.lowercase else line)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data. `target_model` is None if they are joint."""
