@@ -1,10 +1,10 @@
 """Word alignments of translations, from the model's cross-attention.
 
 A model reads the source and the finished translation once. Each target word is linked to the source word that gets the
-largest share of its attention. The attention of a piece is taken at the position whose input is the piece, because
-there the decoder knows which piece it is (Chen et al. 2020, arXiv:2004.14837).
+largest share of its attention, summed over their pieces. The attention is that of the last decoder layer, averaged over
+heads, at the position that predicts the piece. docs/decoding.md compares the layers.
 
-Shapes: see docs/architecture.md; B sentences, H heads, T target and S source positions of a sentence.
+Shapes: see docs/architecture.md; B sentences, T target and S source positions of a sentence.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from nmt.config import ModelConfig
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
 from nmt.model.recording import recording
@@ -93,25 +91,16 @@ class Aligner:
         target = make_side([[with_bos(pair.target) for pair in pairs]]).to(self.runtime.device)
         of_models = []
         for model in self.models:
-            attention = cast(DecoderLayer, model.decoder[layer_of(model.config)]).cross_attention
+            attention = cast(DecoderLayer, model.decoder[-1]).cross_attention
             with recording([attention]) as recorded:
                 model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
-            of_models.append(_mean_of_heads(recorded[attention]))
+            of_models.append(recorded[attention].float().mean(1))
         weights_BTS = torch.stack(of_models).mean(0).cpu().numpy()
-        # Position 0 has the input BOS; the last source position is EOS.
+        # Behind the pieces of either side is EOS, which is no word.
         return [
-            weights_TS[1 : len(pair.target) + 1, : len(pair.source)]
+            weights_TS[: len(pair.target), : len(pair.source)]
             for weights_TS, pair in zip(weights_BTS, pairs, strict=True)
         ]
-
-
-def layer_of(config: ModelConfig) -> int:
-    """Returns the decoder layer, from 0, whose attention aligns."""
-    return config.decoder_layers // 2
-
-
-def _mean_of_heads(weights_BHTS: Tensor) -> Tensor:
-    return weights_BHTS.float().mean(1)
 
 
 def _links(weights: np.ndarray, pair: SentencePair) -> list[Link]:
