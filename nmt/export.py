@@ -23,6 +23,8 @@ from nmt.text.subword import BOS, EOS, UNK
 
 # The largest number of source or target pieces that the exported model accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
+# Options of the model, besides its sizes, that CTranslate2 supports or that do not matter after training.
+_SUPPORTED_VARIANTS = ("norm", "learned_positions", "attention_dropout", "activation_dropout")
 
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
@@ -72,7 +74,7 @@ def _check(c: ModelConfig, origin: str) -> None:
             f"CTranslate2 needs d_k and d_v to be d_model / heads, but {origin} has d_model {c.d_model}, "
             f"heads {c.heads}, d_k {c.d_k} and d_v {c.d_v}; translate with nmt generate"
         )
-    unsupported = [flag_name(name) for name in ("attention", "attention_window") if name in c.variants()]
+    unsupported = [flag_name(name) for name in c.variants() if name not in _SUPPORTED_VARIANTS]
     if unsupported:
         raise NmtError(
             f"CTranslate2 does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"

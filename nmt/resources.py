@@ -6,7 +6,7 @@ import resource
 import sys
 from pathlib import Path
 
-_SPIN_COUNT = 5000
+_SPIN_COUNT = 10_000
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 

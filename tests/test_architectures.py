@@ -104,7 +104,7 @@ def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tm
     learned = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--max-updates=1"]
     assert "the model learns 9 positions, but" in failed(*learned, "--learned-positions=9", "--no-valid-bleu")
     message = failed(*learned, "--learned-positions=100")
-    assert "may take 563; give --learned-positions 563 or --no-valid-bleu" in message
+    assert "may have 563; give --learned-positions 563 or --no-valid-bleu" in message
     assert not (tmp_path / "run").exists()
     run(*learned, "--learned-positions=100", "--no-valid-bleu")
     generate = ["generate", tmp_path / "run" / "best.pt", "--device=cpu"]

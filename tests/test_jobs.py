@@ -81,7 +81,7 @@ def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "source.en"
-    path.write_text("".join(f"{source}\n" for source, _ in invented_pairs(150, seed=7)) + "\n")
+    path.write_text("".join(f"{source}\n" for source, _ in invented_pairs(60, seed=7)) + "\n")
     return path
 
 
@@ -145,7 +145,6 @@ def test_a_changed_job_is_not_resumed(
     said = failed(*interrupted, *(flag.format(**paths) for flag in change))
     assert "out.unfinished belongs to an unfinished job" in said
     assert re.search(message, said), said
-    run(*interrupted)
 
 
 def test_a_damaged_unfinished_file_is_an_error_and_a_torn_line_is_not(

@@ -19,6 +19,7 @@ FILES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 
+# Search knows no model, so it lies below the rest of `nmt.decoding`.
 SEARCH = [
     f"nmt.decoding.{module}"
     for module in (
@@ -40,7 +41,7 @@ LEVELS = [
     ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding.translator", "nmt.decoding.translation", "nmt.export"],
+    ["nmt.training", "nmt.decoding", "nmt.export"],
     ["nmt.benchmark", "nmt.pages"],
     ["nmt.cli", "nmt.__main__"],
 ]
@@ -77,7 +78,8 @@ def own_imports(module: str) -> set[str]:
 
 
 def unit_of(module: str) -> str:
-    return next(unit for unit in UNITS if module == unit or module.startswith(unit + "."))
+    """Returns the most specific unit that the module belongs to."""
+    return max((unit for unit in UNITS if module == unit or module.startswith(unit + ".")), key=len)
 
 
 def level_of(module: str) -> int:

@@ -87,7 +87,7 @@ def test_samples_depend_on_seed_line_and_number_alone(trained: Path, options: li
     (["--input-format=jsonl"], "[" * 100_000, "standard input, line 1 is not JSON"),
     (["--input-format=jsonl"], '{"source": "", "prefix": 3}', 'line 1: "prefix" must be text, but is 3'),
     (["--input-format=jsonl"], '{"source": "", "constraints": "a"}', 'line 1: "constraints" must be a list of texts'),
-    (["--input-format=jsonl", "--prefixes=x"], "", "go with text; put them into the objects"),
+    (["--input-format=jsonl", "--prefixes=x"], "", "go with text, but --input-format is jsonl"),
     (["--prefixes={folder}/test.de"], "Ba.\n", "test.de has more lines than standard input"),
     (["--constraints={folder}/test.de"], "Ba.\n" * 11, "test.de has 10 lines, but standard input has more"),
     (["--input-format=jsonl"], '{"source": "", "prefix": "' + "ba " * 90 + '"}', r"line 1: its prefix has \d+ pieces"),

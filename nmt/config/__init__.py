@@ -4,6 +4,7 @@ This package does not import torch, so that `nmt --help` is fast.
 """
 
 from nmt.config.data import DataConfig, SubwordKind, Tokenizer
+from nmt.config.jobs import RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
 from nmt.config.translation import ScoreConfig, SearchConfig
@@ -13,10 +14,12 @@ __all__ = [
     "DataConfig",
     "ModelConfig",
     "PlanConfig",
+    "RescoringFiles",
     "RuntimeConfig",
     "ScoreConfig",
     "SearchConfig",
     "SubwordKind",
     "Tokenizer",
     "TrainConfig",
+    "TranslationFiles",
 ]

@@ -1,7 +1,9 @@
 """Writes the output of a job: as it comes, or so that an interrupted job can be resumed."""
 
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from hashlib import file_digest
 from typing import Any
 
@@ -14,72 +16,78 @@ from nmt.errors import NmtError
 from nmt.files import STDIO, is_replaceable, output_file, refuse_inputs
 from nmt.model.runtime import resolve
 from nmt.options import Config, flag_name
-from nmt.text.windows import is_regular, windows_of
-
-# Turns the record of a line and its result into text.
-Form = Callable[[Any, Any], str]
+from nmt.text.windows import windows_of
 
 
-def write_output(
-    job: Job,
-    records: Iterator[Any],
-    form: Form,
-    *,
-    finish: Callable[[str], str] = str,
-    inputs: Mapping[str, str],
-    output: str,
-    settings: Mapping[str, Any],
-    workers: int,
-    progress: Progress,
-) -> None:
-    """Runs a job and writes its output.
+@dataclass(frozen=True, kw_only=True)
+class JobOutput:
+    """The output of a job.
 
     If all inputs and the output are regular files, the same command resumes the job when it was interrupted.
 
-    Args:
+    Attributes:
+        records: the lines of the input.
         form: makes the text that is kept of a line.
         finish: makes a line's output, which ends in a line break, of that text; called once for each line, in order.
         inputs: the files that the command reads, by what they are to it; `records` reads the first.
         output: a file, or `-` for standard output.
         settings: what the output depends on besides the content of the inputs, by name.
-
-    Raises:
-        Interrupted: a signal asked the process to end, and the same command resumes the job.
-        NmtError: something cannot be read or written, or the output is an input.
     """
 
-    def finished(is_done: IsDone = lambda _: False) -> Generator[tuple[list[int], list[str]], None, None]:
-        windows = windows_of(next(iter(inputs.values())), records, WINDOW)
-        with closing(run(job, windows, workers, is_done)) as batches:
+    job: Job
+    records: Iterator[Any]
+    form: Callable[[Any, Any], str]
+    finish: Callable[[str], str] = str
+    inputs: Mapping[str, str]
+    output: str
+    settings: Mapping[str, Any]
+    workers: int
+    progress: Progress
+
+    def write(self) -> None:
+        """Runs the job.
+
+        Raises:
+            Interrupted: a signal asked the process to end, and the same command resumes the job.
+            NmtError: something cannot be read or written, or the output is an input.
+        """
+        if self._is_resumable():
+            refuse_inputs(self.output, self.inputs.values(), f"--output {self.output}")
+            self._write_resumably()
+        else:
+            self._write_directly()
+
+    def _is_resumable(self) -> bool:
+        from_file = STDIO not in self.inputs.values() and all(map(os.path.isfile, self.inputs.values()))
+        return from_file and self.output not in ("", STDIO) and is_replaceable(self.output)
+
+    def _finished(self, is_done: IsDone) -> Generator[tuple[list[int], list[str]], None, None]:
+        """Yields numbers and texts of the lines of each batch."""
+        windows = windows_of(next(iter(self.inputs.values())), self.records, WINDOW)
+        with closing(run(self.job, windows, self.workers, is_done)) as batches:
             for batch in batches:
-                progress.advance(len(batch.numbers))
-                yield batch.numbers, list(map(form, batch.records, batch.results))
+                self.progress.advance(len(batch.numbers))
+                yield batch.numbers, list(map(self.form, batch.records, batch.results))
 
-    if output == STDIO or not is_replaceable(output) or not all(map(is_regular, inputs.values())):
-        _write_directly(finished(), finish, inputs, output)
-        return
-    refuse_inputs(output, inputs.values(), f"--output {output}")
-    whole = {name: _digest(path) for name, path in inputs.items()} | dict(settings)
-    with unfinished(output, whole) as lines:
-        progress.skip(lines.done)
-        with closing(finished(lines.is_done)) as batches:
-            for numbers, texts in batches:
-                lines.add(numbers, texts)
-        with output_file(output, inputs.values()) as out:
-            for text in lines.outputs():
-                out.write(finish(text))
+    def _write_directly(self) -> None:
+        with (
+            output_file(self.output, self.inputs.values()) as out,
+            closing(self._finished(lambda _: False)) as finished,
+        ):
+            for text in in_line_order(finished):
+                out.write(self.finish(text))
+                out.flush()  # whoever waits for the answer to a line gets it now
 
-
-def _write_directly(
-    finished: Iterator[tuple[list[int], list[str]]],
-    finish: Callable[[str], str],
-    inputs: Mapping[str, str],
-    output: str,
-) -> None:
-    with output_file(output, inputs.values()) as out:
-        for text in in_line_order(finished):
-            out.write(finish(text))
-            out.flush()  # whoever waits for the answer to a line gets it now
+    def _write_resumably(self) -> None:
+        settings = {name: _digest(path) for name, path in self.inputs.items()} | dict(self.settings)
+        with unfinished(self.output, settings) as lines:
+            self.progress.skip(lines.done)
+            with closing(self._finished(lines.is_done)) as finished:
+                for numbers, texts in finished:
+                    lines.add(numbers, texts)
+            with output_file(self.output, self.inputs.values()) as out:
+                for text in lines.outputs():
+                    out.write(self.finish(text))
 
 
 def _digest(path: str) -> str:

@@ -112,6 +112,8 @@ class Unfinished:
             raise NmtError(f"{self.path} is damaged; delete it and start again") from error
 
     def _check(self, settings: Any) -> None:
+        if not isinstance(settings, dict):
+            raise ValueError("the first line holds no settings")
         for name in dict.fromkeys([*settings, *self._settings]):
             then, now = settings.get(name, "not given"), self._settings.get(name, "not given")
             if then != now:

@@ -55,6 +55,7 @@ class _ProductAttention(torch.autograd.Function):
         grad_scores *= ctx.scale
         dtype = gradients[0].dtype
         grad_k = grad_scores.transpose(-1, -2) @ q
+        assert not ctx.needs_input_grad[3], "a bias that is learned needs its gradient here"
         return (grad_scores @ k).to(dtype), grad_k.to(dtype), grad_v.to(dtype), None, None, None
 
 

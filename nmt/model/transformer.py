@@ -1,7 +1,9 @@
 """The Transformer (paper §3), from ids to logits.
 
 The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Only attention
-looks at sentences; see `nmt.model.attention`. Decoding position by position is in `nmt.model.incremental`.
+looks at sentences: the scores, their softmax and attention dropout are in `nmt.model.attention`. The axis may hold
+padding, which is computed like the rest and ignored by what reads the result. Training calls `encode` and `decode`, and
+the loss multiplies with `softmax_matrix_VD`. Decoding position by position is in `nmt.model.incremental`.
 
 Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side,
 B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
@@ -34,11 +36,11 @@ class Residual(nn.Module):
         self.norm = nn.LayerNorm(config.d_model)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x_FD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the normalised sum FD, or with pre-norm the sum itself."""
+    def forward(self, x_FD: Tensor, sublayer: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        """Returns the normalised sum FD, or with pre-norm the sum itself. The sublayer also gets `inputs`."""
         if self.pre:
-            return x_FD + self.dropout(sublayer(self.norm(x_FD)))
-        return self.norm(x_FD + self.dropout(sublayer(x_FD)))
+            return x_FD + self.dropout(sublayer(self.norm(x_FD), *inputs))
+        return self.norm(x_FD + self.dropout(sublayer(x_FD, *inputs)))
 
 
 class MultiHeadAttention(nn.Module):
@@ -126,7 +128,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x_ND: Tensor, mask: Mask) -> Tensor:
         """Returns the layer's output ND."""
-        x_ND = self.self_attention_residual(x_ND, lambda x: self.self_attention(x, None, mask))
+        x_ND = self.self_attention_residual(x_ND, self.self_attention, None, mask)
         return self.feed_forward_residual(x_ND, self.feed_forward)
 
 
@@ -144,13 +146,16 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x_MD: Tensor, encoded_ND: Tensor, self_mask: Mask, cross_mask: Mask) -> Tensor:
         """Returns the layer's output MD."""
-        x_MD = self.self_attention_residual(x_MD, lambda x: self.self_attention(x, None, self_mask))
-        x_MD = self.cross_attention_residual(x_MD, lambda x: self.cross_attention(x, encoded_ND, cross_mask))
+        x_MD = self.self_attention_residual(x_MD, self.self_attention, None, self_mask)
+        x_MD = self.cross_attention_residual(x_MD, self.cross_attention, encoded_ND, cross_mask)
         return self.feed_forward_residual(x_MD, self.feed_forward)
 
 
 class Transformer(nn.Module):
     """Encoder and decoder. The target embedding is also the softmax matrix, and the source embedding if `shared`.
+
+    Every module initialises its own parameters: matrices with Glorot uniform numbers, embeddings with a variance of
+    1/d_model.
 
     Args:
         source_size, target_size: pieces in the vocabularies.
@@ -186,7 +191,7 @@ class Transformer(nn.Module):
 
     def encode(self, ids_N: Tensor, source: Layout) -> Tensor:
         """Returns the encoder output ND."""
-        embedding = self.source_embedding or self.target_embedding
+        embedding = self.target_embedding if self.source_embedding is None else self.source_embedding
         x_ND = self._embed(embedding(ids_N), self.source_positions(source.positions_F, source.longest))
         mask = self_attention_mask(source, self.config.attention_window, causal=False)
         for layer in self.encoder:
@@ -223,6 +228,7 @@ class Transformer(nn.Module):
         self._call_packed = torch.compile(_call, dynamic=True)
 
     def _layer_call(self, layout: Layout) -> Callable[..., Tensor]:
+        # Only packed batches (without blocks) are compiled. Padded ones would compile anew for many shapes.
         return self._call_packed if layout.blocks is None else _call
 
 
