@@ -5,16 +5,19 @@ Separable prefixes leave their verbs. Participles and infinitives close the clau
 pronouns agree in gender, number and case. Each English sentence has exactly one German translation.
 
     python recipes/grammar.py --out DIR     # writes DIR/train.en, DIR/train.de, DIR/valid.en, …
+    python recipes/grammar.py --out DIR --alignments     # also DIR/train.sure and DIR/train.possible, as in `links`, …
 """
 
 import argparse
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import lexicon
+import links
 from lexicon import ACCUSATIVE, NOMINATIVE, POSSESSIVES, THE, Phrase, Verb, adjectives, entries, nouns, spaced
 
 # ------------------------------------------------------------------------------------------------------------ clauses
@@ -35,7 +38,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause before its words are ordered. `tense` is habit, now (progressive), past or an English auxiliary."""
+    """A clause before its words are ordered. `tense` is habit, now (progressive), past or an English auxiliary.
+
+    With a `unit`, the words of the verb and of its negation are marked as in `links`.
+    """
 
     subject: Phrase
     verb: Verb
@@ -43,6 +49,11 @@ class Clause:
     parts: tuple[Part, ...] = ()
     time: tuple[str, ...] = ("", "")
     negated: bool = False
+    unit: str = ""
+
+    def marked(self, words: str, part: str) -> str:
+        """Returns the words with the mark of a part of the verb: a auxiliary, b meaning, c to, d did, n negation."""
+        return links.mark(words, self.unit + part) if self.unit else words
 
 
 BE, HAVE, WANT = Verb("be/was", "sein/ist/gewesen", "state"), Verb("have/had", "haben"), Verb("want", "wollen")
@@ -70,18 +81,26 @@ def english_verb(verb: Verb, tense: str, person: int) -> tuple[str, str, str]:
 def english(clause: Clause) -> dict[str, str]:
     """Returns the clause in each English word order. Subordinate clauses have the order of main clauses."""
     auxiliary, rest, plain = english_verb(clause.verb, clause.tense, clause.subject.person)
-    parts = [part.english for part in clause.parts]
+    auxiliary = clause.marked(auxiliary, "d" if " to " in rest else "a" if rest else "b")
+    rest, plain = marked_verb(clause, rest), marked_verb(clause, plain)
+    parts = [clause.marked(part.english, "e") for part in clause.parts]
     pronouns = sum(part.rank == PRONOUN for part in clause.parts)
-    parts.insert(pronouns, clause.verb.particle)  # "picks him up", but "picks up the man"
+    parts.insert(pronouns, clause.marked(clause.verb.particle, "b"))  # "picks him up", but "picks up the man"
     subject, time = clause.subject.english, clause.time[0]
-    negation = "not" if clause.negated else ""
-    verb = spaced(auxiliary, negation, rest).replace("can not", "cannot") if negation else plain
+    negation = clause.marked("not", "n") if clause.negated else ""
+    verb = re.sub(r"\bcan(\W\w*\W)? not\b", r"cannot\1", spaced(auxiliary, negation, rest)) if negation else plain
     return {
         "main": spaced(subject, verb, *parts, time),
         "fronted": spaced(f"{time}," if " " in time else time, subject, verb, *parts),
         "question": spaced(auxiliary, subject, negation, rest, *parts, time),
-        "infinitive": spaced(negation, "to", clause.verb.english[0], *parts, time),
+        "infinitive": spaced(negation, marked_verb(clause, f"to {clause.verb.english[0]}"), *parts, time),
     }
+
+
+def marked_verb(clause: Clause, words: str) -> str:
+    """Returns the words of an English verb with marks: auxiliaries, perhaps "to", and the verb itself."""
+    *before, last = words.split() or [""]
+    return spaced(*(clause.marked(word, "c" if word == "to" else "a") for word in before), clause.marked(last, "b"))
 
 
 def german_verb(verb: Verb, tense: str, person: int) -> tuple[str, str]:
@@ -102,11 +121,13 @@ def german(clause: Clause) -> dict[str, str]:
     finite, closing = german_verb(clause.verb, clause.tense, clause.subject.person)
     subject, prefix, time = clause.subject.german[NOMINATIVE], clause.verb.prefix, clause.time[1]
     has_kein = any(part.german.startswith("kein") for part in clause.parts)
-    negation = "nicht" if clause.negated and not has_kein else ""
+    negation = clause.marked("nicht", "n") if clause.negated and not has_kein else ""
+    finite, infinitive = clause.marked(finite, "b" if closing == prefix else "a"), clause.verb.german[0]
+    parts = [replace(part, german=marked_part(clause, part.german)) for part in clause.parts]
 
     def rest(closing: str, time: str = time) -> str:
-        added = [Part("", time, TIME), Part("", negation, NEGATION), Part("", closing, CLOSING)]
-        return spaced(*(part.german for part in sorted([*clause.parts, *added], key=lambda part: part.rank)))
+        added = [Part("", time, TIME), Part("", negation, NEGATION), Part("", clause.marked(closing, "b"), CLOSING)]
+        return spaced(*(part.german for part in sorted([*parts, *added], key=lambda part: part.rank)))
 
     main = spaced(subject, finite, rest(closing))
     return {
@@ -114,8 +135,15 @@ def german(clause: Clause) -> dict[str, str]:
         "fronted": spaced(time, finite, subject, rest(closing, time="")) if time else main,
         "inverted": spaced(finite, subject, rest(closing)),
         "final": spaced(subject, rest(closing + finite if closing == prefix else f"{closing} {finite}")),
-        "infinitive": rest(prefix + ("zu" if prefix else "zu ") + clause.verb.german[0]),
+        "infinitive": rest(f"{prefix}zu{infinitive}" if prefix else f"{clause.marked('zu', 'c')} {infinitive}"),
     }
+
+
+def marked_part(clause: Clause, words: str) -> str:
+    """Returns the German words of a part with marks on "kein", which negates the verb, and on reflexive pronouns."""
+    if clause.unit and words.startswith("kein"):
+        words = links.also(words, f"{clause.unit}n")
+    return clause.marked(words, "g")
 
 
 # ------------------------------------------------------------------------------------------------------ random choices
@@ -151,20 +179,28 @@ def some_person(rng: Random, besides: str = "") -> Phrase:
     return person if person.gender != besides else some_person(rng, besides)
 
 
+def marked(phrase: Phrase) -> Phrase:
+    """Returns the phrase with new marks on its words."""
+    words = links.word_by_word(phrase.english, phrase.english_object, *phrase.german)
+    english, english_object, *german = links.renewed(*words)
+    return replace(phrase, english=english, english_object=english_object, german=tuple(german))
+
+
 def some_subject(rng: Random) -> Phrase:
     """Returns a person or a thing, perhaps with a relative clause, as in `the man who called Anna`."""
     form = rng.random()
     if form < 0.75:
         return some_person(rng)
     kinds, who = rng.choice([("human", "who"), ("ware", "that")])
-    phrase = some_phrase(rng, kinds)
+    phrase = marked(some_phrase(rng, kinds))
     if form < 0.83:
         return phrase
     case, clause = NOMINATIVE, some_clause(rng, "habit past", replace(phrase, english="", german=("",)))
     if form < 0.92:
         verb = rng.choice([verb for verb in VERBS if verb.complements == [f"acc:{kinds}"]])
-        who, case, clause = "that", ACCUSATIVE, Clause(some_person(rng), verb, "past")
-    words = f"{phrase.german[NOMINATIVE]}, {THE[phrase.gender][case]} {german(clause)['final']},"
+        who, case, clause = "that", ACCUSATIVE, Clause(marked(some_person(rng)), verb, "past", unit=links.new_unit())
+    who, pronoun = links.word_by_word(who, THE[phrase.gender][case])
+    words = f"{phrase.german[NOMINATIVE]}, {pronoun} {german(clause)['final']},"
     return replace(phrase, english=f"{phrase.english} {who} {english(clause)['main']}", german=(words,))
 
 
@@ -175,29 +211,38 @@ def object_part(rule: str, phrase: Phrase) -> Part:
     rank = OTHER if preposition else PRONOUN if phrase.english_object else DIRECT if case == "acc" else INDIRECT
     german_words = spaced(preposition, phrase.german[ACCUSATIVE if case == "acc" else lexicon.DATIVE])
     english_words = spaced(english_preposition, phrase.english_object or phrase.english)
-    return Part(english_words, german_words.replace("in dem ", "im ").replace("in das ", "ins "), rank, phrase)
+    return Part(english_words, re.sub("^in dem\\b", "im", re.sub("^in das\\b", "ins", german_words)), rank, phrase)
+
+
+def marked_object(rule: str, phrase: Phrase) -> Part:
+    """Returns the phrase as an object with marks. A preposition in one language alone has none."""
+    part = object_part(rule, marked(phrase))
+    if not ("=" in rule and "+" in rule):
+        return part
+    unit = links.new_unit()
+    return replace(part, english=links.also(part.english, unit), german=links.also(part.german, unit))
 
 
 def some_part(rng: Random, complement: str, subject: Phrase, negated: bool) -> Part:
     """Returns random words for a complement, in the notation of `lexicon.VERBS`."""
     rule, _, kinds = complement.partition(":")
     if kinds == "human" and rng.random() < 0.35:
-        return object_part(rule, some_person(rng, subject.gender))
+        return marked_object(rule, some_person(rng, subject.gender))
     if kinds:
-        return object_part(rule, some_phrase(rng, kinds, negated=negated and rule == "acc"))
+        return marked_object(rule, some_phrase(rng, kinds, negated=negated and rule == "acc"))
     if rule == "state":
         words, german_words = rng.choice(adjectives(subject.kind))
         degree, german_degree = rng.choice([("", ""), ("very", "sehr"), ("too", "zu")])
-        return Part(spaced(degree, words), spaced(german_degree, german_words), OTHER)
+        return Part(*links.word_by_word(spaced(degree, words), spaced(german_degree, german_words)), rank=OTHER)
     if rule == "refl":
-        return Part("", subject.german[ACCUSATIVE] if subject.gender == "1" else "sich", PRONOUN)
+        return Part("", links.plain(subject.german[ACCUSATIVE]) if subject.gender == "1" else "sich", PRONOUN)
     if rule == "?":
-        return replace(object_part("in=in+dat", some_phrase(rng, "room")), rank=LOCATION)
+        return replace(marked_object("in=in+dat", some_phrase(rng, "room")), rank=LOCATION)
     if rule == "to":
         clause = some_clause(rng, "habit", subject)
         return Part(english(clause)["infinitive"], ", " + german(clause)["infinitive"], CLAUSE)
     clause = some_clause(rng, ANY, some_person(rng, subject.gender))
-    that, dass = rule.split("=")
+    that, dass = links.word_by_word(*rule.split("="))
     return Part(f"{that} {english(clause)['main']}", f", {dass} {german(clause)['final']}", CLAUSE)
 
 
@@ -214,7 +259,18 @@ def some_clause(rng: Random, tenses: str, subject: Phrase, verbs: list[Verb] = V
     parts = tuple(some_part(rng, complement, subject, negated) for complement in complements)
     has_time = rng.random() < timed and not negated and verb not in CLAUSE_VERBS
     times = entries(lexicon.TIMES.get(tense, lexicon.TIMES["will"]))
-    return Clause(subject, verb, tense, parts, rng.choice(times) if has_time else ("", ""), negated)
+    time = marked_time(*rng.choice(times)) if has_time else ("", "")
+    return Clause(marked(subject), verb, tense, parts, time, negated, links.new_unit())
+
+
+def marked_time(in_english: str, in_german: str) -> tuple[str, str]:
+    """Returns the words for a time with marks. "ago" comes last, but "vor" comes first."""
+    words = in_english.removesuffix(" ago")
+    if words == in_english:
+        return links.word_by_word(in_english, in_german)  # type: ignore[return-value]
+    in_english, in_german = links.word_by_word(f"ago {words}", in_german)
+    ago, words = in_english.split(maxsplit=1)
+    return f"{words} {ago}", in_german
 
 
 def linked_subject(rng: Random, clause: Clause) -> Phrase:
@@ -250,6 +306,12 @@ SENTENCES = [
 
 def sentence(rng: Random) -> tuple[str, str]:
     """Returns a random sentence in English and in German."""
+    source, target = marked_sentence(rng)
+    return links.plain(source), links.plain(target)
+
+
+def marked_sentence(rng: Random) -> tuple[str, str]:
+    """Returns a random sentence in English and in German, with marks on words that translate each other."""
     _, source, target, tenses, second_tenses = rng.choices(SENTENCES, [row[0] for row in SENTENCES])[0]
     verbs = VERBS if second_tenses else VERBS + 2 * CLAUSE_VERBS
     clauses = [some_clause(rng, tenses, some_subject(rng), verbs, timed=0.4)]
@@ -257,18 +319,21 @@ def sentence(rng: Random) -> tuple[str, str]:
         clauses.append(some_clause(rng, second_tenses, linked_subject(rng, clauses[0])))
     source, target = source.format(*map(english, clauses)), target.format(*map(german, clauses))
     target = re.sub(",(?=[,.?])", "", target)  # the comma after a relative clause
+    conjunction = links.new_unit()
+    source, target = (links.mark(text, conjunction) for text in (source, target))
     return source[0].upper() + source[1:], target[0].upper() + target[1:]
 
 
 def corpus(size: int, seed: int) -> list[tuple[str, str]]:
-    """Returns `size` pairs. No sentence repeats in either language, so held-out pairs are new on both sides."""
+    """Returns `size` marked pairs. No sentence repeats in either language, so held-out pairs are new on both sides."""
     rng = Random(seed)
     found: list[tuple[str, str]] = []
     seen: set[str] = set()
     while len(found) < size:
-        pair = sentence(rng)
+        marked_pair = marked_sentence(rng)
+        pair = list(map(links.plain, marked_pair))
         if seen.isdisjoint(pair):
-            found.append(pair)
+            found.append(marked_pair)
             seen.update(pair)
     rng.shuffle(found)
     return found
@@ -280,6 +345,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; created if it does not exist")
     for split, size in {"train": 8000, "valid": 500, "test": 500}.items():
         parser.add_argument(f"--{split}", type=int, default=size, help=f"pairs of {split}.en and {split}.de ({size})")
+    parser.add_argument("--alignments", action="store_true", help="also write word alignments as 0-0 1-2 …")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same corpus (1)")
     options = parser.parse_args()
     sizes = {split: getattr(options, split) for split in ("train", "valid", "test")}
@@ -288,9 +354,17 @@ def main() -> None:
     sentences = iter(corpus(sum(sizes.values()), options.seed))
     options.out.mkdir(parents=True, exist_ok=True)
     for split, size in sizes.items():
-        for language, lines in zip(("en", "de"), zip(*islice(sentences, size), strict=True), strict=True):
-            path = options.out / f"{split}.{language}"
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        pairs = list(islice(sentences, size))
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            write(options.out / f"{split}.{language}", map(links.plain, lines))
+        if options.alignments:
+            write(options.out / f"{split}.sure", (links.links(*pair, sure=True) for pair in pairs))
+            write(options.out / f"{split}.possible", (links.links(*pair, sure=False) for pair in pairs))
+
+
+def write(path: Path, lines: Iterable[str]) -> None:
+    """Writes the lines to a file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

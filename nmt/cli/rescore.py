@@ -34,11 +34,11 @@ def rescore(
     from nmt.decoding.rescoring import RescoringJob
 
     inputs, pairs = _inputs(files)
-    names = ("input_format", "output_format", "normalize", "batch_tokens")
+    names = ("input_format", "output_format", "normalize", "alignments", "batch_tokens")
     totals = _Totals(files.output_format, files.normalize)
     with console.Progress("rescore", None, "lines") as progress:
         JobOutput(
-            job=RescoringJob(tuple(checkpoints), runtime, files.batch_tokens),
+            job=RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments),
             records=pairs,
             form=totals.kept,
             finish=totals.finished,
@@ -70,7 +70,7 @@ class _Totals:
         """Returns what an unfinished job keeps of a line: log P, pieces and output."""
         from nmt.decoding.pairs import as_json, as_text
 
-        text = as_json(pair, *found) if self._json else as_text(found.log_probs, self._normalize)
+        text = as_json(pair, *found) if self._json else as_text(found.log_probs, found.alignments, self._normalize)
         return json.dumps([sum(map(sum, found.log_probs)), sum(map(len, found.log_probs)), text], ensure_ascii=False)
 
     def finished(self, kept: str) -> str:

@@ -60,6 +60,9 @@ class RescoringFiles(Config):
     normalize: bool = option(
         False, help="In text, print log P divided by the number of pieces, EOS included.", panel=_PANEL
     )
+    alignments: bool = option(
+        False, help="Also link the source words to the words of each translation: 0-0 1-2 …", panel=_PANEL
+    )
     batch_tokens: int | None = option(
         None, help="Padded source and target tokens scored at once.", panel=_PANEL, at_least=1
     )

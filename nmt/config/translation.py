@@ -57,6 +57,11 @@ class SearchConfig(Config):
     no_repeat_ngram: int | None = option(
         None, help="No sequence of this many pieces occurs twice in an output.", panel="Search", at_least=1
     )
+    alignments: bool = option(
+        False,
+        help="Also link the source words to the words of each translation: 0-0 1-2 …",
+        panel="Search",
+    )
     sample: bool = option(False, help="Draw translations at random instead of beam search.", panel="Sampling")
     samples: int = option(
         1,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, Literal
 
+from nmt.decoding.alignment import pharaoh
 from nmt.decoding.requests import Request
 from nmt.decoding.translator import Hypothesis
 from nmt.errors import NmtError
@@ -66,7 +67,7 @@ def _from_json(line: str, origin: str) -> Request:
 
 def as_text(_: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
     """Returns `outputs` lines of text; lines for which there is no hypothesis are blank."""
-    texts = [h.text for h in hypotheses]
+    texts = [h.text if h.alignment is None else f"{h.text} ||| {pharaoh(h.alignment)}" for h in hypotheses]
     return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
 
 
@@ -84,4 +85,6 @@ def _fields(hypothesis: Hypothesis) -> dict[str, Any]:
         "pieces": hypothesis.pieces,
         "log_probs": hypothesis.log_probs,
     }
+    if hypothesis.alignment is not None:
+        values["alignment"] = pharaoh(hypothesis.alignment)
     return values | ({"unmet": True} if hypothesis.unmet else {})

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from nmt.decoding.alignment import Link, pharaoh
 from nmt.errors import NmtError
 from nmt.text.corpus import STDIN, read_lines, read_pairs
 
@@ -89,18 +90,30 @@ def _name(path: str) -> str:
     return "standard input" if path == STDIN else path
 
 
-def as_text(log_probs: Sequence[Sequence[float]], normalize: bool) -> str:
-    """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for."""
-    values = [sum(found) / (len(found) if normalize else 1) for found in log_probs]
-    return "\t".join(f"{value:.6f}" for value in values) + "\n"
+def as_text(log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[Link]] | None, normalize: bool) -> str:
+    """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for.
+
+    Links follow log P after `|||`.
+    """
+    values = [f"{sum(found) / (len(found) if normalize else 1):.6f}" for found in log_probs]
+    if alignments is not None:
+        values = [f"{value} ||| {pharaoh(links)}" for value, links in zip(values, alignments, strict=True)]
+    return "\t".join(values) + "\n"
 
 
-def as_json(pair: Pair, pieces: Sequence[Sequence[str]], log_probs: Sequence[Sequence[float]]) -> str:
+def as_json(
+    pair: Pair,
+    pieces: Sequence[Sequence[str]],
+    log_probs: Sequence[Sequence[float]],
+    alignments: Sequence[Sequence[Link]] | None,
+) -> str:
     """Returns one line with a JSON object: the fields of the input, and what was found for each translation."""
-    found = [
+    found: list[dict[str, Any]] = [
         {"log_prob": sum(values), "pieces": list(named), "log_probs": list(values)}
         for named, values in zip(pieces, log_probs, strict=True)
     ]
+    for values, links in zip(found, alignments or ()):  # noqa: B905 (alignments may be missing)
+        values["alignment"] = pharaoh(links)
     if "hypotheses" not in pair.others:
         values = {"source": pair.source, "target": pair.targets[0].text, **pair.others, "rescored": found[0]}
     else:

@@ -40,10 +40,12 @@ class Encoded:
 
     Attributes:
         number: the line's number in the input, from 1.
+        text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
     """
 
     number: int
+    text: str
     parts: tuple[np.ndarray, ...]
     required: Required
 
@@ -67,8 +69,9 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     sources = codec.encode_source([request.source for request in requests])
     required = _required(codec, requests)
     encoded = []
-    for number, (ids, needed) in enumerate(zip(sources, required, strict=True), start=first_number):
-        line = Encoded(number, _parts(np.array(ids, dtype=np.int64), search.max_source_length, needed), needed)
+    for number, (request, ids, needed) in enumerate(zip(requests, sources, required, strict=True), start=first_number):
+        parts = _parts(np.array(ids, dtype=np.int64), search.max_source_length, needed)
+        line = Encoded(number, request.source, parts, needed)
         _check(line, search)
         encoded.append(line)
     return encoded

@@ -17,6 +17,7 @@ from torch import Tensor
 from nmt.checkpoint import load_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
+from nmt.decoding.alignment import Aligner, Link, SentencePair
 from nmt.decoding.jobs import Batch
 from nmt.decoding.pairs import Pair, Target
 from nmt.decoding.translator import Translator
@@ -32,9 +33,10 @@ _BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 
 class Line(NamedTuple):
-    """A source line and its translations, as ids without EOS."""
+    """A source line and its translations: the pair as it was given, and ids without EOS."""
 
     number: int
+    pair: Pair
     source: np.ndarray
     targets: tuple[np.ndarray, ...]
 
@@ -46,10 +48,14 @@ class Line(NamedTuple):
 
 
 class Rescored(NamedTuple):
-    """The target pieces of each translation of a line, and natural log P of each piece, and of EOS at the end."""
+    """The target pieces of each translation of a line, natural log P of each piece, and links between words.
+
+    The last log P of a translation is that of EOS. `alignments` is None if it was not asked for.
+    """
 
     pieces: list[list[str]]
     log_probs: list[list[float]]
+    alignments: list[list[Link]] | None
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,18 @@ class RescoringJob:
     Attributes:
         checkpoints: the file of a model, or the files of an ensemble.
         batch_tokens: padded source and target tokens that are scored at once; None for what suits the device.
+        alignments: whether to align words too.
     """
 
     checkpoints: tuple[str, ...]
     runtime: RuntimeConfig
     batch_tokens: int | None = None
+    alignments: bool = False
 
     def load(self, process: int) -> "Rescorer":
         """Loads the model; on GPU number `process` if there are several."""
-        return Rescorer(Translator.load(*self.checkpoints, runtime=self.runtime, process=process))
+        translator = Translator.load(*self.checkpoints, runtime=self.runtime, process=process)
+        return Rescorer(translator, alignments=self.alignments)
 
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
@@ -89,7 +98,7 @@ def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[L
     sources = codec.encode_source([pair.source for pair in pairs])
     targets = iter(codec.encode_target([target.text for pair in pairs for target in pair.targets]))
     return [
-        Line(number, np.array(source), tuple(_given(codec, target, next(targets)) for target in pair.targets))
+        Line(number, pair, np.array(source), tuple(_given(codec, target, next(targets)) for target in pair.targets))
         for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), start=first_number)
     ]
 
@@ -102,15 +111,16 @@ def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
 class Rescorer:
     """Models that score given translations; a `nmt.decoding.jobs.Engine`."""
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: Translator, *, alignments: bool = False) -> None:
         self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime
+        self._aligner = Aligner(self.models, self.runtime) if alignments else None
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls, within which converted weights are kept."""
         return self.runtime.autocast()
 
     def __call__(self, batch: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces and log P of the translations of each line of a batch.
+        """Returns pieces, log P and perhaps links of the translations of each line of a batch.
 
         Raises:
             NmtError: a line is too long for the model or for memory; names the line.
@@ -118,13 +128,24 @@ class Rescorer:
         flat = [(line, target) for line in batch for target in line.targets]
         with self.session():
             found = iter(self._score(flat) if flat else [])
+            links = iter(self._aligner(self._words(batch)) if self._aligner else [])
         return [
             Rescored(
                 [self.codec.target.pieces(target.tolist()) for target in line.targets],
                 [next(found) for _ in line.targets],
+                [next(links) for _ in line.targets] if self._aligner else None,
             )
             for line in batch
         ]
+
+    def _words(self, batch: Sequence[Line]) -> list[SentencePair]:
+        """Returns each line with each of its translations, and the words that their ids belong to."""
+        pairs = []
+        for line in batch:
+            words = self.codec.source_words(line.pair.source, line.source)
+            for ids, target in zip(line.targets, line.pair.targets, strict=True):
+                pairs.append(SentencePair(line.source, words, ids, self.codec.target_words(target.text, ids)))
+        return pairs
 
     def _score(self, pairs: list[tuple[Line, np.ndarray]]) -> list[list[float]]:
         """Returns log P of every token of each pair, in halves if memory runs out."""

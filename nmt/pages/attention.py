@@ -1,13 +1,10 @@
 """Computes the attention weights of a sentence pair and draws them, as in the paper's appendix.
 
-docs/architecture.md explains the shape letters. Here L is layers, H heads, Q queries, S keys, and F and G are the flat
-positions of queries and keys.
+docs/architecture.md explains the shape letters. Here L is layers, H heads, Q queries, S keys.
 """
 
 import base64
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal
@@ -18,8 +15,8 @@ from torch import Tensor, nn
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.model.attention import attend
-from nmt.model.transformer import MultiHeadAttention, Transformer
+from nmt.model.recording import recording
+from nmt.model.transformer import MultiHeadAttention
 from nmt.text.subword import with_bos, with_eos
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -66,7 +63,7 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
     else:
         (target_ids,) = codec.encode_target([target])
     _check(target_ids, "--target" if target is not None else "the translation")
-    with _recording(model) as recorded:
+    with recording(m for m in model.modules() if isinstance(m, MultiHeadAttention)) as recorded:
         model(*(torch.from_numpy(ids)[None] for ids in (with_eos(source_ids), with_bos(target_ids))))
     sources = codec.source.pieces(with_eos(source_ids).tolist())
     inputs = codec.target.pieces(with_bos(target_ids).tolist())
@@ -93,31 +90,8 @@ def _translated(translator: Translator, source: str) -> list[int]:
     return translator.codec.target.ids(best.pieces)
 
 
-@contextmanager
-def _recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
-    """Yields a dict that receives the weights, HQS, of every attention that the model computes for one sentence.
-
-    The model's own attention function computes them: with the identity matrix as values, its output is the weights.
-    """
-    recorded: dict[nn.Module, Tensor] = {}
-
-    def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-        assert isinstance(module, MultiHeadAttention)
-        x_FD, encoded_ND, mask = inputs
-        q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)
-        identity_GHG = torch.eye(len(k_GHK))[:, None].expand(-1, module.heads, -1)
-        recorded[module] = attend(q_FHK, k_GHK, identity_GHG, mask, module.function).transpose(0, 1)
-
-    hooks = [m.register_forward_hook(record) for m in model.modules() if isinstance(m, MultiHeadAttention)]
-    try:
-        yield recorded
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str) -> Tensor:
-    return torch.stack([recorded[getattr(layer, name)] for layer in layers])
+    return torch.cat([recorded[getattr(layer, name)] for layer in layers])  # the batch is one sentence
 
 
 def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """Converts raw text to ids and back, for both languages. Every checkpoint contains the codec that it needs."""
 
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
+
+import numpy as np
 
 from nmt.config import Normalization, SubwordKind
 from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.subword import Subword
+from nmt.text.words import words_of_pieces
 
 Side = Literal["source", "target"]
 _CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": get_args(SubwordKind)}
@@ -137,6 +140,17 @@ class TextCodec:
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
         return ("" if base_language(self.config.target_lang) in WITHOUT_SPACES else " ").join(parts)
+
+    def source_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+        """Returns the number of the word of a raw source line that each id belongs to, or NO_WORD."""
+        return self._words(self.source, line, ids)
+
+    def target_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+        """Returns the number of the word of a raw target line that each id belongs to, or NO_WORD."""
+        return self._words(self.target, line, ids)
+
+    def _words(self, subword: Subword, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+        return words_of_pieces(subword.pieces(list(map(int, ids))), line.lower() if self.config.lowercase else line)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data. `target_model` is None if they are joint."""

@@ -1,0 +1,122 @@
+"""Word alignments of translations, from the model's cross-attention.
+
+A model reads the source and the finished translation once. Each target word is linked to the source word that gets the
+largest share of its attention, summed over their pieces. The attention is that of the last decoder layer, averaged over
+heads, at the position that predicts the piece. docs/decoding.md compares the layers.
+
+Shapes: see docs/architecture.md; B sentences, T target and S source positions of a sentence.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+
+from nmt.data.loader import make_side
+from nmt.errors import NmtError
+from nmt.model.recording import recording
+from nmt.model.runtime import Runtime, is_out_of_memory
+from nmt.model.transformer import DecoderLayer, Transformer
+from nmt.text.subword import with_bos, with_eos
+from nmt.text.words import NO_WORD
+
+# Padded tokens of source and target that are aligned at once.
+_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
+
+# The numbers of a source word and of a target word, both from 0, that translate each other.
+Link = tuple[int, int]
+
+
+class SentencePair(NamedTuple):
+    """A source and its translation, as ids without EOS, and the number of the word that each piece belongs to."""
+
+    source: np.ndarray
+    source_words: Sequence[int]
+    target: Sequence[int] | np.ndarray
+    target_words: Sequence[int]
+
+    @property
+    def tokens(self) -> int:
+        """Positions that it takes in a batch without padding."""
+        return len(self.source) + len(self.target) + 2
+
+
+def pharaoh(links: Sequence[Link]) -> str:
+    """Returns links in the format of Pharaoh, Moses and fast_align: `0-0 1-2`, the source word first."""
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+class Aligner:
+    """Aligns with one model, or with the mean attention of several."""
+
+    def __init__(self, models: Sequence[Transformer], runtime: Runtime) -> None:
+        self.models, self.runtime = models, runtime
+
+    def __call__(self, pairs: Sequence[SentencePair]) -> list[list[Link]]:
+        """Returns the links of each pair, sorted. Every target word that has pieces gets one.
+
+        Raises:
+            NmtError: memory runs out for a single pair.
+        """
+        found: list[list[Link]] = [[] for _ in pairs]
+        longest_first = iter(sorted(range(len(pairs)), key=lambda i: -pairs[i].tokens))
+        with self.runtime.autocast():
+            for first in longest_first:
+                size = _BATCH_TOKENS[self.runtime.device.type] // pairs[first].tokens
+                batch = [first, *islice(longest_first, max(0, size - 1))]
+                for i, weights in zip(batch, self._weights([pairs[i] for i in batch]), strict=True):
+                    found[i] = _links(weights, pairs[i])
+        return found
+
+    def _weights(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
+        """Returns the attention of each pair's target pieces to its source pieces, in halves if memory runs out."""
+        try:
+            return self._weights_at_once(pairs)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(pairs) == 1:
+                raise NmtError(
+                    f"memory ran out while a source of {len(pairs[0].source):,} pieces was aligned with a translation "
+                    f"of {len(pairs[0].target):,}; leave out --alignments or use a machine with more memory"
+                ) from error
+        half = len(pairs) // 2  # outside the handler, because the error keeps the tensors of the attempt alive
+        return self._weights(pairs[:half]) + self._weights(pairs[half:])
+
+    @torch.no_grad()
+    def _weights_at_once(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
+        source = make_side([[with_eos(pair.source) for pair in pairs]]).to(self.runtime.device)
+        target = make_side([[with_bos(pair.target) for pair in pairs]]).to(self.runtime.device)
+        of_models = []
+        for model in self.models:
+            attention = cast(DecoderLayer, model.decoder[-1]).cross_attention
+            with recording([attention]) as recorded:
+                model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
+            of_models.append(recorded[attention].float().mean(1))
+        weights_BTS = torch.stack(of_models).mean(0).cpu().numpy()
+        # Behind the pieces of either side is EOS, which is no word.
+        return [
+            weights_TS[: len(pair.target), : len(pair.source)]
+            for weights_TS, pair in zip(weights_BTS, pairs, strict=True)
+        ]
+
+
+def _links(weights: np.ndarray, pair: SentencePair) -> list[Link]:
+    """Returns the links of a pair.
+
+    Args:
+        weights: the attention of each target piece to each source piece.
+    """
+    by_words = _members(pair.target_words).T @ weights @ _members(pair.source_words)
+    if not by_words.size:
+        return []
+    words = sorted(set(pair.target_words) - {NO_WORD})
+    return sorted((int(by_words[word].argmax()), word) for word in words)
+
+
+def _members(words: Sequence[int]) -> np.ndarray:
+    """Returns a matrix that has 1 where a piece, its row, belongs to a word, its column, and 0 elsewhere."""
+    numbers = np.array(words, dtype=np.int64)
+    return (numbers[:, None] == np.arange(numbers.max(initial=NO_WORD) + 1)).astype(np.float32)

@@ -1,0 +1,63 @@
+"""Finds the word of raw text that each piece belongs to. A word is what `str.split` returns."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+NO_WORD = -1
+
+_BYTE_PIECE = re.compile("<0x([0-9A-F]{2})>")
+_SPACE = "▁"
+# Bytes that are compared at once. The time for a line grows with this number and with the length of the line.
+_WINDOW = 512
+
+
+def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
+    """Returns the number of the word, from 0, that most bytes of each piece belong to, or NO_WORD.
+
+    The text of the pieces may differ from the line where normalisation or detokenisation changed it. A piece that is a
+    space alone belongs to the word behind it.
+    """
+    spelt = [_bytes(piece) for piece in pieces]
+    words = _words_of_bytes(b"".join(spelt), line)
+    found, start = [], 0
+    for piece in spelt:
+        counts = Counter(word for word in words[start : start + max(len(piece), 1)] if word != NO_WORD)
+        found.append(counts.most_common(1)[0][0] if counts else NO_WORD)
+        start += len(piece)
+    return found
+
+
+def _bytes(piece: str) -> bytes:
+    """Returns the UTF-8 of a piece without spaces. Pieces such as <0xC3> stand for a single byte."""
+    if byte := _BYTE_PIECE.fullmatch(piece):
+        return bytes.fromhex(byte[1])
+    return piece.replace(_SPACE, "").encode()
+
+
+def _words_of_bytes(spelt: bytes, line: str) -> list[int]:
+    """Returns the number of the word that each byte of the pieces belongs to, or NO_WORD."""
+    words = [word.encode(errors="surrogatepass") for word in line.split()]
+    raw, owners = b"".join(words), [number for number, word in enumerate(words) for _ in word]
+    if raw == spelt:
+        return owners
+    found = [NO_WORD] * len(spelt)
+    for i, raw_bytes, j, spelt_bytes in _matches(raw, spelt):
+        for k in range(spelt_bytes if raw_bytes else 0):
+            found[j + k] = owners[i + k * raw_bytes // spelt_bytes]
+    return found
+
+
+def _matches(raw: bytes, spelt: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Yields what corresponds in both texts: start and length in the first, start and length in the second."""
+    i = j = 0
+    while j < len(spelt):
+        window = raw[i : i + _WINDOW], spelt[j : j + _WINDOW]
+        is_last = i + _WINDOW >= len(raw) and j + _WINDOW >= len(spelt)
+        operations = SequenceMatcher(None, *window, autojunk=False).get_opcodes()
+        # The end of a window may lack its counterpart, so the next window begins in the middle of this one.
+        kept = [o for o in operations if is_last or o[3] < _WINDOW // 2]
+        for _, i1, i2, j1, j2 in kept:
+            yield i + i1, i2 - i1, j + j1, j2 - j1
+        i, j = i + kept[-1][2], j + kept[-1][4]

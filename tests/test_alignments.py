@@ -1,0 +1,242 @@
+"""Word alignments: pieces belong to the right words of raw text, and links follow the model's cross-attention."""
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from commands import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt import NmtError
+from nmt.config import RuntimeConfig, SearchConfig
+from nmt.decoding import alignment
+from nmt.decoding.translator import Translator
+from nmt.pages.attention import attention_of
+from nmt.text.words import NO_WORD, words_of_pieces
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+sys.path.insert(0, str(RECIPES))
+
+import aer  # noqa: E402
+import grammar  # noqa: E402
+import lexicon  # noqa: E402
+import links  # noqa: E402
+
+FP32 = ["--precision=fp32", "--device=cpu"]
+SOURCE = "Ba de ki.\n\nLo “mu” na…  po\tra ☃.\nSi.\n"
+
+
+def numbers(text: str) -> list[tuple[int, int]]:
+    """Returns the links of `0-0 1-2`."""
+    return [tuple(map(int, link.split("-"))) for link in text.split()]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("line, pieces, words", [
+    ("", "", ""),
+    ("Ba de.", "▁Ba ▁d e ▁.", "0 1 1 1"),  # the tokeniser splits off the full stop
+    ("  Ba \t de", "▁Ba ▁de", "0 1"),
+    ("a Öl", "▁a ▁ <0xC3> <0x96> l", "0 1 1 1 1"),  # a space alone belongs to the word behind it
+    ("“Ba” de…", '▁" ▁Ba ▁" ▁de ▁...', "0 0 0 1 1"),  # normalised punctuation
+    ("Ba – de", "▁Ba ▁- ▁de", "0 1 2"),
+    ("Ba de", "▁Ba ▁and ▁de", f"0 {NO_WORD} 1"),  # text that the line does not have
+    ("Ba and de", "▁Ba ▁de", "0 2"),
+    ("a b", "▁a▁b", "0"),  # a piece of two words belongs to one of them
+    ("\ud800 x", "▁ <0xEF> <0xBF> <0xBD> ▁x", "0 0 0 0 1"),  # JSON may hold lone surrogates
+])  # fmt: skip
+def test_pieces_belong_to_words_of_the_raw_line(line: str, pieces: str, words: str) -> None:
+    assert words_of_pieces(pieces.split(), line) == list(map(int, words.split()))
+
+
+@settings(max_examples=30)
+@given(st.lists(st.text("abcäß漢☃'“”-…", min_size=1, max_size=9), max_size=300), st.randoms(use_true_random=False))
+def test_pieces_belong_to_words_where_normalisation_changes_characters(words: list[str], rng: Random) -> None:
+    """The reference cuts every word by itself. Each piece ends in a letter that normalisation leaves alone."""
+    pieces, expected = [], []
+    for number, word in enumerate(words):
+        word += "z"
+        cut = rng.randint(0, len(word) - 1)
+        for text in (word[:cut] and "▁" + word[:cut] + "z", word[cut:]):
+            pieces.append(text.replace("“", '"').replace("”", '"').replace("…", "..."))
+            expected.append(number)
+        words[number] = word[:cut] + "z" * bool(cut) + word[cut:]
+    kept = [i for i, piece in enumerate(pieces) if piece]
+    found = words_of_pieces([pieces[i] for i in kept], " ".join(words))
+    assert found == [expected[i] for i in kept]
+
+
+def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -> list[tuple[int, int]]:
+    """Returns links of text without punctuation, from the attention that `nmt attention` shows."""
+    cross = attention_of(str(checkpoint), source, target)["cross"]
+    assert cross.queries == [*pieces, "</s>"]
+    weights = cross.weights_LHQS[-1].mean(0).tolist()
+    columns = [sum(p.startswith("▁") for p in cross.keys[: i + 1]) - 1 for i in range(len(cross.keys) - 1)]
+    rows = [sum(p.startswith("▁") for p in pieces[: i + 1]) - 1 for i in range(len(pieces))]
+    found = []
+    for word in sorted(set(rows)):
+        sums = [0.0] * (max(columns) + 1)
+        for row, target_word in enumerate(rows):
+            for column, source_word in enumerate(columns):
+                sums[source_word] += weights[row][column] * (target_word == word)
+        found.append((sums.index(max(sums)), word))
+    return sorted(found)
+
+
+def test_each_target_word_is_linked_to_the_source_word_with_most_attention(trained: Path) -> None:
+    model = trained / "run" / "average.pt"
+    pairs = ["ba deki lo\tik ab ol", "mu na po rasi\tisar op an um um um", "lo\tol", "si tu ve zo ba de\tab ed"]
+    said = run("rescore", model, *FP32, "--alignments", "--output-format=jsonl", stdin="\n".join(pairs).encode()).stdout
+    found = [json.loads(line) for line in said.splitlines()]
+    for value in found:
+        rescored = value["rescored"]
+        expected = naive_links(model, value["source"], value["target"], rescored["pieces"])
+        assert numbers(rescored["alignment"]) == expected
+    assert len({value["rescored"]["alignment"] for value in found}) == 4
+
+
+@pytest.mark.parametrize("models", [["best.pt"], ["best.pt", "snapshot-00000020.pt"]])
+@pytest.mark.parametrize("options", [["--n-best=3"], ["--sample", "--samples=4", "--temperature=3"]])
+def test_rescoring_finds_the_alignments_of_generated_translations(
+    trained: Path, models: list[str], options: list[str]
+) -> None:
+    checkpoints = [trained / "run" / name for name in models]
+    flags = [*FP32, "--alignments", "--output-format=jsonl"]
+    generated = run("generate", *checkpoints, *options, "--max-length-offset=9", *flags, stdin=SOURCE.encode()).stdout
+    rescored = run("rescore", *checkpoints, *flags, "--input-format=jsonl", stdin=generated).stdout
+    linked = 0
+    for line, again in zip(generated.splitlines(), rescored.splitlines(), strict=True):
+        value = json.loads(line)
+        for found, expected in zip(value["hypotheses"], json.loads(again)["hypotheses"], strict=True):
+            assert found["alignment"] == expected["rescored"]["alignment"]
+            alignment = numbers(found["alignment"])
+            assert all(source < len(value["source"].split()) for source, _ in alignment)
+            words = len(found["text"].split()) if value["source"] else 0
+            assert sorted(target for _, target in alignment) == list(range(words))
+            linked += words
+    assert linked > 5
+
+
+def test_text_has_the_links_behind_bars(trained: Path) -> None:
+    model = trained / "run" / "best.pt"
+    flags = [*FP32, "--max-length-offset=9"]
+    plain = run("generate", model, *flags, stdin=SOURCE.encode()).stdout.decode().splitlines()
+    objects = run("generate", model, *flags, "--alignments", "--output-format=jsonl", stdin=SOURCE.encode()).stdout
+    expected = [json.loads(line)["hypotheses"][0]["alignment"] for line in objects.splitlines()]
+    lines = run("generate", model, *flags, "--alignments", stdin=SOURCE.encode()).stdout.decode().split("\n")[:-1]
+    assert lines == [f"{text} ||| {links}" for text, links in zip(plain, expected, strict=True)]
+    assert lines[1] == " ||| "
+    assert b"alignment" not in run("generate", model, *flags, "--output-format=jsonl", stdin=b"Ba.").stdout
+    pair = f"{SOURCE.splitlines()[0]}\t{plain[0]}\n"
+    log_prob, alignment = run("rescore", model, *FP32, "--alignments", stdin=pair.encode()).stdout.decode().split("|||")
+    assert float(log_prob) < 0
+    assert numbers(alignment) == numbers(expected[0])
+
+
+def test_a_line_in_parts_is_aligned_part_by_part(trained: Path) -> None:
+    translator = Translator.load(trained / "run" / "best.pt", runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    syllables = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo"]
+    sizes = [len(ids) for ids in translator.codec.encode_source(syllables)]
+    words = (6 * [word for word, size in zip(syllables, sizes, strict=True) if size == sizes[0]])[:6]
+    search = SearchConfig(max_source_length=2 * sizes[0], no_repeat_ngram=1, min_length=3, alignments=True)
+    halves = translator.hypotheses([" ".join(words[i : i + 2]) for i in (0, 2, 4)], search)
+    ((whole,),) = translator.hypotheses([" ".join(words)], search)
+    expected, before = [], 0
+    for i, (half,) in enumerate(halves):
+        assert half.alignment
+        expected += [(2 * i + source, before + target) for source, target in half.alignment]
+        before += len(half.text.split())
+    assert whole.text == " ".join(half.text for (half,) in halves)
+    assert whole.alignment == tuple(sorted(expected))
+
+
+def test_batches_are_halved_if_memory_runs_out(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["Ba de ki.", "Lo.", "Mu na po ra."]
+    translator = Translator.load(trained / "run" / "best.pt", runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    search = SearchConfig(max_length_offset=9, alignments=True)
+    expected = [[h.alignment for h in line] for line in translator.hypotheses(lines, search)]
+    whole = alignment.Aligner._weights_at_once
+
+    def small(aligner: alignment.Aligner, pairs: list) -> list:
+        if len(pairs) > most:
+            raise (
+                MemoryError("DefaultCPUAllocator: can't allocate memory")
+                if False
+                else RuntimeError("DefaultCPUAllocator: can't allocate memory")
+            )
+        return whole(aligner, pairs)
+
+    monkeypatch.setattr(alignment.Aligner, "_weights_at_once", small)
+    most = 1
+    assert [[h.alignment for h in line] for line in translator.hypotheses(lines, search)] == expected
+    most = 0
+    with pytest.raises(NmtError, match="leave out --alignments"):
+        translator.hypotheses(lines, search)
+
+
+# Sure links S, possible links P, found links A, and the rate by hand.
+@pytest.mark.parametrize("sure, possible, found, rate", [
+    (["0-0 1-1"], ["0-0 1-1"], ["0-0 1-1"], 0.0),
+    (["0-0 1-1"], ["0-0 1-1"], ["0-1"], 1.0),
+    (["0-0 1-1"], ["0-0 1-1 1-2"], ["0-0 1-2"], 1 - (1 + 2) / (2 + 2)),
+    (["0-0", "0-0 1-1 2-2"], ["0-0", "0-0 1-1 2-2"], ["", "0-0 1-1 2-1"], 1 - (2 + 2) / (3 + 4)),
+])  # fmt: skip
+def test_the_alignment_error_rate_is_that_of_och_and_ney(
+    sure: list[str], possible: list[str], found: list[str], rate: float
+) -> None:
+    sets = ([set(line.split()) for line in lines] for lines in (sure, possible, found))
+    assert aer.alignment_error_rate(*sets) == pytest.approx(rate)
+
+
+def test_the_grammar_links_nouns_to_their_translations() -> None:
+    """Every English noun has one sure link, to a form of its German noun; every word at most sees its own sentence."""
+    forms: dict[str, set[str]] = {}
+    for noun in lexicon.ALL_NOUNS:
+        forms.setdefault(noun.english, set()).update((noun.german, noun.oblique))
+        if noun.plural:
+            forms.setdefault(noun.english_plural, set()).update((noun.plural, noun.plural + "n"))
+    rng, nouns = Random(8), 0
+    for _ in range(500):
+        source, target = grammar.marked_sentence(rng)
+        sure, possible = (set(numbers(links.links(source, target, sure=kind))) for kind in (True, False))
+        assert sure <= possible
+        german = [word.strip(",.?") for word in links.plain(target).split()]
+        for i, word in enumerate(links.plain(source).split()):
+            if (name := word.strip(",.?").lower()) in forms:
+                (j,) = (j for k, j in sure if k == i)
+                assert german[j] in forms[name], (source, target)
+                nouns += 1
+    assert nouns > 700
+
+
+# Sentences of the corpus with seed 1, linked by hand: English words with the German words that are sure, or possible.
+LINKED = """
+Paul sold an interesting letter three days ago and she was too old.
+Paul=Paul sold=verkauft an=einen interesting=interessanten letter=Brief three=drei days=Tagen ago=vor and=und she=sie \
+was=war too=zu old.=alt.
+sold~hat
+They do not see the woman.
+They=Sie not=nicht. see=sehen the=die woman.=Frau
+do~sehen
+They should not wash a horse.
+They=Sie should=sollten not=kein wash=waschen. a=kein horse.=Pferd
+should~waschen. wash~sollten
+Peter will not plan to sell this old computer.
+Peter=Peter will=wird not=nicht plan=planen, to=zu sell=verkaufen. this=diesen old=alten computer.=Computer
+will~planen, plan~wird to~verkaufen. sell~zu
+"""
+
+
+def test_the_grammar_links_sentences_as_done_by_hand() -> None:
+    pairs = {links.plain(source): (source, target) for source, target in grammar.corpus(100, 1)}
+    lines = LINKED.strip().replace("\\\n", "").split("\n")
+    for text, sure, possible in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+        source, target = pairs[text]
+        english, german = text.split(), links.plain(target).split()
+        by_kind = []
+        for kind, separator in ((True, "="), (False, "~")):
+            found = numbers(links.links(source, target, sure=kind))
+            by_kind.append({f"{english[i]}{separator}{german[j]}" for i, j in found})
+        assert by_kind[0] == set(sure.split())
+        assert by_kind[1] == {link.replace("=", "~") for link in sure.split()} | set(possible.split())
