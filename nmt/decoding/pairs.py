@@ -114,9 +114,12 @@ def as_json(
     ]
     for values, links in zip(found, alignments or ()):  # noqa: B905 (alignments may be missing)
         values["alignment"] = pharaoh(links)
+    return json.dumps(_with_found(pair, found), ensure_ascii=False) + "\n"
+
+
+def _with_found(pair: Pair, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the JSON object of a pair with `rescored` in the object itself, or in each of its hypotheses."""
     if "hypotheses" not in pair.others:
-        values = {"source": pair.source, "target": pair.targets[0].text, **pair.others, "rescored": found[0]}
-    else:
-        listed = [{**h, "rescored": f} for h, f in zip(pair.others["hypotheses"], found, strict=True)]
-        values = {**pair.others, "hypotheses": listed}
-    return json.dumps(values, ensure_ascii=False) + "\n"
+        return {"source": pair.source, "target": pair.targets[0].text, **pair.others, "rescored": found[0]}
+    listed = [{**h, "rescored": f} for h, f in zip(pair.others["hypotheses"], found, strict=True)]
+    return {**pair.others, "hypotheses": listed}

@@ -109,16 +109,19 @@ def _cost(runs: list[Run], sustained_tflops: float | None) -> list[list[str]]:
     return [head, *rows, *([name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2)]
 
 
+def _device_seconds(run: Run, seconds: float) -> float:
+    """Returns the training time of `seconds` in all, times the number of ranks at each time."""
+    begins = [start["train_seconds"] for start in run.starts]
+    ends = [*begins[1:], seconds]
+    return sum((e - b) * start["ranks"] for start, b, e in zip(run.starts, begins, ends, strict=True))
+
+
 def _outcome(run: Run, sustained_tflops: float | None) -> list[str]:
     """Returns the cells of the run's row behind its name."""
     last = run.train[-1] if run.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
     seconds = last["train_seconds"]
-    ends = [start["train_seconds"] for start in run.starts[1:]] + [seconds]
-    device_seconds = sum(
-        (end - start["train_seconds"]) * start["ranks"] for start, end in zip(run.starts, ends, strict=True)
-    )
-    sustained = device_seconds * sustained_tflops * 1e12 if sustained_tflops else None
+    sustained = _device_seconds(run, seconds) * sustained_tflops * 1e12 if sustained_tflops else None
     return [
         f"{last['update']:,}",
         f"{seconds / 3600:.2f} h",
