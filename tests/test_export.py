@@ -70,6 +70,9 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
         scored = theirs.score_batch(sources, [h.pieces for h in expected])
         log_probs = [sum(result.log_probs) for result in scored]
         assert [h.log_prob for h in expected] == pytest.approx(log_probs, abs=1e-3)
+        pairs = "".join(f"{line}\t{h.text}\n" for line, h in zip(lines, expected, strict=False)).encode()
+        command = ["rescore", tmp_path / "run" / "best.pt", "--precision=fp32", "--device=cpu"]
+        assert list(map(float, run(*command, stdin=pairs).stdout.split())) == pytest.approx(log_probs, abs=1e-3)
 
 
 def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Path) -> None:
