@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
+import torch
 from commands import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +16,10 @@ from nmt import NmtError
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.decoding import alignment
 from nmt.decoding.translator import Translator
+from nmt.model.runtime import resolve
+from nmt.model.transformer import Transformer
 from nmt.pages.attention import attention_of
+from nmt.registry import model_config
 from nmt.text.words import NO_WORD, words_of_pieces
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -67,6 +72,11 @@ def test_pieces_belong_to_words_where_normalisation_changes_characters(words: li
     assert found == [expected[i] for i in kept]
 
 
+def test_a_long_line_with_many_normalised_quotes_is_mapped_word_by_word() -> None:
+    pieces = ['▁"', "ba", '"'] * 900
+    assert words_of_pieces(pieces, " ".join(["“ba”"] * 900)) == [i for i in range(900) for _ in range(3)]
+
+
 def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -> list[tuple[int, int]]:
     """Returns links of text without punctuation, from the attention that `nmt attention` shows."""
     cross = attention_of(str(checkpoint), source, target)["cross"]
@@ -94,6 +104,19 @@ def test_each_target_word_is_linked_to_the_source_word_with_most_attention(train
         expected = naive_links(model, value["source"], value["target"], rescored["pieces"])
         assert numbers(rescored["alignment"]) == expected
     assert len({value["rescored"]["alignment"] for value in found}) == 4
+
+
+def test_the_last_decoder_layer_aligns(trained: Path) -> None:
+    """A layer whose queries are 0 attends to all pieces alike, so that every link goes to the first word."""
+    codec = Translator.load(trained / "run" / "best.pt", runtime=RuntimeConfig(device="cpu")).codec
+    config = model_config("transformer_tiny", decoder_layers=3)
+    sentence = alignment.SentencePair(np.arange(300, 312), range(12), range(300, 312), range(12))
+    for silent in range(3):
+        torch.manual_seed(1)
+        model = Transformer(config, len(codec.source), len(codec.target), shared=True).eval()
+        torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
+        ((*found,),) = alignment.Aligner([model], resolve(RuntimeConfig(device="cpu", precision="fp32")))([sentence])
+        assert ({source for source, _ in found} == {0}) == (silent == 2)
 
 
 @pytest.mark.parametrize("models", [["best.pt"], ["best.pt", "snapshot-00000020.pt"]])

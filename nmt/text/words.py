@@ -57,7 +57,7 @@ def _matches(raw: bytes, spelt: bytes) -> Iterator[tuple[int, int, int, int]]:
         is_last = i + _WINDOW >= len(raw) and j + _WINDOW >= len(spelt)
         operations = SequenceMatcher(None, *window, autojunk=False).get_opcodes()
         # The end of a window may lack its counterpart, so the next window begins in the middle of this one.
-        kept = [o for o in operations if is_last or o[3] < _WINDOW // 2]
+        kept = [o for o in operations if is_last or max(o[1], o[3]) < _WINDOW // 2]
         for _, i1, i2, j1, j2 in kept:
             yield i + i1, i2 - i1, j + j1, j2 - j1
         i, j = i + kept[-1][2], j + kept[-1][4]
