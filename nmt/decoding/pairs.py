@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nmt.decoding.alignment import Link, pharaoh
@@ -26,7 +25,7 @@ class Pair(NamedTuple):
 
     source: str
     targets: tuple[Target, ...]
-    others: Mapping[str, Any] = MappingProxyType({})
+    others: Mapping[str, Any] = {}
 
 
 def read_two_files(source: str, target: str) -> Iterator[Pair]:

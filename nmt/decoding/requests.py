@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ class Request(NamedTuple):
     source: str
     prefix: str = ""
     constraints: tuple[str, ...] = ()
-    others: Mapping[str, Any] = MappingProxyType({})
+    others: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ _BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 
 class Line(NamedTuple):
-    """A source line and its translations: the pair as it was given, and ids without EOS."""
+    """A source line and its translations: the pair without its other fields, and ids without EOS."""
 
     number: int
     pair: Pair
@@ -98,7 +98,12 @@ def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[L
     sources = codec.encode_source([pair.source for pair in pairs])
     targets = iter(codec.encode_target([target.text for pair in pairs for target in pair.targets]))
     return [
-        Line(number, pair, np.array(source), tuple(_given(codec, target, next(targets)) for target in pair.targets))
+        Line(
+            number,
+            Pair(pair.source, pair.targets),
+            np.array(source),
+            tuple(_given(codec, target, next(targets)) for target in pair.targets),
+        )
         for number, (pair, source) in enumerate(zip(pairs, sources, strict=True), start=first_number)
     ]
 
