@@ -52,7 +52,7 @@ def signalled(random: Random, folder: Path) -> Outcome:
     name, number = random.choice(list(_SIGNALLED)), random.choice(_SIGNALS)
     options, path, seconds = _SIGNALLED[name]
     stopped = _run_and_signal((*COMMANDS[name].arguments, *options), number, random.uniform(0, seconds), random, folder)
-    fault = _orphans(folder) or _wrong_end(stopped, number, resumes=name.startswith("train"))
+    fault = _orphans(folder) or _wrong_end(stopped, number, name)
     if not fault:
         checked = call(partial(_check_files, name, path, number), folder)
         fault = last_line(checked.stderr) if checked.code else checked.value
@@ -122,7 +122,7 @@ def _marked(folder: Path) -> list[int]:
     return found
 
 
-def _wrong_end(stopped: _Stopped, number: signal.Signals, *, resumes: bool) -> str:
+def _wrong_end(stopped: _Stopped, number: signal.Signals, name: str) -> str:
     """Returns what is wrong with a command's exit code and messages; "" if nothing is wrong."""
     if stopped.code is None:
         return f"does not end within {SECONDS} seconds"
@@ -130,8 +130,10 @@ def _wrong_end(stopped: _Stopped, number: signal.Signals, *, resumes: bool) -> s
         return "" if stopped.code in (0, -number) else f"exit code {stopped.code}"
     if "Traceback (most recent call last)" in stopped.stderr:
         return f"traceback: {last_line(stopped.stderr)}"
-    documented = {0, INTERRUPTED_EXIT_CODE} if resumes else {0}
-    if not resumes or stopped.seconds < _STARTING_SECONDS:
+    documented = {0}
+    if name.startswith(("train", "generate")):  # these can be resumed
+        documented.add(INTERRUPTED_EXIT_CODE)
+    if not name.startswith("train") or stopped.seconds < _STARTING_SECONDS:
         documented |= {-number, 128 + number}
     if stopped.code in documented:
         return ""
