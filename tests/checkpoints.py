@@ -12,22 +12,22 @@ from nmt.text.subword import Subword
 from nmt.training.state import Counters
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
+TEXT_CONFIG = TextConfig(
+    source_lang="en",
+    target_lang="de",
+    source_tokenizer="none",
+    target_tokenizer="none",
+    normalize_punctuation="both",
+    lowercase=False,
+    subword="bpe",
+    joint_vocab=True,
+)
 
 
 @cache
 def small_codec() -> TextCodec:
     subword = Subword.train(["some words to learn pieces from, and a few more words"] * 5, "bpe", 300)
-    text = TextConfig(
-        source_lang="en",
-        target_lang="de",
-        source_tokenizer="none",
-        target_tokenizer="none",
-        normalize_punctuation="both",
-        lowercase=False,
-        subword="bpe",
-        joint_vocab=True,
-    )
-    return TextCodec(text, subword, subword)
+    return TextCodec(TEXT_CONFIG, subword, subword)
 
 
 def small_checkpoint(seed: int) -> Checkpoint:

@@ -3,27 +3,19 @@
 import dataclasses
 
 import pytest
+from checkpoints import TEXT_CONFIG
 from conftest import invented_pairs
 from sacremoses.corpus import NonbreakingPrefixes
 
 from nmt.config import DataConfig
 from nmt.data.vocabulary import text_config
 from nmt.errors import NmtError
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.languages import MOSES, WITHOUT_SPACES
 from nmt.text.subword import Subword
 
 PAIRS = invented_pairs(300)
-CONFIG = TextConfig(
-    source_lang="en",
-    target_lang="de",
-    source_tokenizer="moses-en",
-    target_tokenizer="moses-de",
-    normalize_punctuation="both",
-    lowercase=False,
-    subword="bpe",
-    joint_vocab=True,
-)
+CONFIG = dataclasses.replace(TEXT_CONFIG, source_tokenizer="moses-en", target_tokenizer="moses-de")
 MODEL = Subword.train([line for pair in PAIRS for line in pair], "bpe", 350)
 OTHER = Subword.train([target for _, target in PAIRS], "bpe", 330)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoints import TEXT_CONFIG
 from conftest import invented_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,23 +17,13 @@ from hypothesis import strategies as st
 from nmt.data.store import DataFolder, TokenArray, token_type
 from nmt.data.writer import StoreWriter, flatten
 from nmt.errors import NmtError
-from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
 
 TEXT = [line for pair in invented_pairs(200) for line in pair]
 MODEL, OTHER = Subword.train(TEXT, "bpe", 330), Subword.train(TEXT[::2], "bpe", 310)
-CONFIG = TextConfig(
-    source_lang="en",
-    target_lang="de",
-    source_tokenizer="none",
-    target_tokenizer="none",
-    normalize_punctuation="both",
-    lowercase=False,
-    subword="bpe",
-    joint_vocab=True,
-)
-CODEC = TextCodec(CONFIG, MODEL, MODEL)
-SEPARATE = TextCodec(dataclasses.replace(CONFIG, joint_vocab=False), MODEL, OTHER)
+CODEC = TextCodec(TEXT_CONFIG, MODEL, MODEL)
+SEPARATE = TextCodec(dataclasses.replace(TEXT_CONFIG, joint_vocab=False), MODEL, OTHER)
 
 Pairs = list[tuple[list[int], list[int]]]
 
@@ -106,7 +97,7 @@ def test_lengths_of_many_tokens_do_not_overflow() -> None:
 def test_raw_text_is_stored_unchanged(tmp_path: Path) -> None:
     lines = ["", " a \u2028 b\x85", "ends in \r", "ä\0"]
     with StoreWriter.at(tmp_path / "data") as writer:
-        with writer.split("test1", CONFIG, raw=True) as split:
+        with writer.split("test1", TEXT_CONFIG, raw=True) as split:
             split.append(flatten([[4]] * 4, 330), flatten([[5]] * 4, 330))
             split.append_raw(lines[:1], lines[:1])
             split.append_raw(lines[1:], [line.upper() for line in lines[1:]])
@@ -192,7 +183,7 @@ def test_a_folder_that_was_not_finished_leaves_no_files(tmp_path: Path, error: B
     with (
         pytest.raises(type(error)),
         StoreWriter.at(tmp_path / "data") as writer,
-        writer.split("train", CONFIG, raw=False) as split,
+        writer.split("train", TEXT_CONFIG, raw=False) as split,
     ):
         split.append(flatten([[4]], 330), flatten([[5]], 330))
         assert not (tmp_path / "data").exists()
@@ -213,7 +204,7 @@ def test_sides_of_a_chunk_must_match(tmp_path: Path) -> None:
     with (
         pytest.raises(ValueError, match="2 source sentences but 1"),
         StoreWriter.at(tmp_path / "data") as writer,
-        writer.split("train", CONFIG, raw=False) as split,
+        writer.split("train", TEXT_CONFIG, raw=False) as split,
     ):
         split.append(flatten([[4], [5]], 330), flatten([[4]], 330))
 

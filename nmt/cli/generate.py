@@ -38,7 +38,7 @@ def generate(
     with console.Progress("translate", None, "sentences", bar=not to_terminal) as progress:
         JobOutput(
             job=TranslationJob(tuple(checkpoints), search, runtime),
-            records=read_requests(files.input, files.input_format, files.prefixes, files.constraints),
+            records=read_requests(files),
             form=as_json if files.output_format == "jsonl" else partial(as_text, outputs=search.outputs),
             inputs=inputs | {f"checkpoint {i}": path for i, path in enumerate(checkpoints, start=1)},
             output=files.output,

@@ -18,7 +18,7 @@ from nmt.parsing.brackets import SHORT, Evalb, evalb
 from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
 from nmt.scoring.significance import compared_scores
 from nmt.scoring.tokenizers import tokenizer_warning
-from nmt.text.corpus import STDIN, read_lines
+from nmt.text.corpus import STDIN, name_of, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
 
 # The p-values of systems that differ in fewer lines are not reliable.
@@ -78,7 +78,7 @@ def _score_text(
             "raise the score; for any other comparison, cite sacreBLEU's BLEU with its signature"
         )
     show = _print_json if as_json else _print_text
-    show([_name(path) for path in hypothesis], metrics, scores)
+    show([name_of(path) for path in hypothesis], metrics, scores)
 
 
 def _warn(
@@ -166,18 +166,14 @@ def _chosen_metrics(given: list[str]) -> list[str]:
 def _read(path: str) -> list[str]:
     lines = list(read_lines(path))
     if not lines:
-        raise NmtError(f"{_name(path)} is empty; scoring needs one line per sentence")
+        raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
     return lines
-
-
-def _name(path: str) -> str:
-    return "standard input" if path == STDIN else path
 
 
 def _check_line_counts(hypothesis: str, hypotheses: Sequence[str], reference: str, lines: Sequence[str]) -> None:
     if len(hypotheses) != len(lines):
         raise NmtError(
-            f"{_name(hypothesis)} has {len(hypotheses):,} lines but {_name(reference)} has {len(lines):,}; "
+            f"{name_of(hypothesis)} has {len(hypotheses):,} lines but {name_of(reference)} has {len(lines):,}; "
             f"line n of one must translate line n of the other"
         )
 
@@ -202,7 +198,7 @@ def _warn_if_similar(paths: list[str], systems: Sequence[Sequence[str]]) -> None
         changed = sum(line != other for line, other in zip(system, systems[0], strict=True))
         if changed < _ENOUGH_LINES:
             console.warn(
-                f"{_name(path)} differs from {_name(paths[0])} in only {changed} of {len(system):,} lines; "
+                f"{name_of(path)} differs from {name_of(paths[0])} in only {changed} of {len(system):,} lines; "
                 f"its p-values are too small"
             )
 

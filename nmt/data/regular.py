@@ -3,11 +3,11 @@
 import errno
 import os
 import stat
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: Path, flags: int = 0) -> BinaryIO:
+def open_regular(path: Path, flags: int = 0) -> FileIO:
     """Returns the file, opened for unbuffered reading. `flags` are more flags for `os.open`.
 
     Raises:

@@ -4,7 +4,6 @@ Hashing reads every file. Therefore the data folder has a record of the verified
 if its size, modification time or inode has changed.
 """
 
-import hashlib
 import json
 import os
 import threading
@@ -12,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +24,6 @@ from nmt.errors import NmtError
 from nmt.files import replaced_file
 
 VERIFIED = ".verified.json"
-_HASHED_AT_ONCE = 1 << 24  # bytes
 _LARGEST_RECORD = 1 << 20  # bytes
 # A message appears if verification takes longer than this.
 _QUIET_SECONDS = 3.0
@@ -76,7 +75,7 @@ def verify(data: DataFolder) -> None:
         try:
             with open_regular(path) as file:
                 state = _state(file, sha256)
-                is_intact = recorded.get(name) == state or _sha256(file) == sha256
+                is_intact = recorded.get(name) == state or file_digest(file, "sha256").hexdigest() == sha256
         except OSError as error:
             raise NmtError(
                 f"{path} cannot be read ({error.strerror}); copy the data folder again or run nmt preprocess again"
@@ -105,13 +104,6 @@ def _state(file: BinaryIO, sha256: str) -> list[Any]:
     """Returns the size, modification time and inode of a file, and the hash it is compared with."""
     found = os.fstat(file.fileno())
     return [found.st_size, found.st_mtime_ns, found.st_ino, sha256]
-
-
-def _sha256(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(_HASHED_AT_ONCE):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _read_record(folder: Path) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 A model reads the source and the finished translation once. Each target word is linked to the source word that gets the
 largest share of its attention, summed over their pieces. The attention is that of the last decoder layer, averaged over
-heads, at the position that predicts the piece. docs/decoding.md compares the layers.
+heads, at the position that predicts the piece. docs/alignments.md compares the layers.
 
 Shapes: see docs/architecture.md; B sentences, T target and S source positions of a sentence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, cast
 
@@ -17,13 +17,13 @@ import torch
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
 from nmt.model.recording import recording
-from nmt.model.runtime import Runtime, is_out_of_memory
+from nmt.model.runtime import Runtime, in_halves
 from nmt.model.transformer import DecoderLayer, Transformer
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD
 
-# Padded tokens of source and target that are aligned at once.
-_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
+# Padded tokens of source and target that are read at once.
+PADDED_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 # The numbers of a source word and of a target word, both from 0, that translate each other.
 Link = tuple[int, int]
@@ -41,6 +41,18 @@ class SentencePair(NamedTuple):
     def tokens(self) -> int:
         """Positions that it takes in a batch without padding."""
         return len(self.source) + len(self.target) + 2
+
+
+def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yields batches as indices of items, longest item first, so that it shows at once whether memory is enough.
+
+    Args:
+        tokens: the positions that each item takes in a batch.
+        batch_tokens: the positions that a batch may have when padded to its longest item; a longer item is alone.
+    """
+    indices = iter(sorted(range(len(tokens)), key=lambda i: -tokens[i]))
+    for first in indices:
+        yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
 
 
 def pharaoh(links: Sequence[Link]) -> str:
@@ -61,29 +73,23 @@ class Aligner:
             NmtError: memory runs out for a single pair.
         """
         found: list[list[Link]] = [[] for _ in pairs]
-        longest_first = iter(sorted(range(len(pairs)), key=lambda i: -pairs[i].tokens))
+        budget = PADDED_TOKENS[self.runtime.device.type]
         with self.runtime.autocast():
-            for first in longest_first:
-                size = _BATCH_TOKENS[self.runtime.device.type] // pairs[first].tokens
-                batch = [first, *islice(longest_first, max(0, size - 1))]
+            for batch in longest_first([pair.tokens for pair in pairs], budget):
                 for i, weights in zip(batch, self._weights([pairs[i] for i in batch]), strict=True):
                     found[i] = _links(weights, pairs[i])
         return found
 
     def _weights(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
         """Returns the attention of each pair's target pieces to its source pieces, in halves if memory runs out."""
-        try:
-            return self._weights_at_once(pairs)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(pairs) == 1:
-                raise NmtError(
-                    f"memory ran out while a source of {len(pairs[0].source):,} pieces was aligned with a translation "
-                    f"of {len(pairs[0].target):,}; leave out --alignments or use a machine with more memory"
-                ) from error
-        half = len(pairs) // 2  # outside the handler, because the error keeps the tensors of the attempt alive
-        return self._weights(pairs[:half]) + self._weights(pairs[half:])
+
+        def too_large(pair: SentencePair) -> NmtError:
+            return NmtError(
+                f"memory ran out while a source of {len(pair.source):,} pieces was aligned with a translation "
+                f"of {len(pair.target):,}; leave out --alignments or use a machine with more memory"
+            )
+
+        return in_halves(self._weights_at_once, pairs, too_large)
 
     @torch.no_grad()
     def _weights_at_once(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:

@@ -1,62 +1,51 @@
 """Lines of input and output of `nmt generate`: text or JSON, with prefixes and constraints."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any
 
+from nmt.config import TranslationFiles
 from nmt.decoding.alignment import pharaoh
+from nmt.decoding.jsonl import read_objects
 from nmt.decoding.requests import Request
 from nmt.decoding.translator import Hypothesis
 from nmt.errors import NmtError
-from nmt.text.corpus import STDIN, read_lines
-
-Format = Literal["text", "jsonl"]
+from nmt.text.corpus import name_of, read_lines
 
 
-def read_requests(
-    path: str, input_format: Format, prefixes: str | None = None, constraints: str | None = None
-) -> Iterator[Request]:
-    """Yields the requests of an input file.
-
-    Args:
-        prefixes: a file with the prefix of each line.
-        constraints: a file with the constraints of each line, separated by tabs.
+def read_requests(files: TranslationFiles) -> Iterator[Request]:
+    """Yields the requests of the input: JSON lines, or text with its prefixes and constraints.
 
     Raises:
         NmtError: a file cannot be read, has another number of lines than the input, or a line is no request.
     """
-    if input_format == "jsonl":
-        for number, line in enumerate(read_lines(path), start=1):
-            yield _from_json(line, f"{_name(path)}, line {number}")
-        return
-    begins, phrases = _beside(prefixes), _beside(constraints)
-    for number, source in enumerate(read_lines(path), start=1):
-        prefix, listed = (next(lines, None) for lines in (begins, phrases))
-        if prefix is None or listed is None:
-            short = prefixes if prefix is None else constraints
-            raise NmtError(f"{short} has {number - 1:,} lines, but {_name(path)} has more; both must be line by line")
-        yield Request(source, prefix, tuple(phrase for phrase in listed.split("\t") if phrase))
-    for name, lines in ((prefixes, begins), (constraints, phrases)):
-        if name and next(lines, None) is not None:
-            raise NmtError(f"{name} has more lines than {_name(path)}; both must be line by line")
+    if files.input_format == "jsonl":
+        for value, origin in read_objects(files.input):
+            yield _from_json(value, origin)
+    else:
+        yield from _from_text(files)
+
+
+def _from_text(files: TranslationFiles) -> Iterator[Request]:
+    name = name_of(files.input)
+    prefixes, constraints = _beside(files.prefixes), _beside(files.constraints)
+    for number, source in enumerate(read_lines(files.input), start=1):
+        prefix, phrases = next(prefixes, None), next(constraints, None)
+        if prefix is None or phrases is None:
+            short = files.prefixes if prefix is None else files.constraints
+            raise NmtError(f"{short} has {number - 1:,} lines, but {name} has more; both must be line by line")
+        yield Request(source, prefix, tuple(phrase for phrase in phrases.split("\t") if phrase))
+    for path, lines in ((files.prefixes, prefixes), (files.constraints, constraints)):
+        if path and next(lines, None) is not None:
+            raise NmtError(f"{path} has more lines than {name}; both must be line by line")
 
 
 def _beside(path: str | None) -> Iterator[str]:
     return read_lines(path) if path else repeat("")
 
 
-def _name(path: str) -> str:
-    return "standard input" if path == STDIN else path
-
-
-def _from_json(line: str, origin: str) -> Request:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise NmtError(f"{origin} is not JSON ({error}); give one object on each line") from error
-    if not isinstance(value, dict) or not isinstance(value.get("source"), str):
-        raise NmtError(f'{origin} has no text as its "source"; give objects such as {{"source": "…"}}')
+def _from_json(value: Mapping[str, Any], origin: str) -> Request:
     prefix, constraints = value.get("prefix") or "", value.get("constraints") or []
     if not isinstance(prefix, str):
         raise NmtError(f'{origin}: "prefix" must be text, but is {prefix!r:.40}')

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nmt.decoding.alignment import Link, pharaoh
+from nmt.decoding.jsonl import read_objects
 from nmt.errors import NmtError
-from nmt.text.corpus import STDIN, read_lines, read_pairs
+from nmt.text.corpus import name_of, read_lines, read_pairs
 
 
 class Target(NamedTuple):
@@ -47,9 +48,7 @@ def read_tsv(path: str) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if len(fields) != 2:
-            raise NmtError(
-                f"{_name(path)}, line {number} has {len(fields) - 1} tabs; give source and target with one tab between"
-            )
+            raise NmtError(f"{name_of(path)}, line {number} has {len(fields) - 1} tabs; give source, a tab, target")
         yield Pair(fields[0], (Target(fields[1]),))
 
 
@@ -59,14 +58,7 @@ def read_jsonl(path: str) -> Iterator[Pair]:
     Raises:
         NmtError: the file cannot be read, or a line is no such object; names the line.
     """
-    for number, line in enumerate(read_lines(path), start=1):
-        origin = f"{_name(path)}, line {number}"
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise NmtError(f"{origin} is not JSON ({error}); give one object on each line") from error
-        if not isinstance(value, dict) or not isinstance(value.get("source"), str):
-            raise NmtError(f'{origin} has no text as its "source"; give objects with source, and target or hypotheses')
+    for value, origin in read_objects(path):
         yield Pair(value["source"], _targets(value, origin), value)
 
 
@@ -83,10 +75,6 @@ def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
         raise NmtError(f'{origin}: "pieces" must be a list of texts, but is {pieces!r:.40}; mend it or leave it out')
     return tuple(pieces)
-
-
-def _name(path: str) -> str:
-    return "standard input" if path == STDIN else path
 
 
 def as_text(log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[Link]] | None, normalize: bool) -> str:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -17,19 +16,14 @@ from torch import Tensor
 from nmt.checkpoint import load_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
-from nmt.decoding.alignment import Aligner, Link, SentencePair
+from nmt.decoding.alignment import PADDED_TOKENS, Aligner, Link, SentencePair, longest_first
 from nmt.decoding.jobs import Batch
 from nmt.decoding.pairs import Pair, Target
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.model.runtime import is_out_of_memory, resolve
+from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import UNK, with_bos, with_eos
-
-# Rows of logits that exist at once.
-_CHUNK_ROWS = {"cpu": 128, "cuda": 2048}
-# Padded tokens of source and target that are scored at once.
-_BATCH_TOKENS = {"cpu": 4096, "cuda": 32_768}
 
 
 class Line(NamedTuple):
@@ -85,11 +79,8 @@ class RescoringJob:
     def batched(self, codec: TextCodec, records: Sequence[Pair], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a window of pairs, longest first. The translations of a line share a batch."""
         lines = encode(codec, records, first_number)
-        budget = self.batch_tokens or _BATCH_TOKENS[resolve(self.runtime).device.type]
-        longest_first = iter(sorted(range(len(lines)), key=lambda i: -lines[i].tokens))
-        for first in longest_first:
-            size = max(1, budget // max(lines[first].tokens, 1))
-            batch = [first, *islice(longest_first, size - 1)]
+        budget = self.batch_tokens or PADDED_TOKENS[device_type(self.runtime)]
+        for batch in longest_first([line.tokens for line in lines], budget):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
 
@@ -152,24 +143,20 @@ class Rescorer:
                 pairs.append(SentencePair(line.source, words, ids, self.codec.target_words(target.text, ids)))
         return pairs
 
-    def _score(self, pairs: list[tuple[Line, np.ndarray]]) -> list[list[float]]:
+    def _score(self, pairs: Sequence[tuple[Line, np.ndarray]]) -> list[list[float]]:
         """Returns log P of every token of each pair, in halves if memory runs out."""
-        try:
-            return self._score_at_once(pairs)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(pairs) == 1:
-                ((line, target),) = pairs
-                raise NmtError(
-                    f"memory ran out for line {line.number} ({len(line.source):,} source pieces, "
-                    f"{len(target):,} target pieces); take it out or use a machine with more memory"
-                ) from error
-        half = len(pairs) // 2  # outside the handler, because the error keeps the tensors of the attempt alive
-        return self._score(pairs[:half]) + self._score(pairs[half:])
+
+        def too_large(pair: tuple[Line, np.ndarray]) -> NmtError:
+            line, target = pair
+            return NmtError(
+                f"memory ran out for line {line.number} ({len(line.source):,} source pieces, "
+                f"{len(target):,} target pieces); take it out or use a machine with more memory"
+            )
+
+        return in_halves(self._score_at_once, pairs, too_large)
 
     @torch.no_grad()
-    def _score_at_once(self, pairs: list[tuple[Line, np.ndarray]]) -> list[list[float]]:
+    def _score_at_once(self, pairs: Sequence[tuple[Line, np.ndarray]]) -> list[list[float]]:
         for line, ids in pairs:
             for model in self.models:
                 needed = 1 + max(len(line.source), len(ids))
@@ -186,7 +173,7 @@ class Rescorer:
 
     def _log_probs(self, hidden: Sequence[Tensor], labels_M: Tensor) -> Tensor:
         """Returns log P of each label, M, with the probabilities of the models averaged."""
-        rows = _CHUNK_ROWS[self.runtime.device.type]
+        rows = LOGIT_ROWS[self.runtime.device.type]
         found = []
         for labels_J, *hidden_JD in zip(labels_M.split(rows), *(x.split(rows) for x in hidden), strict=True):
             of_models = [

@@ -9,7 +9,7 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.decoding.jobs import WINDOW, Batch, Finished, in_line_order, run
 from nmt.decoding.requests import Encoded, Request, batches, encode
 from nmt.decoding.translator import Hypothesis, Translator
-from nmt.model.runtime import resolve
+from nmt.model.runtime import device_type
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows
 
@@ -37,7 +37,7 @@ class TranslationJob:
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a window of requests, longest first."""
         lines = encode(codec, records, first_number, self.search)
-        for batch in batches(lines, self.search.tokens_at_once(resolve(self.runtime).device.type)):
+        for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
     def stream(

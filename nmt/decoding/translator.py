@@ -24,7 +24,7 @@ from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode
 from nmt.decoding.search import search as search_for
 from nmt.errors import NmtError
 from nmt.model.incremental import DecoderCache, start, step
-from nmt.model.runtime import Runtime, is_out_of_memory, resolve
+from nmt.model.runtime import Runtime, in_halves, resolve
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, with_eos
@@ -190,22 +190,17 @@ class Translator:
 
     def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
         """Searches sentences of one padded width, in halves if memory runs out."""
-        try:
-            return self._search_at_once(sentences, search)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(sentences) == 1:
-                raise NmtError(
-                    f"memory ran out for a single sentence of {len(sentences[0].ids):,} pieces; "
-                    f"lower --max-source-length, and it is translated in parts, or --beam or --samples"
-                ) from error
-        # Outside the handler, because the error keeps the tensors of the failed attempt alive.
-        half = len(sentences) // 2
-        console.warn(
-            f"memory ran out with {len(sentences):,} sentences at once, which are now translated in two halves"
-        )
-        return self._search(sentences[:half], search) + self._search(sentences[half:], search)
+
+        def too_large(sentence: _Sentence) -> NmtError:
+            return NmtError(
+                f"memory ran out for a single sentence of {len(sentence.ids):,} pieces; "
+                f"lower --max-source-length, and it is translated in parts, or --beam or --samples"
+            )
+
+        def halved(count: int) -> None:
+            console.warn(f"memory ran out with {count:,} sentences at once, which are now translated in two halves")
+
+        return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
         side = make_side([[with_eos(s.ids) for s in sentences]], width_multiple=WIDTHS).to(self.runtime.device)

@@ -3,8 +3,10 @@
 import ctypes
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -12,10 +14,16 @@ from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
 from nmt.resources import usable_cores
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # Parts of the errors that torch's allocator, oneDNN and C++ raise when memory runs out on a CPU.
 _OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "std::bad_alloc")
+
+# Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
+LOGIT_ROWS = {"cpu": 128, "cuda": 2048}
 
 
 @dataclass(frozen=True)
@@ -58,14 +66,11 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
     Raises:
         NmtError: torch does not see the GPU.
     """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if config.device == "cuda" and not gpus:
-        raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
-    if config.device == "cpu" or not gpus:
+    if device_type(config) == "cpu":
         _keep_freed_memory()
         _use_own_cores()
         device = torch.device("cpu")
-    elif local_rank >= gpus:
+    elif local_rank >= (gpus := _gpus()):
         raise NmtError(
             f"process {local_rank} has no GPU, because torch sees only {gpus}; start at most {gpus} processes"
         )
@@ -74,6 +79,42 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
         torch.cuda.set_device(device)
     bf16 = _has_bf16(device.type) if config.precision == "auto" else config.precision == "bf16"
     return Runtime(device, bf16)
+
+
+def device_type(config: RuntimeConfig) -> str:
+    """Returns `cuda` or `cpu`, the device that the options choose on this machine. Does not touch the device.
+
+    Raises:
+        NmtError: torch does not see the GPU.
+    """
+    if config.device == "cuda" and not _gpus():
+        raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
+    return "cuda" if config.device != "cpu" and _gpus() else "cpu"
+
+
+def in_halves(
+    work: Callable[[Sequence[_T]], list[_R]],
+    items: Sequence[_T],
+    too_large: Callable[[_T], NmtError],
+    halved: Callable[[int], None] = lambda _: None,
+) -> list[_R]:
+    """Returns `work(items)`, a result for each item. If memory runs out, works on each half of the items in turn.
+
+    Args:
+        too_large: makes the error to raise if memory runs out for a single item.
+        halved: called with the number of items that were too many.
+    """
+    try:
+        return work(items)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise too_large(items[0]) from error
+    # Outside the handler, because the error keeps the tensors of the failed attempt alive.
+    halved(len(items))
+    half = len(items) // 2
+    return in_halves(work, items[:half], too_large, halved) + in_halves(work, items[half:], too_large, halved)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -93,6 +134,10 @@ def obstacle_to_compiling(device: torch.device) -> str | None:
     except Exception as error:  # torch.compile raises many types of errors
         return f"torch cannot compile ({str(error).strip().splitlines()[0]})"
     return None
+
+
+def _gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _has_bf16(device: str) -> bool:

@@ -27,7 +27,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
     Raises:
         NmtError: the file cannot be read or is damaged, or a line is not UTF-8.
     """
-    name = "standard input" if str(path) == STDIN else str(path)
+    name = name_of(path)
     try:
         with _open(path) as file:
             for number, raw in enumerate(file, start=1):
@@ -42,6 +42,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
         raise NmtError(f"{name} is not a complete gzip file ({error}); compress it or copy it again") from error
     except OSError as error:
         raise NmtError(f"{name} cannot be read ({error.strerror or error}); check the file and its disk") from error
+
+
+def name_of(path: str | Path) -> str:
+    """Returns what messages call a file: its path, or `standard input` for `-`."""
+    return "standard input" if str(path) == STDIN else str(path)
 
 
 def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:

@@ -10,11 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.data.loader import Batch
+from nmt.model.runtime import LOGIT_ROWS
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
-
-# Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
-_CHUNK_ROWS = {"cpu": 128, "cuda": 2048}
 
 
 class _ChunkedNll(torch.autograd.Function):
@@ -31,7 +29,7 @@ class _ChunkedNll(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
         real_M = labels_M != PAD
         weight = weight_VD.to(dtype)
-        rows = _CHUNK_ROWS[hidden_MD.device.type]
+        rows = LOGIT_ROWS[hidden_MD.device.type]
         chunks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_JD, labels_J1, real_J, grad_hidden_JD in zip(*chunks, strict=True):
             logits_JV = (hidden_JD @ weight.T).to(total.dtype)
