@@ -24,7 +24,7 @@ from nmt.text.subword import BOS, EOS, UNK
 # The largest number of source or target pieces that the exported model accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 # Options of the model, besides its sizes, that CTranslate2 supports or that do not matter after training.
-_SUPPORTED_VARIANTS = ("norm", "learned_positions", "attention_dropout", "activation_dropout")
+_SUPPORTED_VARIANTS = ("norm", "learned_positions", "attention_dropout", "activation_dropout", "guided_alignment")
 
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:

@@ -9,15 +9,6 @@
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-VOCAB_SIZE=2000
-DROPOUT=0.1
-BATCH_TOKENS=2500 # source tokens, and as many target tokens, in an update
-BATCH_GROUPS=2
-WARMUP_UPDATES=500
-MAX_UPDATES=850
-SAVE_UPDATES=50
-AVERAGED=5 # checkpoints
-
 [ $# = 0 ] || fail "quickstart.sh takes no arguments, but was given: $*; leave them out"
 run_dir=$(path_or "${RUN:-}" runs/quickstart)
 corpus=$run_dir/corpus data=$run_dir/data model=$run_dir/model output=$run_dir/test.out.de
@@ -33,11 +24,8 @@ set_up_environment
 mkdir -p "$run_dir"
 unless_there "$corpus" write_grammar_corpus "$corpus"
 unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$corpus/train" --valid "$corpus/valid" \
-    --test "$corpus/test" --dest "$data" --vocab-size "$VOCAB_SIZE"
-run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \
-    --batch-groups "$BATCH_GROUPS" --warmup-updates "$WARMUP_UPDATES" --max-updates "$MAX_UPDATES" \
-    --save-updates "$SAVE_UPDATES" --valid-updates 300
-run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.pt"
+    --test "$corpus/test" --dest "$data" --vocab-size 2000
+train_on_grammar "$data" "$model"
 run nmt generate "$model/average.pt" --input "$corpus/test.en" --output "$output"
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"

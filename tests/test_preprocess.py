@@ -134,7 +134,7 @@ def test_the_data_is_the_same_for_any_number_of_workers(run: Run, write_corpus: 
 
 
 def test_chunks_are_bounded_in_pairs_and_characters() -> None:
-    pairs = [("a" * 400_000, "b" * 400_000)] * 5 + [("a", "b")] * 4100
+    pairs = [("a" * 400_000, "b" * 400_000, "0-0")] * 5 + [("a", "b", "")] * 4100
     chunks = list(corpora.chunked(pairs))
     assert [pair for chunk in chunks for pair in zip(*chunk, strict=True)] == pairs
     assert [len(chunk.source) for chunk in chunks] == [2, 2, 2000, 2000, 101]
@@ -294,8 +294,8 @@ def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupts preprocessing after it has saved 210 of 300 training pairs and has written more that are not saved."""
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
     monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
-    # 8 chunks with two sides are complete, which are 240 pairs.
-    interrupt_flatten(monkeypatch, call=2 * 8 + 1)
+    # 8 chunks of source, target and links are complete, which are 240 pairs.
+    interrupt_flatten(monkeypatch, call=3 * 8 + 1)
     with pytest.raises(KeyboardInterrupt):
         run(max_length=30)
     monkeypatch.setattr(module, "flatten", flatten)

@@ -8,6 +8,8 @@ from nmt.options import MOST_PROCESSES, Config, option
 
 Tokenizer = Literal["auto", "moses", "none"]
 Normalization = Literal["both", "source", "none"]
+# Alignments are stored as positions of two bytes.
+LONGEST_ALIGNED = 65_535
 SubwordKind = Literal["bpe", "unigram", "wordpiece"]
 
 
@@ -28,6 +30,12 @@ class DataConfig(Config):
         panel="Corpus",
         at_least=1,
         at_most=1000,
+    )
+    alignments: tuple[str, ...] = option(
+        (),
+        help="File with the word alignment of each pair of a training corpus, such as 0-0 1-2, for train "
+        "--guided-alignment. Give it once for each --train, in the same order.",
+        panel="Corpus",
     )
     valid: str = option(help="Validation corpus: a PREFIX as for --train.", panel="Corpus")
     test: tuple[str, ...] = option(
@@ -97,11 +105,14 @@ class DataConfig(Config):
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
         if self.tokenizer == "none" and self.normalize_punctuation == "source":
             raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
-        if self.copies and len(self.copies) != len(self.train):
-            raise NmtError(
-                f"--copies must be given once for each of the {len(self.train)} --train, but is "
-                f"{' '.join(map(str, self.copies))}"
-            )
+        for flag, values in (("--copies", self.copies), ("--alignments", self.alignments)):
+            if values and len(values) != len(self.train):
+                raise NmtError(
+                    f"{flag} must be given once for each of the {len(self.train)} --train, but is "
+                    f"{' '.join(map(str, values))}"
+                )
+        if self.alignments and self.max_length > LONGEST_ALIGNED:
+            raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
         if self.subword_model and self.symbols:
             raise NmtError("--symbols is only for training a subword model; leave it out with --subword-model")
         if self.subword_model and not self.joint_vocab:

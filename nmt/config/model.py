@@ -63,8 +63,23 @@ class ModelConfig(Config):
         at_most=_MAX_POSITIONS,
     )
 
+    guided_alignment: int | None = option(
+        None,
+        help="Train the first head of this decoder layer, counted from 1, on the word alignments of the data folder "
+        "(Garg et al. 2019). generate --alignments then uses this head.",
+        panel="Model",
+        at_least=1,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.guided_alignment is not None and self.guided_alignment > self.decoder_layers:
+            raise NmtError(
+                f"--guided-alignment is layer {self.guided_alignment}, but the decoder has {self.decoder_layers}; "
+                f"give a layer from 1 to {self.decoder_layers}"
+            )
+        if self.guided_alignment is not None and self.attention == "additive":
+            raise NmtError("--guided-alignment does not work with --attention additive; leave out one of them")
         if self.d_model % 2:
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"

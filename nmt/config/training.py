@@ -105,6 +105,13 @@ class TrainConfig(BatchConfig):
         at_least=0,
         below=1,
     )
+    alignment_weight: float = option(
+        0.05,
+        help="Weight of the alignment loss, next to that of the translation, with --guided-alignment.",
+        panel="Optimiser",
+        at_least=0,
+        at_most=1e30,
+    )
     warmup_updates: int = option(
         4000, help="Updates in which the learning rate rises linearly.", panel="Optimiser", at_least=1
     )

@@ -2,36 +2,40 @@
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nmt import console
 from nmt.config import DataConfig
 from nmt.data.store import TRAIN
 from nmt.errors import NmtError
-from nmt.text.corpus import parallel_paths, read_pairs
+from nmt.text.corpus import parallel_paths, read_lines, read_pairs
 from nmt.text.languages import look_swapped
+from nmt.text.links import parse_links
 
+_Pair = TypeVar("_Pair")
 CHUNK_PAIRS = 2000
 _CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as long as books
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two files of one corpus, and the number of lines in each."""
+    """The two files of one corpus, the number of lines in each, and perhaps the file of its word alignments."""
 
     source: Path
     target: Path
     pairs: int
+    links: Path | None = None
 
 
 class Chunk(NamedTuple):
-    """The raw lines of some sentence pairs."""
+    """The raw lines of some sentence pairs, and their word alignments; blank lines if they have none."""
 
     source: list[str]
     target: list[str]
+    links: list[str]
 
 
 def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
@@ -55,6 +59,11 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
     }
     with console.Progress("Checking", None, "pairs") as progress:
         splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
+    if config.alignments:
+        splits[TRAIN] = [
+            replace(corpus, links=_checked_links(corpus, Path(path)))
+            for corpus, path in zip(splits[TRAIN], config.alignments, strict=True)
+        ]
     copies = config.copies or (1,) * len(config.train)
     splits[TRAIN] = [corpus for corpus, times in zip(splits[TRAIN], copies, strict=True) for _ in range(times)]
     return splits
@@ -63,8 +72,8 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
 def _count(source: Path, target: Path, langs: tuple[str, str], progress: console.Progress) -> Corpus:
     pairs = 0
     identical = True
-    for chunk in chunked(read_pairs(source, target)):
-        if not pairs and look_swapped(*chunk, *langs):
+    for chunk in chunked(read_corpora([Corpus(source, target, 0)])):
+        if not pairs and look_swapped(chunk.source, chunk.target, *langs):
             console.warn(
                 f"{source} looks like {langs[1]}, and {target} looks like {langs[0]}; check whether --source-lang and "
                 f"--target-lang are swapped"
@@ -79,27 +88,52 @@ def _count(source: Path, target: Path, langs: tuple[str, str], progress: console
     return Corpus(source, target, pairs)
 
 
-def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str]]:
-    """Yields the sentence pairs of all corpora in order."""
+def _checked_links(corpus: Corpus, path: Path) -> Path:
+    """Returns the path of a corpus's alignments after checking each line of the file."""
+    lines = 0
+    pairs = read_pairs(corpus.source, corpus.target)
+    for lines, (line, pair) in enumerate(zip(read_lines(path), pairs, strict=False), start=1):
+        try:
+            links = parse_links(line)
+        except ValueError as error:
+            raise NmtError(f"{path}, line {lines}: {error}; give links such as 0-0 1-2") from error
+        words = [len(text.split()) for text in pair]
+        for link in links:
+            if link[0] >= words[0] or link[1] >= words[1]:
+                raise NmtError(
+                    f"{path}, line {lines} links word {link[0]} to word {link[1]}, but the sentences have {words[0]} "
+                    f"and {words[1]} words, counted from 0 and separated by spaces; align the raw text"
+                )
+    lines += sum(1 for _ in read_lines(path)) - lines if lines == corpus.pairs else 0
+    if lines != corpus.pairs:
+        raise NmtError(f"{path} has {lines:,} lines, but {corpus.source} has {corpus.pairs:,}; both must be aligned")
+    return path
+
+
+def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str]]:
+    """Yields the sentence pairs of all corpora in order, with their word alignments."""
     for corpus in corpora:
-        yield from read_pairs(corpus.source, corpus.target)
+        links = repeat("") if corpus.links is None else read_lines(corpus.links)
+        for (source, target), linked in zip(read_pairs(corpus.source, corpus.target), links, strict=False):
+            yield source, target, linked
 
 
-def chunked(pairs: Iterable[tuple[str, str]]) -> Iterator[Chunk]:
+def chunked(pairs: Iterable[tuple[str, str, str]]) -> Iterator[Chunk]:
     """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
-    chunk, characters = Chunk([], []), 0
-    for source, target in pairs:
+    chunk, characters = Chunk([], [], []), 0
+    for source, target, links in pairs:
         chunk.source.append(source)
         chunk.target.append(target)
+        chunk.links.append(links)
         characters += len(source) + len(target)
         if len(chunk.source) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
             yield chunk
-            chunk, characters = Chunk([], []), 0
+            chunk, characters = Chunk([], [], []), 0
     if chunk.source:
         yield chunk
 
 
-def sample(pairs: Iterable[tuple[str, str]], total: int, wanted: int, seed: int) -> Iterator[tuple[str, str]]:
+def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterator[_Pair]:
     """Yields a uniform sample of `wanted` of the `total` pairs, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
     draw = random.Random(seed)
     for seen, pair in enumerate(islice(pairs, total)):

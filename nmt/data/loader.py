@@ -47,6 +47,25 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Links:
+    """The linked pieces of a padded micro-batch.
+
+    The attention weights of one head are B × T × S numbers for each block, and those of all blocks lie end to end.
+
+    Attributes:
+        places_L: the place of each link in these numbers.
+        shares_L: 1 over the number of links that its target piece has.
+    """
+
+    places_L: Tensor
+    shares_L: Tensor
+
+    def to(self, device: torch.device) -> "Links":
+        """Returns the links with their tensors on the device."""
+        return Links(moved(self.places_L, device), moved(self.shares_L, device))
+
+
+@dataclass(frozen=True)
 class Batch:
     """A micro-batch.
 
@@ -56,6 +75,7 @@ class Batch:
         labels_M: the token to predict at each target position; PAD at padding.
         source_tokens, target_tokens: the number of tokens, without padding.
         sentences: the numbers of the sentence pairs, one array for each block.
+        links: the word alignments; None if the data has none.
     """
 
     source: Side
@@ -64,6 +84,7 @@ class Batch:
     source_tokens: int
     target_tokens: int
     sentences: tuple[np.ndarray, ...]
+    links: Links | None = None
 
     @property
     def positions(self) -> int:
@@ -77,11 +98,13 @@ class Batch:
             source=self.source.to(device),
             target=self.target.to(device),
             labels_M=moved(self.labels_M, device),
+            links=self.links.to(device) if self.links else None,
         )
 
     def without_labels(self) -> "Batch":
         """Returns the same batch with nothing to predict, so that its loss and gradient are zero."""
-        return replace(self, labels_M=torch.full_like(self.labels_M, PAD), source_tokens=0, target_tokens=0)
+        labels_M = torch.full_like(self.labels_M, PAD)
+        return replace(self, labels_M=labels_M, source_tokens=0, target_tokens=0, links=None)
 
 
 @dataclass(frozen=True)
@@ -179,7 +202,30 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
+        links=_links(split, blocks, source, target) if split.links and not packs else None,
     )
+
+
+def _links(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Side, target: Side) -> Links:
+    """Returns the links of a padded micro-batch.
+
+    Raises:
+        NmtError: a link lies outside its sentences.
+    """
+    assert split.links and source.layout.blocks and target.layout.blocks
+    places, shares, start = [], [], 0
+    for block, of_source, of_target in zip(blocks, source.layout.blocks, target.layout.blocks, strict=True):
+        for pair in block:
+            i, j = split.links[pair].astype(np.int64).reshape(-1, 2).T
+            if (i >= len(split.source[pair])).any() or (j >= len(split.target[pair])).any():
+                raise NmtError(
+                    f"the data folder is damaged: a link of training pair {pair + 1:,} lies outside the sentences; "
+                    f"run nmt preprocess again"
+                )
+            places.append(start + j * of_source.width + i)
+            shares.append(1 / np.bincount(j)[j])
+            start += of_target.width * of_source.width
+    return Links(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
 
 
 def check_ids(batch: Batch, data: DataFolder) -> None:

@@ -26,6 +26,9 @@ _SPLIT: Schema = {
     "target_offsets_sha256?": SHA256,
     "source_text_sha256?": SHA256,
     "target_text_sha256?": SHA256,
+    "links?": COUNT,
+    "links_sha256?": SHA256,
+    "links_offsets_sha256?": SHA256,
     "dropped?": Each(TEXT, COUNT),
 }
 # Every part that is read, except `text`, which TextConfig checks.
@@ -38,7 +41,10 @@ _SCHEMA: Schema = {
 
 
 def hash_keys(side: str) -> tuple[str, str, str]:
-    """Returns the keys under which a split has the SHA-256 of one side's tokens, offsets and raw text."""
+    """Returns the keys under which a split has the SHA-256 of one side's tokens, offsets and raw text.
+
+    The alignments are the side "links", which has no raw text.
+    """
     return f"{side}_sha256", f"{side}_offsets_sha256", f"{side}_text_sha256"
 
 
@@ -79,6 +85,7 @@ def _require(meta: Any, schema: Schema, path: Path) -> None:
 
 def fingerprint(meta: Mapping[str, Any]) -> str:
     """Returns a hash of tokens, subword models and text processing, which does not depend on where they were made."""
-    hashes = {name: [split["source_sha256"], split["target_sha256"]] for name, split in meta["splits"].items()}
+    keys = ("source_sha256", "target_sha256", "links_sha256")
+    hashes = {name: [split[key] for key in keys if key in split] for name, split in meta["splits"].items()}
     identity = [meta["schema_version"], meta["text"], meta["subword_sha256"], hashes]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

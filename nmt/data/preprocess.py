@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,11 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.config import DataConfig
+from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
 from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
-from nmt.data.store import TRAIN, array_names, model_names, raw_name
+from nmt.data.store import TRAIN, array_names, link_names, model_names, raw_name
 from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
@@ -29,15 +30,17 @@ from nmt.options import flag_name
 from nmt.processes import in_order
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import parallel_paths
+from nmt.text.links import parse_links
 
 _SHARD_PAIRS = 1_000_000
 
 
 class Encoded(NamedTuple):
-    """An encoded chunk: the ids of the pairs that were kept, and the number of dropped pairs by reason."""
+    """An encoded chunk: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
 
     source: Flat
     target: Flat
+    links: Flat
     pairs: int  # including the dropped ones
     dropped: Counter[str]
 
@@ -67,7 +70,8 @@ def _work(config: DataConfig) -> dict[str, Any]:
     options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
     langs = config.source_lang, config.target_lang
     corpora = [parallel_paths(prefix, *langs) for prefixes in split_prefixes(config).values() for prefix in prefixes]
-    files = [*chain.from_iterable(corpora), *(Path(path) for path in (config.subword_model, config.symbols) if path)]
+    others = (*config.alignments, config.subword_model, config.symbols)
+    files = [*chain.from_iterable(corpora), *(Path(path) for path in others if path)]
     states = {f"state of {path}": _state(path) for path in files if path.exists()}
     return {"nmt": __version__, **options, **states}
 
@@ -82,17 +86,20 @@ def _files(config: DataConfig) -> set[str]:
     """Returns the names of the files of the data folder."""
     langs = config.source_lang, config.target_lang
     sides = [(split, lang) for split in split_prefixes(config) for lang in langs]
-    arrays = chain.from_iterable(array_names(*side) for side in sides)
+    arrays = chain(*(array_names(*side) for side in sides), link_names(TRAIN, text_config(config)))
     return {META, *model_names(text_config(config)), *arrays, *(raw_name(*side) for side in sides)}
 
 
-def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int]]]:
-    return {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
+def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int, str | None]]]:
+    return {
+        name: [(str(c.source), str(c.target), c.pairs, str(c.links) if c.links else None) for c in corpora]
+        for name, corpora in splits.items()
+    }
 
 
 def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
     return {
-        name: [Corpus(Path(source), Path(target), pairs) for source, target, pairs in corpora]
+        name: [Corpus(Path(s), Path(t), pairs, Path(links) if links else None) for s, t, pairs, links in corpora]
         for name, corpora in saved["corpora"].items()
     }
 
@@ -112,12 +119,12 @@ def _encode_training(
     chunks = chunked(islice(read_corpora(corpora), read, None))
     workers = useful_workers(config.workers, total - read)
     with (
-        writer.split(TRAIN, codec.config, raw=False, kept=saved["files"]) as split,
+        writer.split(TRAIN, codec.config, raw=False, kept=saved["files"], aligned=bool(config.alignments)) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
         closing(in_order(make_encoder, chunks, workers)) as results,
     ):
         for encoded in results:
-            split.append(encoded.source, encoded.target)
+            split.append(encoded.source, encoded.target, encoded.links)
             dropped.update(encoded.dropped)
             progress.advance(encoded.pairs)
             shard = read // _SHARD_PAIRS
@@ -153,7 +160,7 @@ def _encode_split(
 def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
     """Yields the chunks of the corpora after storing the raw text of each."""
     for chunk in chunked(read_corpora(corpora)):
-        split.append_raw(*chunk)
+        split.append_raw(chunk.source, chunk.target)
         yield chunk
 
 
@@ -165,14 +172,26 @@ def _encoder(
 
     def encode(chunk: Chunk) -> Encoded:
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
-        dropped: Counter[str] = Counter()
+        kept, dropped = np.arange(len(source)), Counter[str]()
         if limits:
             kept, dropped = _filter(source, target, *limits)
-            source, target = [source[i] for i in kept], [target[i] for i in kept]
-        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
+        links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in kept.tolist()]
+        source, target = [source[i] for i in kept], [target[i] for i in kept]
+        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
         return Encoded(*flat, len(chunk.source), dropped)
 
     return encode
+
+
+def _linked_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:
+    """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair."""
+    if not chunk.links[pair]:
+        return []
+    source_words = codec.source_words(chunk.source[pair], source)
+    target_words = codec.target_words(chunk.target[pair], target)
+    linked = set(parse_links(chunk.links[pair]))
+    pieces = product(enumerate(source_words), enumerate(target_words))
+    return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
 def _filter(

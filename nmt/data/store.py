@@ -6,6 +6,8 @@ A data folder holds these files; all numbers are little-endian:
     subword.model       the joint subword model; for separate vocabularies, subword.en.model and subword.de.model
     train.en.tokens     the piece ids of all sentences end to end, without EOS; uint16 or uint32
     train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64
+    train.en-de.links   with --alignments, the numbers of a source and a target piece that are linked, in turn; uint16
+    train.en-de.offsets the position in the links where each sentence starts, and the end of the last one; int64
     valid.en.txt        the raw text, for scoring; the split train has none
     .verified.json      the files that training has compared with their hashes (data/verification.py)
 Both languages of every split have such files. The splits are train, valid, test, test1, test2, …
@@ -29,6 +31,7 @@ from nmt.text.subword import Subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")
+LINK_TYPE = np.dtype("<u2")
 
 
 def token_type(vocab_size: int) -> np.dtype[Any]:
@@ -39,6 +42,12 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
 def array_names(split: str, lang: str) -> tuple[str, str]:
     """Returns the file names of the tokens and the offsets of one side of a split."""
     return f"{split}.{lang}.tokens", f"{split}.{lang}.offsets"
+
+
+def link_names(split: str, config: TextConfig) -> tuple[str, str]:
+    """Returns the file names of the alignments of a split and of their offsets."""
+    pair = f"{config.source_lang}-{config.target_lang}"
+    return f"{split}.{pair}.links", f"{split}.{pair}.offsets"
 
 
 def raw_name(split: str, lang: str) -> str:
@@ -111,12 +120,21 @@ class ParallelSplit:
     """Both sides of a split. Sentence i of the target is the translation of sentence i of the source.
 
     Args:
+        links: word alignments in pieces: for each sentence, the numbers of a source and a target piece, in turn.
         sizes: the files that the arrays are mapped from, with their sizes in bytes.
     """
 
-    def __init__(self, source: TokenArray, target: TokenArray, *, sizes: Mapping[Path, int] | None = None) -> None:
+    def __init__(
+        self,
+        source: TokenArray,
+        target: TokenArray,
+        links: TokenArray | None = None,
+        *,
+        sizes: Mapping[Path, int] | None = None,
+    ) -> None:
         self.source = source
         self.target = target
+        self.links = links
         self._sizes = sizes or {}
 
     def __len__(self) -> int:
@@ -208,19 +226,21 @@ class DataFolder:
 
     def _open_split(self, name: str) -> ParallelSplit:
         langs = side_langs(self.codec.config)
-        source, target = (self._map_side(name, side, lang) for side, lang in langs.items())
-        split = ParallelSplit(source, target, sizes=_sizes(self.path, self.meta, self.codec.config, name))
-        split.check_files()
         longest = self.meta.get("options", {}).get("max_length") if name == TRAIN else None
-        for array, lang in zip((source, target), langs.values(), strict=True):
-            if problem := offsets_problem(array.offsets, len(array.tokens), longest):
-                path = self.path / array_names(name, lang)[1]
-                raise NmtError(f"{path} is damaged: {problem}; copy the data folder again or run nmt preprocess again")
-        return split
+        source, target = (
+            self._map_array(array_names(name, lang), token_type(self.meta["vocab_sizes"][side]), longest)
+            for side, lang in langs.items()
+        )
+        has_links = "links" in self.meta["splits"][name]
+        links = self._map_array(link_names(name, self.codec.config), LINK_TYPE, None) if has_links else None
+        return ParallelSplit(source, target, links, sizes=_sizes(self.path, self.meta, self.codec.config, name))
 
-    def _map_side(self, split: str, side: str, lang: str) -> TokenArray:
-        tokens, offsets = (self.path / name for name in array_names(split, lang))
-        return TokenArray(_map(tokens, token_type(self.meta["vocab_sizes"][side])), _map(offsets, OFFSET_TYPE))
+    def _map_array(self, names: tuple[str, str], kind: np.dtype[Any], longest: int | None) -> TokenArray:
+        tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
+        if problem := offsets_problem(offsets, len(tokens), longest):
+            path = self.path / names[1]
+            raise NmtError(f"{path} is damaged: {problem}; copy the data folder again or run nmt preprocess again")
+        return TokenArray(tokens, offsets)
 
 
 def side_langs(config: TextConfig) -> dict[str, str]:
@@ -244,6 +264,10 @@ def _sizes(path: Path, meta: Mapping[str, Any], config: TextConfig, split: str) 
     for side, lang in side_langs(config).items():
         tokens, offsets = array_names(split, lang)
         sizes[path / tokens] = counts[f"{side}_tokens"] * token_type(meta["vocab_sizes"][side]).itemsize
+        sizes[path / offsets] = (counts["pairs"] + 1) * OFFSET_TYPE.itemsize
+    if "links" in counts:
+        links, offsets = link_names(split, config)
+        sizes[path / links] = counts["links"] * LINK_TYPE.itemsize
         sizes[path / offsets] = (counts["pairs"] + 1) * OFFSET_TYPE.itemsize
     return sizes
 

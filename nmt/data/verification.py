@@ -19,7 +19,7 @@ from nmt import console
 from nmt.data.meta import META, hash_keys
 from nmt.data.plain import parse_json
 from nmt.data.regular import open_regular
-from nmt.data.store import DataFolder, array_names, raw_name, side_langs
+from nmt.data.store import DataFolder, array_names, link_names, raw_name, side_langs
 from nmt.errors import NmtError
 from nmt.files import replaced_file
 
@@ -97,6 +97,8 @@ def _expected_hashes(data: DataFolder) -> dict[str, str]:
         for side, lang in side_langs(data.codec.config).items():
             names = (*array_names(split, lang), raw_name(split, lang))
             found |= {name: counts[key] for key, name in zip(hash_keys(side), names, strict=True) if key in counts}
+        links = link_names(split, data.codec.config)
+        found |= {name: counts[key] for key, name in zip(hash_keys("links"), links, strict=False) if key in counts}
     return found
 
 

@@ -110,8 +110,9 @@ def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callab
     preparers = [Preparer(text, side) if side in sides else None for side in get_args(Side)]
 
     def prepare(chunk: Chunk) -> Chunk:
-        pairs = zip(preparers, chunk, strict=True)
-        return Chunk(*([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in pairs))
+        pairs = zip(preparers, (chunk.source, chunk.target), strict=True)
+        source, target = ([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in pairs)
+        return Chunk(source, target, [])
 
     return prepare
 

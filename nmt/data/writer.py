@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from itertools import chain
@@ -15,7 +15,7 @@ import numpy as np
 
 from nmt import __version__
 from nmt.data.meta import META, SCHEMA_VERSION, hash_keys
-from nmt.data.store import OFFSET_TYPE, array_names, model_names, raw_name, read_model, token_type
+from nmt.data.store import OFFSET_TYPE, array_names, link_names, model_names, raw_name, read_model, token_type
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig
@@ -91,12 +91,14 @@ class _Output:
 
 
 class _SideWriter:
-    """Writes one side of a split: tokens, offsets and, if `raw`, text. `kept` is explained in `SplitWriter`."""
+    """Writes one side of a split, or its alignments.
 
-    def __init__(self, folder: Path, split: str, lang: str, raw: bool, kept: Mapping[str, int]) -> None:
-        names = [*array_names(split, lang)]
-        if raw:
-            names.append(raw_name(split, lang))
+    Args:
+        names: the files of the tokens, of the offsets and perhaps of the raw text.
+        kept: see `SplitWriter`.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], kept: Mapping[str, int]) -> None:
         self.outputs = [_Output(folder / name, kept.get(name, 0)) for name in names]
         self.tokens, self.offsets, *text = self.outputs
         self.raw = text[0] if text else None
@@ -123,6 +125,7 @@ class SplitWriter:
     Args:
         name: the name of the split.
         raw: whether the split gets raw text.
+        aligned: whether it gets alignments.
         kept: what `sync` returned in an earlier process; the split is continued from that state. None starts a new
             split.
 
@@ -131,15 +134,26 @@ class SplitWriter:
     """
 
     def __init__(
-        self, folder: Path, name: str, config: TextConfig, raw: bool, kept: Mapping[str, int] | None = None
+        self,
+        folder: Path,
+        name: str,
+        config: TextConfig,
+        raw: bool,
+        kept: Mapping[str, int] | None = None,
+        *,
+        aligned: bool = False,
     ) -> None:
-        self._source = _SideWriter(folder, name, config.source_lang, raw, kept or {})
-        self._target = _SideWriter(folder, name, config.target_lang, raw, kept or {})
-        self._outputs = self._source.outputs + self._target.outputs
+        self._source, self._target = (
+            _SideWriter(folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])], kept or {})
+            for lang in (config.source_lang, config.target_lang)
+        )
+        self._links = _SideWriter(folder, link_names(name, config), kept or {}) if aligned else None
+        sides = [self._source, self._target, *([self._links] if self._links else [])]
+        self._outputs = [output for side in sides for output in side.outputs]
         self.pairs = self._source.offsets.size // OFFSET_TYPE.itemsize - 1
 
-    def append(self, source: Flat, target: Flat) -> None:
-        """Adds sentence pairs.
+    def append(self, source: Flat, target: Flat, links: Flat | None = None) -> None:
+        """Adds sentence pairs, with their alignments if the split gets them.
 
         Raises:
             ValueError: the sides have different numbers of sentences.
@@ -148,6 +162,8 @@ class SplitWriter:
             raise ValueError(f"{len(source.lengths)} source sentences but {len(target.lengths)} target sentences")
         self._source.append(source)
         self._target.append(target)
+        if self._links and links:
+            self._links.append(links)
         self.pairs += len(source.lengths)
 
     def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
@@ -169,6 +185,9 @@ class SplitWriter:
         for side, writer in (("source", self._source), ("target", self._target)):
             counts[f"{side}_tokens"] = writer.total
             counts |= dict(zip(hash_keys(side), writer.hashes, strict=False))  # train has no raw text
+        if self._links:
+            counts["links"] = self._links.total
+            counts |= dict(zip(hash_keys("links"), self._links.hashes, strict=False))
         return counts
 
     def __enter__(self) -> Self:
@@ -219,9 +238,17 @@ class StoreWriter:
         with new_folder(dest, "--dest") as folder:
             yield cls(folder)
 
-    def split(self, name: str, config: TextConfig, raw: bool, kept: Mapping[str, int] | None = None) -> SplitWriter:
+    def split(
+        self,
+        name: str,
+        config: TextConfig,
+        raw: bool,
+        kept: Mapping[str, int] | None = None,
+        *,
+        aligned: bool = False,
+    ) -> SplitWriter:
         """Returns the writer of one split; see `SplitWriter`."""
-        return SplitWriter(self._folder, name, config, raw, kept)
+        return SplitWriter(self._folder, name, config, raw, kept, aligned=aligned)
 
     def write_models(self, codec: TextCodec) -> None:
         """Writes the subword models that do not exist yet."""

@@ -1,8 +1,9 @@
 """Word alignments of translations, from the model's cross-attention.
 
 A model reads the source and the finished translation once. Each target word is linked to the source word that gets the
-largest share of its attention, summed over their pieces. The attention is that of the last decoder layer, averaged over
-heads, at the position that predicts the piece. docs/alignments.md compares the layers.
+largest share of its attention, summed over their pieces. The attention is that of the head that was trained on
+alignments, if there is one, or of the last decoder layer, averaged over heads. It is that of the position that predicts
+the piece. docs/alignments.md compares the layers.
 
 Shapes: see docs/architecture.md; B sentences, T target and S source positions of a sentence.
 """
@@ -19,14 +20,12 @@ from nmt.errors import NmtError
 from nmt.model.recording import recording
 from nmt.model.runtime import Runtime, in_halves
 from nmt.model.transformer import DecoderLayer, Transformer
+from nmt.text.links import Link
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD
 
 # Padded tokens of source and target that are read at once.
 PADDED_TOKENS = {"cpu": 4096, "cuda": 32_768}
-
-# The numbers of a source word and of a target word, both from 0, that translate each other.
-Link = tuple[int, int]
 
 
 class SentencePair(NamedTuple):
@@ -53,11 +52,6 @@ def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int
     indices = iter(sorted(range(len(tokens)), key=lambda i: -tokens[i]))
     for first in indices:
         yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
-
-
-def pharaoh(links: Sequence[Link]) -> str:
-    """Returns links in the format of Pharaoh, Moses and fast_align: `0-0 1-2`, the source word first."""
-    return " ".join(f"{source}-{target}" for source, target in links)
 
 
 class Aligner:
@@ -97,10 +91,12 @@ class Aligner:
         target = make_side([[with_bos(pair.target) for pair in pairs]]).to(self.runtime.device)
         of_models = []
         for model in self.models:
-            attention = cast(DecoderLayer, model.decoder[-1]).cross_attention
+            guided = model.config.guided_alignment
+            attention = cast(DecoderLayer, model.decoder[guided - 1 if guided else -1]).cross_attention
             with recording([attention]) as recorded:
                 model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
-            of_models.append(recorded[attention].float().mean(1))
+            weights_BHTS = recorded[attention].float()
+            of_models.append(weights_BHTS[:, 0] if guided else weights_BHTS.mean(1))
         weights_BTS = torch.stack(of_models).mean(0).cpu().numpy()
         # Behind the pieces of either side is EOS, which is no word.
         return [

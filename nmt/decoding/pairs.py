@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nmt.decoding.alignment import Link, pharaoh
 from nmt.decoding.jsonl import read_objects
 from nmt.errors import NmtError
 from nmt.text.corpus import name_of, read_lines, read_pairs
+from nmt.text.links import Link, pharaoh
 
 
 class Target(NamedTuple):

@@ -16,13 +16,14 @@ from torch import Tensor
 from nmt.checkpoint import load_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
-from nmt.decoding.alignment import PADDED_TOKENS, Aligner, Link, SentencePair, longest_first
+from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair, longest_first
 from nmt.decoding.jobs import Batch
 from nmt.decoding.pairs import Pair, Target
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
+from nmt.text.links import Link
 from nmt.text.subword import UNK, with_bos, with_eos
 
 

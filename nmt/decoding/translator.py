@@ -18,7 +18,7 @@ from nmt import console
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
-from nmt.decoding.alignment import Aligner, Link, SentencePair
+from nmt.decoding.alignment import Aligner, SentencePair
 from nmt.decoding.outputs import Found, Required
 from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode
 from nmt.decoding.search import search as search_for
@@ -27,6 +27,7 @@ from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.runtime import Runtime, in_halves, resolve
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
+from nmt.text.links import Link
 from nmt.text.subword import BOS, EOS, with_eos
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.

@@ -61,6 +61,8 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
         return "packed batches need a GPU and bf16"
     if config.attention == "additive" or config.attention_dropout or config.attention_window is not None:
         return "packed batches need dot-product attention without attention dropout and without a window"
+    if config.guided_alignment is not None:
+        return "packed batches do not compute the attention weights that --guided-alignment trains"
     if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):
         return f"torch has no kernel for packed batches with --d-k {config.d_k} --d-v {config.d_v} on this GPU"
     return None

@@ -21,11 +21,16 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language.
 
     Raises:
-        NmtError: the run folder is the data folder, a sentence is longer than the number of learned positions, or the
-            model is too large for the memory.
+        NmtError: the run folder is the data folder, alignments are missing, a sentence is longer than the number of
+            learned positions, or the model is too large for the memory.
     """
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
+    if model_config.guided_alignment is not None and data.split("train").links is None:
+        raise NmtError(
+            f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "
+            f"--alignments"
+        )
     _check_positions(data, model_config, config)
     if config.valid_bleu and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)

@@ -13,6 +13,7 @@ from nmt.data.loader import Batch
 from nmt.model.runtime import LOGIT_ROWS
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
+from nmt.training.guided import alignment_loss
 
 
 class _ChunkedNll(torch.autograd.Function):
@@ -53,12 +54,19 @@ class _ChunkedNll(torch.autograd.Function):
 class TrainingLoss(nn.Module):
     """A module that holds the model and its loss, so that data parallelism wraps exactly what training calls."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(self, model: Transformer, label_smoothing: float, alignment_weight: float = 0.0) -> None:
         super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
+        self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
+        if batch.links is None or self.model.config.guided_alignment is None:
+            return self._translation_losses(batch)
+        with alignment_loss(self.model, batch.links) as aligned:
+            loss, nll = self._translation_losses(batch)
+        return loss + self.alignment_weight * aligned[0], nll
+
+    def _translation_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         source, target = batch.source, batch.target
         encoded_ND = self.model.encode(source.ids_F, source.layout)
         hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)

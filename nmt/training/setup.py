@@ -65,7 +65,8 @@ def new_state(setup: Setup) -> TrainState:
     """Returns the state before the first update; the weights depend only on the model and the seed."""
     config = setup.config
     torch.manual_seed(config.seed)
-    loss = TrainingLoss(new_model(setup.model_config, setup.data.codec), config.label_smoothing)
+    model = new_model(setup.model_config, setup.data.codec)
+    loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight)
     loss = loss.to(setup.runtime.device).train()
     gradients = Gradients(loss, setup.data, setup.runtime, setup.world)
     if config.compile:

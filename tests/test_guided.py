@@ -1,0 +1,186 @@
+"""Guided alignment: given word alignments are stored as links of pieces, and one attention head learns them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import failed, run, train
+from conftest import invented_pairs
+from test_alignments import numbers
+
+from nmt.data.loader import make_batch
+from nmt.data.store import DataFolder, ParallelSplit, TokenArray
+from nmt.errors import NmtError
+from nmt.model.recording import recording
+from nmt.model.transformer import DecoderLayer, Transformer
+from nmt.registry import model_config
+from nmt.training.loss import TrainingLoss
+
+LANGS = ["--source-lang=en", "--target-lang=de"]
+
+
+def word_by_word(size: int, seed: int) -> list[tuple[str, str, str]]:
+    """Returns sentence pairs with their links. Words stay in place and are spelt backwards."""
+    triples = []
+    for source, _ in invented_pairs(size, seed):
+        words = source.rstrip(".").lower().split()
+        links = " ".join(f"{i}-{i}" for i in range(len(words)))
+        triples.append((source, " ".join(word[::-1] for word in words), links))
+    return triples
+
+
+@pytest.fixture(scope="module")
+def aligned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with two corpora, their alignments, and data/, which has the second corpus twice."""
+    folder = tmp_path_factory.mktemp("guided")
+    for seed, (name, size) in enumerate({"one": 150, "two": 60, "valid": 20}.items()):
+        triples = word_by_word(size, seed)
+        if name == "one":
+            triples[3] = ("", "", "")  # is dropped
+        for kind, lines in zip(("en", "de", "links"), zip(*triples, strict=True), strict=True):
+            (folder / f"{name}.{kind}").write_text("".join(f"{line}\n" for line in lines))
+    preprocess(folder, "--copies=1", "--copies=2")
+    return folder
+
+
+def preprocess(folder: Path, *options: str) -> None:
+    corpora = [f"--train={folder / name}" for name in ("one", "two")]
+    links = [f"--alignments={folder / name}.links" for name in ("one", "two")]
+    run("preprocess", *LANGS, *corpora, *links, *options, f"--valid={folder}/valid", f"--dest={folder}/data",
+        "--vocab-size=330")  # fmt: skip
+
+
+def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -> None:
+    data = DataFolder.open(aligned / "data")
+    split, codec = data.split("train"), data.codec
+    lines = [
+        [line for name in ("one", "two", "two") for line in (aligned / f"{name}.{kind}").read_text().split("\n")[:-1]]
+        for kind in ("en", "de", "links")
+    ]
+    kept = [line for line in zip(*lines, strict=True) if line[0]]
+    assert len(split) == len(kept) == 149 + 2 * 60
+    assert split.links is not None
+    for number, (source, target, links) in enumerate(kept):
+        words = codec.source_words(source, split.source[number]), codec.target_words(target, split.target[number])
+        expected = {
+            (i, j)
+            for a, b in numbers(links)
+            for i in range(len(words[0]))
+            for j in range(len(words[1]))
+            if (words[0][i], words[1][j]) == (a, b)
+        }
+        assert set(map(tuple, split.links[number].reshape(-1, 2).tolist())) == expected
+    assert data.split("valid").links is None
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_target_piece(bf16: bool) -> None:
+    """The reference reads each sentence by itself and takes the weights that generate --alignments takes."""
+    random = np.random.default_rng(0)
+    torch.manual_seed(0)
+    config = model_config("transformer_tiny", dropout=0.0, guided_alignment=2)
+    module = TrainingLoss(Transformer(config, 300, 300, shared=True), 0.1, alignment_weight=0.5)
+    lengths = random.integers(2, 9, (2, 7))
+    sides = [[random.integers(4, 300, n) for n in side] for side in lengths]
+    links = [random.permutation(np.argwhere(random.random((s, t)) < 0.3)).ravel() for s, t in lengths.T]
+    split = ParallelSplit(*sides, links)  # type: ignore[arg-type]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        both, _ = module(make_batch(split, [np.array([4, 0, 1]), np.array([2, 6, 3, 5])]))
+        alone, _ = module(make_batch(ParallelSplit(*sides), [np.array([4, 0, 1]), np.array([2, 6, 3, 5])]))  # type: ignore[arg-type]
+    module.eval().double()
+    layer = module.model.decoder[1]
+    assert isinstance(layer, DecoderLayer)
+    expected = 0.0
+    for number in range(7):
+        with recording([layer.cross_attention]) as recorded:
+            module(make_batch(ParallelSplit(*sides), [np.array([number])]))  # type: ignore[arg-type]
+        weights_TS = recorded[layer.cross_attention][0, 0]
+        for j in range(lengths[1, number]):
+            linked = [i for i, k in links[number].reshape(-1, 2) if k == j]
+            expected += sum(-weights_TS[j, i].log().item() for i in linked) / max(len(linked), 1)
+    assert 2 * (both - alone).item() == pytest.approx(expected, rel=3e-2 if bf16 else 1e-4)
+
+
+def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> None:
+    """The corpora are too small to learn alignments without guidance, which is what the second model shows."""
+    right = {}
+    for name, options in {"guided": ["--guided-alignment=1", "--alignment-weight=1"], "other": []}.items():
+        train(aligned / "data", aligned / name, "--max-updates=200", "--valid-updates=200", *options)
+        texts = [f"--source={aligned}/valid.en", f"--target={aligned}/valid.de"]
+        found = run("rescore", aligned / name / "best.pt", *texts, "--alignments").stdout.decode().split("\n")[:-1]
+        given = (aligned / "valid.links").read_text().split("\n")[:-1]
+        sets = [[set(numbers(line.rpartition("|||")[2])) for line in lines] for lines in (found, given)]
+        right[name] = sum(len(a & b) for a, b in zip(*sets, strict=True)) / sum(map(len, sets[1]))
+    assert right["guided"] > 0.6
+    assert right["other"] < 0.3
+
+
+@pytest.mark.parametrize("text, message", [
+    ("0-0\n", "one.links has 1 lines, but {0}/one.en has 150; both must be aligned"),
+    ("\n" * 151, "one.links has 151 lines, but {0}/one.en has 150; both must be aligned"),
+    ("0-0\n1-x\n", "one.links, line 2: '1-x' is no link; give links such as 0-0 1-2"),
+    ("0-0 0-99\n", "one.links, line 1 links word 0 to word 99, but the sentences have "),
+])  # fmt: skip
+def test_wrong_alignments_are_refused_with_file_and_line(
+    tmp_path: Path, aligned: Path, text: str, message: str
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(aligned, folder)
+    shutil.rmtree(folder / "data")
+    (folder / "one.links").write_text(text)
+    said = failed("preprocess", *LANGS, f"--train={folder}/one", f"--alignments={folder}/one.links",
+                  f"--valid={folder}/valid", f"--dest={folder}/data", "--vocab-size=330")  # fmt: skip
+    assert message.format(folder) in said
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--guided-alignment=2"], "--guided-alignment is layer 2, but the decoder has 1; give a layer from 1 to 1"),
+    (["--guided-alignment=1", "--attention=additive"], "--guided-alignment does not work with --attention additive"),
+])  # fmt: skip
+def test_a_head_that_cannot_learn_alignments_is_refused(aligned: Path, options: list[str], message: str) -> None:
+    small = ["--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--decoder-layers=1"]
+    arguments = ["train", aligned / "data", "--arch=transformer_tiny", f"--save-dir={aligned}/none"]
+    assert message in failed(*arguments, *small, *options)
+
+
+def test_guided_alignment_without_alignments_in_the_data_is_refused(
+    tmp_path: Path, tiny_corpus: dict[str, str]
+) -> None:
+    run("preprocess", *LANGS, f"--train={tiny_corpus['train']}", f"--valid={tiny_corpus['valid']}",
+        f"--dest={tmp_path}/data", "--vocab-size=330")  # fmt: skip
+    said = failed("train", tmp_path / "data", "--arch=transformer_tiny", f"--save-dir={tmp_path}/run",
+                  "--guided-alignment=1")  # fmt: skip
+    assert "data has none; give them to nmt preprocess --alignments" in said
+
+
+def test_a_link_outside_its_sentences_is_refused() -> None:
+    sides = [TokenArray(np.array([4, 5]), np.array([0, 2])) for _ in range(2)]
+    split = ParallelSplit(*sides, TokenArray(np.array([0, 2], dtype="<u2"), np.array([0, 2])))
+    with pytest.raises(NmtError, match="a link of training pair 1 lies outside the sentences"):
+        make_batch(split, [np.array([0])])
+
+
+@pytest.mark.parametrize("name", ["train.en-de.links", "train.en-de.offsets"])
+def test_damaged_links_are_noticed_before_training(tmp_path: Path, aligned: Path, name: str) -> None:
+    shutil.copytree(aligned / "data", tmp_path / "data")
+    content = bytearray((tmp_path / "data" / name).read_bytes())
+    content[-2] ^= 1
+    (tmp_path / "data" / name).write_bytes(content)
+    assert f"{name} is damaged" in failed(
+        "train", tmp_path / "data", "--arch=transformer_tiny", f"--save-dir={tmp_path}/run", "--guided-alignment=1"
+    )
+
+
+def test_other_alignments_are_other_data(tmp_path: Path, aligned: Path) -> None:
+    shutil.copytree(aligned, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "data")
+    (tmp_path / "copy" / "one.links").write_text("\n" * 150)
+    preprocess(tmp_path / "copy", "--copies=1", "--copies=2")
+    folders = [DataFolder.open(folder / "data") for folder in (aligned, tmp_path / "copy")]
+    assert folders[0].fingerprint != folders[1].fingerprint
+    counts = [json.loads((folder.path / "meta.json").read_text())["splits"]["train"] for folder in folders]
+    assert counts[0]["source_sha256"] == counts[1]["source_sha256"]
