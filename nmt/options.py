@@ -133,12 +133,12 @@ class Config:
         """Returns the fields that differ from an earlier configuration: name, earlier value, present value.
 
         Args:
-            other: the `to_dict` of the earlier configuration. Fields that it does not have are left out.
+            other: the `to_dict` of the earlier configuration. Fields that it does not have had their default then.
         """
         present = self.to_dict()
-        return [
-            (name, other[name], present[name]) for name in present if name in other and other[name] != present[name]
-        ]
+        defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # type: ignore[arg-type]
+        earlier = defaults | {name: other[name] for name in present if name in other}
+        return [(name, earlier[name], present[name]) for name in earlier if earlier[name] != present[name]]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:

@@ -16,7 +16,7 @@ set_up_environment
 base=$run_dir/base
 # The quality of this model does not matter. It is trained just enough to end its translations.
 if [ ! -e "$base/average.pt" ]; then
-    run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --no-valid-bleu \
+    run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --valid-metric nll \
         --warmup-updates 200 --lr-scale 0.3 --max-updates 300
     run nmt average-checkpoints "$base" --last 1 --output "$base/average.pt"
 fi

@@ -97,7 +97,7 @@ class Budget:
 PAPER = Budget(width=1, depth=1, updates=100_000, batch_tokens=25_000, warmup=4000, longer=True)
 SMALL = Budget(width=4, depth=2, updates=1000, batch_tokens=2500, warmup=400, longer=False)
 # Options of nmt train that the row or the budget sets.
-FIXED = {"--arch", "--save-dir", "--no-valid-bleu", "--max-updates", "--valid-updates", "--keep-checkpoints"}
+FIXED = {"--arch", "--save-dir", "--valid-metric", "--max-updates", "--valid-updates", "--keep-checkpoints"}
 FIXED |= {"--batch-tokens", "--warmup-updates", "--label-smoothing"}
 
 

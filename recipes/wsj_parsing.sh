@@ -54,7 +54,7 @@ learn() {
         --tokenizer none --vocab-size "$size" --symbols "$trees/symbols.txt" --max-length 1000 --dest "$folder/data"
     run nmt train "$folder/data" --arch "$arch" --save-dir "$folder/model" --batch-tokens "$batch_tokens" \
         --warmup-updates "$warmup" --max-updates "$updates" --save-updates "$save_updates" \
-        --keep-checkpoints "$averaged" --no-valid-bleu ${options[@]+"${options[@]}"}
+        --keep-checkpoints "$averaged" --valid-metric nll ${options[@]+"${options[@]}"}
     run nmt average-checkpoints "$folder/model" --last "$averaged" --output "$folder/average.pt"
 }
 

@@ -87,7 +87,7 @@ def scaled_down(config: ModelConfig) -> list[str]:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_trains_translates_and_exports(name: str, trained: Path, tmp_path: Path) -> None:
     arch = [f"--arch={name}", *scaled_down(ARCHITECTURES[name]), *TRAIN[1:], "--max-updates=2"]
-    run("train", trained / "data", "--save-dir", tmp_path / "run", *arch, "--save-updates=1", "--no-valid-bleu")
+    run("train", trained / "data", "--save-dir", tmp_path / "run", *arch, "--save-updates=1", "--valid-metric=nll")
     run("average-checkpoints", tmp_path / "run", "--last", "2", "--output", tmp_path / "average.pt")
     lines = (trained / "test.en").read_bytes()
     options = ["--max-length-offset=5", "--device=cpu"]
@@ -102,11 +102,11 @@ def test_every_architecture_trains_translates_and_exports(name: str, trained: Pa
 
 def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tmp_path: Path) -> None:
     learned = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--max-updates=1"]
-    assert "the model learns 9 positions, but" in failed(*learned, "--learned-positions=9", "--no-valid-bleu")
+    assert "the model learns 9 positions, but" in failed(*learned, "--learned-positions=9", "--valid-metric=nll")
     message = failed(*learned, "--learned-positions=100")
-    assert "may have 563; give --learned-positions 563 or --no-valid-bleu" in message
+    assert "may have 563; give --learned-positions 563 or --valid-metric nll" in message
     assert not (tmp_path / "run").exists()
-    run(*learned, "--learned-positions=100", "--no-valid-bleu")
+    run(*learned, "--learned-positions=100", "--valid-metric=nll")
     generate = ["generate", tmp_path / "run" / "best.pt", "--device=cpu"]
     assert "the model learns 100 positions, but" in failed(*generate, stdin=b"ba\n")
     assert run(*generate, "--max-source-length=49", stdin=b"ba\n" + b"ba " * 200).stdout.count(b"\n") == 2

@@ -21,7 +21,7 @@ GPU = ["--device=cuda"]
 
 
 def test_training_on_a_gpu_gives_the_same_weights_as_on_a_cpu(trained: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=5", "--dropout=0", "--no-valid-bleu"]
+    options = ["--max-updates=5", "--dropout=0", "--valid-metric=nll"]
     train(trained / "data", tmp_path / "cpu", *options)
     train(trained / "data", tmp_path / "gpu", *options, *GPU)
     cpu, gpu = (nmt.load_checkpoint(tmp_path / n / "snapshot-00000005.pt").weights for n in ("cpu", "gpu"))
@@ -30,7 +30,7 @@ def test_training_on_a_gpu_gives_the_same_weights_as_on_a_cpu(trained: Path, tmp
 
 
 def test_training_in_bf16_resumes(trained: Path, tmp_path: Path) -> None:
-    options = [*TRAIN, *SMALL, *GPU, "--precision=bf16", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, *GPU, "--precision=bf16", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path, *options, "--max-updates=10")
     log = run("train", trained / "data", "--save-dir", tmp_path, *options, "--max-updates=20").stderr
     assert "resumed from" in log
@@ -71,7 +71,7 @@ def test_training_in_bf16_packs_batches(trained: Path) -> None:
 
 
 def test_compiled_training_reaches_the_same_loss(trained: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=20", "--precision=bf16", "--no-valid-bleu", *GPU]
+    options = ["--max-updates=20", "--precision=bf16", "--valid-metric=nll", *GPU]
     train(trained / "data", tmp_path / "plain", *options)
     assert "compiled layers" in train(trained / "data", tmp_path / "compiled", *options, "--compile")
     plain, compiled = (records(tmp_path / name, "train")[-1]["nll"] for name in ("plain", "compiled"))

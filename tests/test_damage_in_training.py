@@ -80,7 +80,7 @@ def newest_state(folder: Path) -> int:
 def test_if_the_data_folder_disappears_training_saves_its_state_and_ends(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ["--batch-tokens=200", "--no-valid-bleu", "--max-updates=40"]  # 39 updates an epoch
+    options = ["--batch-tokens=200", "--valid-metric=nll", "--max-updates=40"]  # 39 updates an epoch
     train(data, tmp_path / "uninterrupted", *options)
     command = ["train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options]
     with monkeypatch.context() as patch:
@@ -102,7 +102,7 @@ def test_if_a_data_file_is_truncated_training_saves_its_state_and_ends(
     name: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training data is checked again when an epoch begins, here after 10 updates, validation data when it is used."""
-    options = ["--valid-updates=10", "--max-updates=20", *(["--no-valid-bleu"] if "txt" not in name else [])]
+    options = ["--valid-updates=10", "--max-updates=20", *(["--valid-metric=nll"] if "txt" not in name else [])]
     after_checkpoint(monkeypatch, 10, lambda: os.truncate(data / name, 5))
     message = failed("train", data, "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     update = 10 if name.startswith("train") else 20

@@ -56,7 +56,7 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
         (tmp_path / f"corpus.{lang}").write_text("".join(f"{line}\n" for line in text))
     corpora = ["--train", tmp_path / "corpus", "--valid", tmp_path / "corpus", "--dest", tmp_path / "data"]
     run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--vocab-size=330", "--workers=1")
-    options = [*TRAIN, *SMALL, "--max-updates=120", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, "--max-updates=120", "--valid-metric=nll"]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
     run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     ours = nmt.Translator.load(tmp_path / "run" / "best.pt", runtime=FP32)
@@ -79,7 +79,7 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
     corpora = ["--train", trained / "train", "--valid", trained / "valid"]
     langs = ["--source-lang", "en", "--target-lang", "de"]
     run("preprocess", *langs, *corpora, "--dest", tmp_path / "data", "--vocab-size=310", "--separate-vocab")
-    options = [*TRAIN, *SMALL, "--max-updates=2", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, "--max-updates=2", "--valid-metric=nll"]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
     run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     assert {path.name for path in (tmp_path / "model").glob("subword*")} == {"subword.en.model", "subword.de.model"}
@@ -92,7 +92,7 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("variant", [["--norm=pre"], ["--learned-positions=600"]])
 def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_path: Path, variant: list[str]) -> None:
-    options = [*TRAIN, *SMALL, *variant, "--max-updates=3", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, *variant, "--max-updates=3", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "model", ["Ba de.", "Ki lo mu na."], ["ed ab !", "an"])
@@ -109,11 +109,11 @@ def test_models_and_paths_that_cannot_be_exported_are_refused(
 ) -> None:
     average = trained / "run" / "average.pt"
     assert "already exists" in failed("export", average, "--output", exported)
-    options = [*TRAIN, *SMALL, "--d-k=8", "--max-updates=1", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, "--d-k=8", "--max-updates=1", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
     message = failed("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
     assert "has d_model 32, heads 2, d_k 8 and d_v 16" in message
-    options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--no-valid-bleu"]
+    options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "other", *options)
     message = failed("export", tmp_path / "other" / "best.pt", "--output", tmp_path / "model")
     assert "does not support --attention or --attention-window" in message

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nmt.config import ModelConfig
+from nmt.config import ModelConfig, TrainConfig
 from nmt.data.loader import Batch, make_batch, make_side
 from nmt.data.store import ParallelSplit
 from nmt.model.transformer import Transformer
@@ -91,5 +91,24 @@ def test_a_label_with_probability_0_in_fp32_has_a_finite_loss() -> None:
     [(1, 512**-0.5 * 4000**-1.5), (4000, 6.987712429686843e-4), (16000, 3.4938562148434214e-4)],
 )
 def test_the_learning_rate_follows_the_papers_formula(update: int, expected: float) -> None:
-    assert learning_rate(update, 512, 4000) == pytest.approx(expected)
-    assert learning_rate(update, 512, 4000, scale=2.0) == pytest.approx(2 * expected)
+    assert learning_rate(update, 512, TrainConfig(save_dir="run")) == pytest.approx(expected)
+    assert learning_rate(update, 512, TrainConfig(save_dir="run", lr_scale=2.0)) == pytest.approx(2 * expected)
+
+
+@pytest.mark.parametrize("schedule", ["paper", "inverse-sqrt", "linear", "constant"])
+def test_the_learning_rate_equals_torchs_schedulers(schedule: str) -> None:
+    """The reference is torch's LambdaLR and its schedulers, at every update of a training."""
+    peak = 512**-0.5 * 40**-0.5
+    given = {} if schedule == "paper" else {"lr": peak}
+    config = TrainConfig(save_dir="run", lr_schedule=schedule, warmup_updates=40, max_updates=200, **given)  # type: ignore[arg-type]
+    adam = torch.optim.Adam([torch.zeros(1, requires_grad=True)], lr=peak)
+    warmup = torch.optim.lr_scheduler.LinearLR(adam, 1 / 40, 1.0, 39)
+    after: torch.optim.lr_scheduler.LRScheduler = {
+        "linear": lambda: torch.optim.lr_scheduler.LinearLR(adam, 1.0, 1e-12, 160),
+        "constant": lambda: torch.optim.lr_scheduler.ConstantLR(adam, 1.0, 160),
+    }.get(schedule, lambda: torch.optim.lr_scheduler.LambdaLR(adam, lambda n: (40 / (40 + n)) ** 0.5))()
+    both = torch.optim.lr_scheduler.SequentialLR(adam, [warmup, after], [39])
+    for update in range(1, 200):
+        assert learning_rate(update, 512, config) == pytest.approx(adam.param_groups[0]["lr"], rel=1e-6, abs=1e-12)
+        adam.step()
+        both.step()

@@ -156,7 +156,7 @@ def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(
 def test_training_with_packed_batches_gives_the_same_weights(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ["--max-updates=3", "--dropout=0", "--no-valid-bleu", "--precision=fp32", "--device-tokens=300"]
+    options = ["--max-updates=3", "--dropout=0", "--valid-metric=nll", "--precision=fp32", "--device-tokens=300"]
     train(trained / "data", tmp_path / "padded", *options)
     monkeypatch.setattr("nmt.training.gradients.obstacle_to_packing", lambda *_: None)
     log = train(trained / "data", tmp_path / "packed", *options)

@@ -30,7 +30,7 @@ def data_of(page: Path) -> dict:
 
 def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, tmp_path: Path) -> None:
     other = tmp_path / "other </script> run"
-    train(trained / "data", other, "--max-updates=10", "--no-valid-bleu", "--learned-positions=600")
+    train(trained / "data", other, "--max-updates=10", "--valid-metric=nll", "--learned-positions=600")
     page = tmp_path / "page.html"
     run("report", trained / "run", other, "--output", page, "--sustained-tflops", "2")
     data = data_of(page)
@@ -107,7 +107,7 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
 
 
 def test_the_page_shows_attention_windows(trained: Path, tmp_path: Path) -> None:
-    train(trained / "data", tmp_path / "run", "--max-updates=2", "--no-valid-bleu", "--attention-window=3")
+    train(trained / "data", tmp_path / "run", "--max-updates=2", "--valid-metric=nll", "--attention-window=3")
     found = attention_of(str(tmp_path / "run" / "best.pt"), "Ba de ki lo mu na.", "am ol ik ed ab !")
     for kind in ("encoder", "decoder"):
         weights = found[kind].weights_LHQS  # type: ignore[index]

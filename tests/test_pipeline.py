@@ -99,7 +99,7 @@ def test_a_dry_run_says_what_training_takes_and_writes_nothing(trained: Path, tm
 
 
 def test_the_size_of_micro_batches_does_not_change_the_weights(trained: Path, tmp_path: Path) -> None:
-    options = ["--max-updates", "5", "--dropout", "0", "--no-valid-bleu", "--lr-scale", "0.1"]
+    options = ["--max-updates", "5", "--dropout", "0", "--valid-metric=nll", "--lr-scale", "0.1"]
     train(trained / "data", tmp_path / "whole", *options)
     train(trained / "data", tmp_path / "cut", *options, "--device-tokens", "150")
     whole, cut = (weights(tmp_path / name / "snapshot-00000005.pt") for name in ("whole", "cut"))
@@ -108,7 +108,7 @@ def test_the_size_of_micro_batches_does_not_change_the_weights(trained: Path, tm
 
 def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(trained: Path, tmp_path: Path) -> None:
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
-    options = ["--max-updates=12", "--precision=bf16", "--save-minutes=0.00001", "--no-valid-bleu"]
+    options = ["--max-updates=12", "--precision=bf16", "--save-minutes=0.00001", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path, *by_the_clock, *SMALL, *options)
     assert len(list(tmp_path.glob("snapshot-*.pt"))) == 12
     rounded, exact = (records(folder, "train")[0]["nll"] for folder in (tmp_path, trained / "run"))
@@ -120,7 +120,7 @@ def test_training_works_with_separate_vocabularies_and_clipping(trained: Path, t
     langs = ["--source-lang", "en", "--target-lang", "de"]
     text = ["--vocab-size", "310", "--separate-vocab", "--tokenizer", "none", "--workers", "1"]
     run("preprocess", *langs, *corpora, "--dest", tmp_path / "data", *text)
-    train(tmp_path / "data", tmp_path / "run", "--max-updates", "2", "--clip-norm", "0.5", "--no-valid-bleu")
+    train(tmp_path / "data", tmp_path / "run", "--max-updates", "2", "--clip-norm", "0.5", "--valid-metric=nll")
     assert run("generate", tmp_path / "run" / "best.pt", stdin=b"Ba de ki.\n").stdout.count(b"\n") == 1
 
 
@@ -307,7 +307,7 @@ def test_wrong_options_of_generate_are_refused(options: list[str], message: str,
 
 
 def test_a_diverged_training_ends_and_says_what_was_not_finite(trained: Path, tmp_path: Path) -> None:
-    options = ["--lr-scale", "1e30", "--max-updates", "40", "--no-valid-bleu", "--max-skipped-updates", "3"]
+    options = ["--lr-scale", "1e30", "--max-updates", "40", "--valid-metric=nll", "--max-skipped-updates", "3"]
     message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     assert (
         "training diverged: --max-skipped-updates 3 in a row were skipped up to update 4, where the output of"
@@ -326,7 +326,7 @@ def test_an_update_that_is_not_finite_is_skipped(
         return add(self, batch, float("nan") if next(calls) == 2 else weight, last=last)
 
     monkeypatch.setattr(Gradients, "add", add_nan_once)
-    options = ["--max-updates=4", "--no-valid-bleu", "--save-updates=1", "--log-updates=4"]
+    options = ["--max-updates=4", "--valid-metric=nll", "--save-updates=1", "--log-updates=4"]
     log = run("train", trained / "data", "--save-dir", tmp_path, *TRAIN, *SMALL, *options).stderr
     assert "update 3 was skipped: its loss or gradient is not finite (1 in a row)" in log
     assert "| 1 skipped |" in log
@@ -341,7 +341,7 @@ def test_an_update_that_is_not_finite_is_skipped(
 
 def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "run", tmp_path / "run")
-    options = ["--max-updates=42", "--batch-tokens=700", "--dropout=0.2", "--no-valid-bleu", "--resume-changed"]
+    options = ["--max-updates=42", "--batch-tokens=700", "--dropout=0.2", "--valid-metric=nll", "--resume-changed"]
     log = train(trained / "data", tmp_path / "run", *options)
     for part in (
         "changed option: --max-updates was 40 and is now 42",
@@ -355,7 +355,9 @@ def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path
     assert checkpoint.training["counters"]["update_in_epoch"] == 2
     wider = [*SMALL, "--d-ff=65", "--resume-changed"]
     message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *wider)
-    assert "does not fit the architecture" in message
+    assert (
+        "--d-ff was 64 and is now 65; choose another --save-dir, because the weights of one model do not fit" in message
+    )
 
 
 def fill_with_unknown_ids(tokens: Path) -> None:
@@ -396,7 +398,7 @@ def test_max_length_offset_limits_the_output(trained: Path) -> None:
 def test_validation_ids_outside_the_vocabulary_are_refused(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "data", tmp_path / "data")
     fill_with_unknown_ids(tmp_path / "data" / "valid.de.tokens")
-    options = ["--max-updates=1", "--no-valid-bleu"]
+    options = ["--max-updates=1", "--valid-metric=nll"]
     message = failed("train", tmp_path / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     assert "its target text contains piece 65,535" in message
 

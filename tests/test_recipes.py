@@ -14,7 +14,7 @@ from conftest import invented_pairs
 ROOT = Path(__file__).parents[1]
 TINY = [
     "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
-    "--max-updates=20", "--save-updates=1", "--batch-tokens=800", "--no-valid-bleu", "--device=cpu",
+    "--max-updates=20", "--save-updates=1", "--batch-tokens=800", "--valid-metric=nll", "--device=cpu",
 ]  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_pat
         (tmp_path / f"{name}.mrg").write_text(text)
     (tmp_path / "unlabelled").write_text("cats :) sleep .\n\n( dogs ) sleep\n")
     paths = {"TREEBANK": str(tmp_path), "UNLABELLED": str(tmp_path / "unlabelled"), "RUN": str(tmp_path / "run")}
-    options = [flag for flag in TINY if flag not in ("--no-valid-bleu", "--batch-tokens=800")]
+    options = [flag for flag in TINY if flag not in ("--valid-metric=nll", "--batch-tokens=800")]
     done = run_recipe(
         "wsj_parsing.sh", *options, "--batch-tokens=200", **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", COPIES="2"
     )

@@ -15,13 +15,13 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
     """Runs a command and waits until it ends.
 
     Args:
-        options: values by field name; None leaves an option out.
+        options: values by field name; None leaves an option out, and a tuple has several values.
         text: the standard input.
 
     Raises:
         NmtError: the command failed; the message quotes its error.
     """
-    flags = [_flag(name, value) for name, value in options.items() if value is not None]
+    flags = [flag for name, value in options.items() for flag in _flags(name, value)]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
     environment = os.environ | started_by_this()
     done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", env=environment)
@@ -30,7 +30,8 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
         raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")
 
 
-def _flag(name: str, value: Any) -> str:
+def _flags(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
-        return flag_name(name if value else f"no_{name}")
-    return f"{flag_name(name)}={value}"
+        return [flag_name(name if value else f"no_{name}")]
+    values = value if isinstance(value, tuple) else () if value is None else (value,)
+    return [f"{flag_name(name)}={item}" for item in values]

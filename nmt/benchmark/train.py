@@ -89,7 +89,7 @@ def _trial(setup: Setup, state: TrainState, stream: Iterator[Update], updates: i
 
 def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
     """Returns the time from the start of `nmt train` to the end of its first update."""
-    changed = {"max_updates": 1, "log_updates": 1, "valid_bleu": False}
+    changed = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
     started = time.time()
     run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | changed)
     records = MetricsFile(Path(config.save_dir) / METRICS).records()

@@ -13,13 +13,17 @@ def average_checkpoints(
     last: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Number of newest checkpoints to take from each run folder.")
     ] = 5,
+    best: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, help="Take this many of the best checkpoints instead (train --keep-best)."),
+    ] = None,
 ) -> None:
-    """Average the weights of the newest checkpoints of a run, or of the given checkpoint files."""
+    """Average the weights of the newest or best checkpoints of a run, or of the given checkpoint files."""
     from nmt import checkpoint, console
     from nmt.files import output_file
-    from nmt.training.run_folder import newest_snapshots
+    from nmt.training.run_folder import chosen_checkpoints
 
-    paths = newest_snapshots(checkpoints, last)
+    paths = chosen_checkpoints(checkpoints, last, best)
     with output_file(output, paths) as file:
         checkpoint.write_checkpoint(checkpoint.average_checkpoints(paths), file)
     console.info(f"{output}: average of {', '.join(path.name for path in paths)}")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from types import GenericAlias
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -21,7 +21,10 @@ def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
     kind: Any = declared.type
     default = declared.default
     if get_origin(kind) is tuple:
-        kind = GenericAlias(list, get_args(kind)[:1])
+        item = get_args(kind)[0]
+        if get_origin(item) is Literal:  # typer has no lists of choices; the configuration checks them
+            info.metavar, item = "|".join(get_args(item)), str
+        kind = GenericAlias(list, item)
         default = list(default) if default is not MISSING else MISSING
     if optional:
         kind, default = kind | None, None

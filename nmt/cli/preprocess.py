@@ -1,7 +1,12 @@
 """`nmt preprocess` turns parallel text into a data folder."""
 
+from typing import TYPE_CHECKING
+
 from nmt.cli.flags import flags
 from nmt.config import DataConfig
+
+if TYPE_CHECKING:
+    from nmt.text.codec import TextCodec
 
 
 @flags(config=DataConfig)
@@ -15,4 +20,10 @@ def preprocess(config: DataConfig) -> None:
     """
     from nmt.data.preprocess import preprocess as run
 
-    run(config)
+    run(config, _codec(config.like) if config.like else None)
+
+
+def _codec(checkpoint: str) -> "TextCodec":
+    from nmt.checkpoint import load_checkpoint  # loads torch, which other preprocessing does not need
+
+    return load_checkpoint(checkpoint).codec

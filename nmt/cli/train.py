@@ -1,11 +1,13 @@
 """`nmt train` trains a model."""
 
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from nmt.cli.flags import flags
+from nmt.cli.usage import UsageError
 from nmt.config import ModelConfig, TrainConfig
 from nmt.registry import model_config
 
@@ -13,15 +15,17 @@ from nmt.registry import model_config
 @flags(config=TrainConfig, model_overrides=ModelConfig)
 def train(
     data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
-    arch: Annotated[str, typer.Option(help="Architecture; `nmt architectures` lists them.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
+    arch: Annotated[
+        str | None, typer.Option(help="Architecture; `nmt architectures` lists them. Required without --init-from.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space it needs.")
     ] = False,
 ) -> None:
     """Train a Transformer. Options in the panel Model override fields of the architecture."""
-    model = model_config(arch, **model_overrides)
+    model = _model_config(arch, config.init_from, model_overrides)
     from nmt.training.distributed import is_rank
 
     if config.gpus > 1 and not is_rank():
@@ -34,3 +38,13 @@ def train(
     else:
         from nmt.training.train import train as run_training
     run_training(data, model, config)
+
+
+def _model_config(arch: str | None, init_from: str | None, overrides: dict[str, Any]) -> ModelConfig:
+    if arch is not None:
+        return model_config(arch, **overrides)
+    if init_from is None:
+        raise UsageError("missing option '--arch'")
+    from nmt.training.initial import model_config_of
+
+    return replace(model_config_of(init_from), **overrides)

@@ -1,10 +1,10 @@
 """The options of `nmt preprocess`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from nmt.errors import NmtError
-from nmt.options import MOST_PROCESSES, Config, option
+from nmt.options import MOST_PROCESSES, Config, flag_name, option
 
 Tokenizer = Literal["auto", "moses", "none"]
 Normalization = Literal["both", "source", "none"]
@@ -42,6 +42,11 @@ class DataConfig(Config):
         (), help="Test corpus: a PREFIX as for --train. May be given several times.", panel="Corpus"
     )
     dest: str = option(help="Data folder to write. It must not exist.", panel="Corpus")
+    like: str | None = option(
+        None,
+        help="Encode text as this checkpoint does, with its tokenisation and its vocabulary, for train --init-from.",
+        panel="Text",
+    )
     tokenizer: Tokenizer = option(
         "auto",
         help="moses tokenises the text before it is cut into subwords, and detokenises translations. none does "
@@ -103,6 +108,11 @@ class DataConfig(Config):
                 raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        if self.like is not None:
+            decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
+            given = [flag_name(name) for name, _, _ in self.changed_from({}) if name in decided]
+            if given:
+                raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
         if self.tokenizer == "none" and self.normalize_punctuation == "source":
             raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
         for flag, values in (("--copies", self.copies), ("--alignments", self.alignments)):

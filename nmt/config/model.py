@@ -1,5 +1,6 @@
 """The options of a model's architecture."""
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
@@ -8,6 +9,8 @@ from nmt.options import Config, option
 
 # Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
+# Fields that may differ between a model and another one that continues with its weights.
+_WEIGHTS_STAY = ("dropout", "attention_dropout", "activation_dropout", "attention_window", "guided_alignment")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,14 @@ class ModelConfig(Config):
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"
             )
+
+    def other_weights(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+        """Returns the fields that differ from another configuration so that its weights do not fit or mean the same.
+
+        Args:
+            other: the `to_dict` of that configuration.
+        """
+        return [change for change in self.changed_from(other) if change[0] not in _WEIGHTS_STAY]
 
     def variants(self) -> dict[str, Any]:
         """Returns the fields that have a default value and another value here."""

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nmt.errors import NmtError
 from nmt.options import MOST_PROCESSES, Config, option
 
+ValidMetric = Literal["bleu", "chrf", "nll"]
 # The number of padded tokens that makes good use of a GPU.
 _GPU_TOKENS = 8192
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
@@ -88,6 +90,11 @@ class TrainConfig(BatchConfig):
         above=0,
         at_most=1_000_000,
     )
+    init_from: str | None = option(
+        None,
+        help="Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch.",
+        panel="Run",
+    )
     save_dir: str = option(
         help="Run folder for checkpoints and metrics.jsonl. If it has a training state, training resumes.", panel="Run"
     )
@@ -110,6 +117,22 @@ class TrainConfig(BatchConfig):
         help="Weight of the alignment loss, next to that of the translation, with --guided-alignment.",
         panel="Optimiser",
         at_least=0,
+        at_most=1e30,
+    )
+    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = option(
+        (), help="Part of the model whose weights do not change. May be given several times.", panel="Optimiser"
+    )
+    lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = option(
+        "paper",
+        help="What follows the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease to 0 at "
+        "--max-updates, or a constant.",
+        panel="Optimiser",
+    )
+    lr: float | None = option(
+        None,
+        help="Peak of the learning rate, which is reached after the warm-up; for all schedules but the paper's.",
+        panel="Optimiser",
+        above=0,
         at_most=1e30,
     )
     warmup_updates: int = option(
@@ -136,7 +159,24 @@ class TrainConfig(BatchConfig):
         None, help="Scale larger gradients down to this norm. The paper does not do this.", panel="Optimiser", above=0
     )
     valid_updates: int = option(1000, help="Validate every N updates.", panel="Validation", at_least=1)
-    valid_bleu: bool = option(True, help="Also translate the validation set and compute BLEU.", panel="Validation")
+    valid_metric: tuple[ValidMetric, ...] = option(
+        ("bleu",),
+        help="Metric that decides which checkpoint is the best: bleu or chrf of translations, or nll, the loss, which "
+        "is faster. If given several times, the first one decides, and --patience watches all.",
+        panel="Validation",
+    )
+    patience: int | None = option(
+        None,
+        help="Stop when no --valid-metric has improved in this many validations.",
+        panel="Validation",
+        at_least=1,
+    )
+    min_delta: float = option(
+        0.0, help="Improvements up to this size do not count for --patience.", panel="Validation", at_least=0
+    )
+    keep_best: int = option(
+        1, help="Best checkpoints to keep, for average-checkpoints --best.", panel="Checkpoints", at_least=1
+    )
     save_minutes: float = option(10.0, help="Write a checkpoint every N minutes.", panel="Checkpoints", above=0)
     save_updates: int | None = option(
         None, help="Write a checkpoint every N updates instead of every N minutes.", panel="Checkpoints", at_least=1
@@ -145,3 +185,22 @@ class TrainConfig(BatchConfig):
         20, help="Checkpoints to keep; older ones are removed.", panel="Checkpoints", at_least=1
     )
     log_updates: int = option(100, help="Log every N updates.", panel="Run", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.valid_metric:
+            raise NmtError("--valid-metric must be given at least once")
+        if self.lr_schedule == "paper" and self.lr is not None:
+            raise NmtError(
+                f"--lr {self.lr:g} does not go with --lr-schedule paper, whose formula gives the learning rate; scale "
+                f"it with --lr-scale, or choose another schedule"
+            )
+        if self.lr_schedule != "paper" and self.lr is None:
+            raise NmtError(f"--lr-schedule {self.lr_schedule} needs --lr, the peak of the learning rate")
+        if self.lr_schedule != "paper" and self.lr_scale != 1.0:
+            raise NmtError(f"--lr-scale belongs to --lr-schedule paper, but that is {self.lr_schedule}; give only --lr")
+
+    @property
+    def translates(self) -> bool:
+        """Whether a validation translates the validation set."""
+        return any(metric != "nll" for metric in self.valid_metric)

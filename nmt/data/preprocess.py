@@ -28,7 +28,7 @@ from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.processes import in_order
-from nmt.text.codec import TextCodec
+from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths
 from nmt.text.links import parse_links
 
@@ -45,17 +45,21 @@ class Encoded(NamedTuple):
     dropped: Counter[str]
 
 
-def preprocess(config: DataConfig) -> None:
+def preprocess(config: DataConfig, like: TextCodec | None = None) -> None:
     """Makes the data folder `config.dest`, or completes it if an earlier process was interrupted.
+
+    Args:
+        like: the text processing of the checkpoint --like. Without it, a subword model is trained or loaded.
 
     Raises:
         NmtError: the text or an option is wrong, or the folder cannot be written.
     """
-    with resumable_folder(config.dest, "--dest", _work(config), _files(config)) as folder:
+    text = _text_config(config, like)
+    with resumable_folder(config.dest, "--dest", _work(config), _files(config, text)) as folder:
         writer = StoreWriter(folder.path)
         splits = _saved_counts(folder.saved) if folder.saved else count(config)
-        show_tokenizers(text_config(config))
-        codec = writer.read_models(text_config(config)) if folder.saved else make_codec(config, splits[TRAIN])
+        show_tokenizers(text)
+        codec = like or (writer.read_models(text) if folder.saved else make_codec(config, splits[TRAIN]))
         writer.write_models(codec)
         done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}
         for name in list(splits)[1:]:
@@ -65,12 +69,24 @@ def preprocess(config: DataConfig) -> None:
     _summarise(config, codec, done)
 
 
+def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
+    if like is None:
+        return text_config(config)
+    there, here = (like.config.source_lang, like.config.target_lang), (config.source_lang, config.target_lang)
+    if there != here:
+        raise NmtError(
+            f"--like {config.like} translates {there[0]} to {there[1]}, but --source-lang is {here[0]} and "
+            f"--target-lang is {here[1]}; they must be the same"
+        )
+    return like.config
+
+
 def _work(config: DataConfig) -> dict[str, Any]:
     """Returns everything that the data folder depends on. Only work with the same values can be resumed."""
     options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
     langs = config.source_lang, config.target_lang
     corpora = [parallel_paths(prefix, *langs) for prefixes in split_prefixes(config).values() for prefix in prefixes]
-    others = (*config.alignments, config.subword_model, config.symbols)
+    others = (*config.alignments, config.subword_model, config.symbols, config.like)
     files = [*chain.from_iterable(corpora), *(Path(path) for path in others if path)]
     states = {f"state of {path}": _state(path) for path in files if path.exists()}
     return {"nmt": __version__, **options, **states}
@@ -82,12 +98,12 @@ def _state(path: Path) -> str:
     return f"{status.st_size} bytes of {datetime.fromtimestamp(status.st_mtime)}"
 
 
-def _files(config: DataConfig) -> set[str]:
+def _files(config: DataConfig, text: TextConfig) -> set[str]:
     """Returns the names of the files of the data folder."""
     langs = config.source_lang, config.target_lang
     sides = [(split, lang) for split in split_prefixes(config) for lang in langs]
-    arrays = chain(*(array_names(*side) for side in sides), link_names(TRAIN, text_config(config)))
-    return {META, *model_names(text_config(config)), *arrays, *(raw_name(*side) for side in sides)}
+    arrays = chain(*(array_names(*side) for side in sides), link_names(TRAIN, text))
+    return {META, *model_names(text), *arrays, *(raw_name(*side) for side in sides)}
 
 
 def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int, str | None]]]:
@@ -229,5 +245,5 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, dict[str,
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"
-    console.info(f"vocabulary: {sizes} ({config.subword_model or config.subword})")
+    console.info(f"vocabulary: {sizes} ({config.like or config.subword_model or codec.config.subword})")
     console.info(f"wrote {config.dest}")

@@ -32,7 +32,7 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
             f"--alignments"
         )
     _check_positions(data, model_config, config)
-    if config.valid_bleu and (warning := tokenizer_warning(data.codec.config.target_lang)):
+    if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if config.device == "cpu" or not torch.cuda.is_available():
         check_memory(model_config, data.codec, config.gpus * _TRAINING_BYTES)
@@ -49,12 +49,12 @@ def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainC
             f"{data.path} has {name} sentences of",
             f"give --learned-positions {longest}, or preprocess with a smaller --max-length",
         )
-    if config.valid_bleu:
+    if config.translates:
         longest = SearchConfig().longest
         model_config.check_positions(
             longest,
             "translations for validation may have",
-            f"give --learned-positions {longest} or --no-valid-bleu",
+            f"give --learned-positions {longest} or --valid-metric nll",
         )
 
 

@@ -48,7 +48,7 @@ class Gradients:
         self._compiled = False
         self.scale = float(world.size)  # DistributedDataParallel averages, but the update needs the sum
         self.wrapped = world.wrap(model)
-        self.parameters = list(model.parameters())
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._progress = _Progress()
         for parameter in self.parameters:
             parameter.register_post_accumulate_grad_hook(lambda p: self._progress.arrived.add(p))
@@ -117,7 +117,7 @@ class Gradients:
         return torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
 
     def compute(self, batch: Batch) -> list[Tensor]:
-        """Returns the gradient of the batch's loss on this rank for every parameter, without adding it to `grad`."""
+        """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""
         loss, _ = self._losses(self.model, batch)
         return list(torch.autograd.grad(loss, self.parameters))
 

@@ -11,6 +11,7 @@ from nmt.training.finite import SkippedUpdates
 from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.resume import checkpoint_of, provenance_of
 from nmt.training.run_folder import RunFolder
+from nmt.training.selection import Scores, best_updates, is_best
 from nmt.training.setup import Setup, TrainState
 from nmt.training.state import start_record
 from nmt.training.stream import UpdateStream
@@ -45,10 +46,12 @@ class TrainingLoop:
         config, counters = self.setup.config, self.state.counters
         self._catch_up()
         done = counters.update
-        if done >= config.max_updates:
-            console.info(f"nothing to do: {self.folder.path} is at update {done:,}; raise --max-updates to train more")
+        if self.is_over():
+            self._show_end("nothing to do: ")
             return
         self._record_start()
+        if config.init_from and not self.state.validations:
+            self._validate()
         interval = Interval()
         with (
             console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress,
@@ -61,19 +64,37 @@ class TrainingLoop:
                 if last or counters.update % config.log_updates == 0:
                     self._log(interval, progress.seconds_left)
                     interval = Interval()
-                if counters.validation_due(config):
+                if self.state.validation_due(config):
                     interval.exclude(self._validate)
+                    last = self.is_over()
                 if last or (counters.snapshot_due(config) and not self.skipped.last_was_skipped()):
                     interval.exclude(self._save)
                 if last:
                     break
+        self._show_end()
+
+    def is_over(self) -> bool:
+        """Returns whether training has reached --max-updates or the end of --patience."""
+        config = self.setup.config
+        return self.state.counters.update >= config.max_updates or self.state.out_of_patience(config)
+
+    def _show_end(self, prefix: str = "") -> None:
+        config, update = self.setup.config, self.state.counters.update
+        if self.state.out_of_patience(config):
+            (best,) = best_updates(self.state.validations, config.valid_metric[0], 1)
+            console.info(
+                f"{prefix}{self.folder.path} stopped at update {update:,}, because {' and '.join(config.valid_metric)} "
+                f"did not improve in {config.patience} validations; best.pt is of update {best:,}"
+            )
+        elif prefix:
+            console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
 
     def _catch_up(self) -> None:
         """Performs a validation, and the save that follows it, that were due when training stopped."""
         config, counters = self.setup.config, self.state.counters
-        if counters.validation_due(config):
+        if self.state.validation_due(config):
             self._validate()
-            if counters.update == config.max_updates or counters.snapshot_due(config):
+            if self.is_over() or counters.snapshot_due(config):
                 self._save()
 
     def _update(self, update: Update, interval: Interval) -> None:
@@ -104,18 +125,20 @@ class TrainingLoop:
         show_interval(record, seconds_left)
 
     def _validate(self) -> None:
-        counters = self.state.counters
+        counters, config = self.state.counters, self.setup.config
         found = Validator(self.setup, self.state.loss).validate()
-        counters.validated = counters.update
-        is_best = found.selection_score > counters.best
-        show_validation(counters.update, found.nll, found.ppl, found.bleu, is_best)
-        if is_best:
-            counters.best = found.selection_score
+        validations = self.state.validations
+        validations.append(Scores(counters.update, found.nll, found.bleu, found.chrf))
+        best = is_best(validations, config.valid_metric[0])
+        show_validation(counters.update, found, best)
         if self.setup.world.is_main:
             record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
             self.folder.metrics.append("valid", record)
-            if is_best:
+            if best:
                 self.folder.save_best(checkpoint_of(self.setup, self.state))
+            kept = best_updates(validations, config.valid_metric[0], config.keep_best)
+            if config.keep_best > 1 and counters.update in kept:
+                self.folder.keep_best(checkpoint_of(self.setup, self.state), counters.update, kept)
 
     def _save(self) -> None:
         """Writes a checkpoint and a training state."""

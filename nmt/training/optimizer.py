@@ -28,7 +28,7 @@ class Optimizer:
 
     def learning_rate(self, update: int) -> float:
         """Returns the learning rate of an update, counted from 1."""
-        return learning_rate(update, self._d_model, self._config.warmup_updates, self._config.lr_scale)
+        return learning_rate(update, self._d_model, self._config)
 
     def step(self, update: int) -> tuple[Tensor, Tensor]:
         """Performs update number `update`, counted from 1, and clears the gradients.

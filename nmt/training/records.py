@@ -35,6 +35,7 @@ _OF_KIND: dict[str, Schema] = {
         "train_seconds": NUMBER,
         "ppl": NUMBER_OR_NULL,
         "bleu": NUMBER_OR_NULL,
+        "chrf?": NUMBER_OR_NULL,
         "bleu_signature?": TEXT_OR_NULL,
         "samples": [{"source": TEXT, "reference": TEXT, "output": TEXT}],
     },
@@ -86,14 +87,15 @@ class MetricsFile:
     def rewind(self, update: int) -> None:
         """Removes the records of updates after `update`, because a resumed training repeats these updates.
 
-        Moves damaged lines to another file in the same folder.
+        If `update` is 0, training starts anew and repeats even a validation before the first update. Damaged lines are
+        moved to another file in the same folder.
         """
         if not os.path.exists(self.path):
             return
         lines = self._lines(_MOVE)
         if damaged := [line for line in lines if line.record is None]:
             self._set_aside(damaged)
-        kept = [line.text + b"\n" for line in lines if line.record is not None and line.record["update"] <= update]
+        kept = [line.text + b"\n" for line in lines if line.record is not None and not _repeats(line.record, update)]
         with replaced_file(self.path, _MAKE_ROOM) as file:
             file.write(b"".join(kept))
 
@@ -119,6 +121,10 @@ class MetricsFile:
         if len(damaged) == 1:
             return f"damaged line {damaged[0].number} of {self.path}"
         return f"{len(damaged):,} damaged lines of {self.path} (the first is line {damaged[0].number})"
+
+
+def _repeats(record: dict[str, Any], update: int) -> bool:
+    return bool(record["update"] > update or (update == 0 and record["kind"] == "valid"))
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

@@ -1,12 +1,14 @@
 """Converts the state of a training to a checkpoint, and resumes a training from one."""
 
 import math
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_weights
 from nmt.training.run_folder import RunFolder
+from nmt.training.selection import Scores
 from nmt.training.setup import Setup, TrainState
 from nmt.training.state import Counters, check_changes, provenance
 
@@ -14,19 +16,25 @@ from nmt.training.state import Counters, check_changes, provenance
 def checkpoint_of(setup: Setup, state: TrainState) -> Checkpoint:
     """Returns a checkpoint of the state: weights, optimiser and counters."""
     weights = {name: tensor.detach().cpu() for name, tensor in state.loss.model.state_dict().items()}
-    training = {"optimizer": state.optimizer.state_dict(), "counters": vars(state.counters).copy()}
+    training = {
+        "optimizer": state.optimizer.state_dict(),
+        "counters": vars(state.counters).copy(),
+        "validations": [asdict(scores) for scores in state.validations],
+    }
     return Checkpoint(setup.model_config, setup.data.codec, weights, provenance_of(setup, state), training)
 
 
 def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
     """Returns the provenance of a checkpoint of this state."""
-    return provenance(
+    found = provenance(
         setup.data, setup.config, setup.runtime.precision, ranks=setup.world.size, update=state.counters.update
     )
+    last = state.validations[-1] if state.validations else None
+    return found | ({"validation": asdict(last)} if last and last.update == state.counters.update else {})
 
 
-def resume(setup: Setup, state: TrainState, folder: RunFolder) -> None:
-    """Loads the newest training state of the run folder on all ranks; changes nothing if there is none.
+def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
+    """Loads the newest training state of the run folder on all ranks; returns False if there is none.
 
     Checkpoints and log records of later updates are removed, because these updates are about to be repeated.
 
@@ -42,15 +50,28 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> None:
         folder.metrics.rewind(state.counters.update)
         if path is not None:
             folder.remove_checkpoints_after(state.counters.update)
+    return path is not None
 
 
 def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -> None:
-    counters = Counters(**checkpoint.training["counters"])
+    saved = checkpoint.training["counters"]
+    counters = Counters(**{field.name: saved[field.name] for field in fields(Counters)})
+    validations = _validations(checkpoint)
     if check_changes(checkpoint, path, setup.data, setup.model_config, setup.config):
         counters.skip_to_next_epoch()
-        counters.best = -math.inf
-    if checkpoint.provenance["options"]["valid_bleu"] != setup.config.valid_bleu:
-        counters.best = -math.inf  # BLEU and loss cannot be compared
+        validations = []
     load_weights(state.loss.model, checkpoint, path)
     state.optimizer.load_state_dict(checkpoint.training["optimizer"])
-    state.counters = counters
+    state.counters, state.validations = counters, validations
+
+
+def _validations(checkpoint: Checkpoint) -> list[Scores]:
+    training = checkpoint.training
+    if "validations" in training:
+        return [Scores(**scores) for scores in training["validations"]]
+    best, update = training["counters"]["best"], training["counters"]["validated"]
+    if not math.isfinite(best):
+        return []
+    # A training state of nmt 0.2.0 has only the best score so far.
+    by_bleu = checkpoint.provenance["options"].get("valid_bleu", True)
+    return [Scores(update, math.nan, bleu=best) if by_bleu else Scores(update, -best)]

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.errors import NmtError
 from nmt.files import LOCK, locked, remove_partial_files, writing
 from nmt.training.records import METRICS, MetricsFile
+from nmt.training.selection import Scores
 from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
@@ -106,9 +107,10 @@ class RunFolder:
 
     def remove_checkpoints_after(self, update: int) -> None:
         """Removes the checkpoints of updates after `update`, because a resumed training repeats these updates."""
-        for path in numbered(self.path, "snapshot"):
-            if path > numbered_path(self.path, "snapshot", update):
-                path.unlink()
+        for kind in ("snapshot", "best"):
+            for path in numbered(self.path, kind):
+                if path > numbered_path(self.path, kind, update):
+                    path.unlink()
 
     def save_state(self, checkpoint: Checkpoint, update: int) -> None:
         """Writes a training state, and then removes all but the newest `STATES_KEPT`."""
@@ -125,6 +127,18 @@ class RunFolder:
     def save_best(self, checkpoint: Checkpoint) -> None:
         """Writes the checkpoint best.pt."""
         save_checkpoint(checkpoint.snapshot(), self.path / "best.pt")
+
+    def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
+        """Writes one of the best checkpoints, best-NUMBER.pt, and removes those that are no longer among the best.
+
+        Args:
+            kept: the updates of the best checkpoints.
+        """
+        save_checkpoint(checkpoint.snapshot(), numbered_path(self.path, "best", update))
+        wanted = {numbered_path(self.path, "best", number) for number in kept}
+        for path in numbered(self.path, "best"):
+            if path not in wanted:
+                path.unlink()
 
 
 def _load_state(path: Path) -> Checkpoint:
@@ -154,16 +168,41 @@ def remove_older(folder: Path, kind: str, keep: int) -> None:
         old.unlink()
 
 
-def newest_snapshots(places: Iterable[str], last: int) -> list[Path]:
-    """Returns the paths of checkpoints: each given file, and the newest `last` checkpoints of each given run folder.
+def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None) -> list[Path]:
+    """Returns the paths of checkpoints: each given file, and several of each given run folder.
+
+    Args:
+        last: how many of the newest checkpoints of a folder are taken.
+        best: how many of the best ones are taken instead.
 
     Raises:
         NmtError: a folder has fewer checkpoints.
     """
     paths: list[Path] = []
     for place in map(Path, places):
-        paths += _newest_of_folder(place, last) if place.is_dir() else [place]
+        if not place.is_dir():
+            paths.append(place)
+        else:
+            paths += _newest_of_folder(place, last) if best is None else _best_of_folder(place, best)
     return paths
+
+
+def _best_of_folder(folder: Path, best: int) -> list[Path]:
+    found = numbered(folder, "best")
+    if len(found) < best:
+        raise NmtError(
+            f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; give a smaller --best, or let "
+            f"nmt train keep more with --keep-best"
+        )
+    if len(found) == best:
+        return found
+    ranked = sorted(found, key=lambda path: _quality(load_checkpoint(path)), reverse=True)
+    return sorted(ranked[:best])
+
+
+def _quality(checkpoint: Checkpoint) -> tuple[float, float]:
+    provenance = checkpoint.provenance
+    return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
 
 
 def _newest_of_folder(folder: Path, last: int) -> list[Path]:

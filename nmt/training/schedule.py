@@ -1,6 +1,21 @@
 """The learning rate as a function of the update (paper §5.3)."""
 
+from nmt.config import TrainConfig
 
-def learning_rate(update: int, d_model: int, warmup_updates: int, scale: float = 1.0) -> float:
-    """Returns scale · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5), for update 1, 2, …"""
-    return scale * d_model**-0.5 * min(update**-0.5, update * warmup_updates**-1.5)
+
+def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
+    """Returns the learning rate of update 1, 2, … by --lr-schedule.
+
+    The paper's is scale · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5). The others rise linearly to --lr in
+    the warm-up. Then they fall with update^-0.5, fall linearly to 0 at the last update, or stay.
+    """
+    warmup = config.warmup_updates
+    if config.lr is None:
+        return config.lr_scale * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5)
+    if update <= warmup:
+        return config.lr * update / warmup
+    if config.lr_schedule == "inverse-sqrt":
+        return config.lr * (warmup / update) ** 0.5
+    if config.lr_schedule == "linear":
+        return config.lr * max(0.0, (config.max_updates - update) / (config.max_updates - warmup))
+    return config.lr

@@ -1,6 +1,6 @@
 """The setup of a training, which stays the same, and its state, which every update changes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -9,10 +9,12 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
 from nmt.model.runtime import Runtime
 from nmt.training.distributed import World
+from nmt.training.freezing import freeze
 from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import Optimizer
+from nmt.training.selection import Scores, without_improvement
 from nmt.training.state import Counters
 
 
@@ -48,17 +50,30 @@ class TrainState:
         gradients: sums the gradients of `loss` over micro-batches and ranks.
         optimizer: changes the weights by the gradients.
         counters: the progress of the training.
+        validations: the scores of all validations so far.
     """
 
     loss: TrainingLoss
     gradients: Gradients
     optimizer: Optimizer
-    counters: Counters
+    counters: Counters = field(default_factory=Counters)
+    validations: list[Scores] = field(default_factory=list)
 
     @property
     def parameters(self) -> int:
-        """The number of trained parameters."""
+        """The number of parameters."""
         return sum(p.numel() for p in self.loss.parameters())
+
+    def validation_due(self, config: TrainConfig) -> bool:
+        """Returns whether a validation is due after the last update and has not been done."""
+        update = self.counters.update
+        planned = update % config.valid_updates == 0 or update == config.max_updates
+        return planned and update > max((scores.update for scores in self.validations), default=0)
+
+    def out_of_patience(self, config: TrainConfig) -> bool:
+        """Returns whether --patience ends the training."""
+        stalled = without_improvement(self.validations, config.valid_metric, config.min_delta)
+        return config.patience is not None and stalled >= config.patience
 
 
 def new_state(setup: Setup) -> TrainState:
@@ -67,8 +82,9 @@ def new_state(setup: Setup) -> TrainState:
     torch.manual_seed(config.seed)
     model = new_model(setup.model_config, setup.data.codec)
     loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight)
+    freeze(model, config.freeze)
     loss = loss.to(setup.runtime.device).train()
     gradients = Gradients(loss, setup.data, setup.runtime, setup.world)
     if config.compile:
         gradients.compile_layers()
-    return TrainState(loss, gradients, Optimizer(loss.parameters(), setup.model_config.d_model, config), Counters())
+    return TrainState(loss, gradients, Optimizer(gradients.parameters, setup.model_config.d_model, config))

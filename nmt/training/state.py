@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from reprlib import repr as shortened
+from types import NoneType
 from typing import Any
 
 import torch
@@ -22,11 +23,18 @@ from nmt.data.batching import PLAN_VERSION
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.options import check_type, flag_name
+from nmt.training.freezing import is_frozen
+from nmt.training.selection import Scores
 
-# Options that decide which sentences an update holds. If one of them changes, the position in the epoch is void.
-_PLANNED_BY = ("batch_tokens", "batch_groups", "seed")
+# Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
+# in the epoch is void.
+_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze")
+# Options that are about the command itself.
+_OF_THE_COMMAND = ("save_dir", "resume_changed")
 
 _MOST_UPDATES = 2**31
+# Counters of training states of nmt 0.2.0, which had no list of validations.
+_FORMER_COUNTERS = {"best", "validated"}
 
 
 @dataclass
@@ -37,9 +45,7 @@ class Counters:
         update: the number of completed updates.
         epoch: the number of completed epochs.
         update_in_epoch: the number of completed updates in the current epoch.
-        validated: the update of the last validation.
         snapshot_seconds: the training time at the last checkpoint, in seconds.
-        best: the best validation score; higher is better.
         seconds: the training time, in seconds.
         flops: the floating-point operations of the training.
     """
@@ -47,9 +53,7 @@ class Counters:
     update: int = 0
     epoch: int = 0
     update_in_epoch: int = 0
-    validated: int = 0
     snapshot_seconds: float = 0.0
-    best: float = -math.inf
     seconds: float = 0.0
     flops: float = 0.0
 
@@ -57,11 +61,6 @@ class Counters:
         """Moves to the first update of the next epoch."""
         self.epoch += 1
         self.update_in_epoch = 0
-
-    def validation_due(self, config: TrainConfig) -> bool:
-        """Returns whether a validation is due after the last update and has not been done."""
-        planned = self.update % config.valid_updates == 0 or self.update == config.max_updates
-        return planned and self.update > self.validated
 
     def snapshot_due(self, config: TrainConfig) -> bool:
         """Returns whether a checkpoint is due after the last update."""
@@ -110,8 +109,9 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
     training = checkpoint.training
     problems = chain(
         _counter_problems(training.get("counters")),
-        _optimizer_problems(training.get("optimizer"), checkpoint.weights),
+        _validation_problems(training.get("validations", [])),
         _provenance_problems(checkpoint.provenance),
+        _optimizer_problems(training.get("optimizer"), _trained(checkpoint)),
     )
     if problem := next(problems, None):
         raise NmtError(f"{origin} is not a training state that can be resumed: {problem}; {TAKE_ANOTHER}")
@@ -119,14 +119,35 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
 
 def _counter_problems(counters: Any) -> Iterator[str]:
     declared = {field.name: field.type for field in fields(Counters)}
-    if not isinstance(counters, dict) or counters.keys() != declared.keys():
+    former = counters.keys() & _FORMER_COUNTERS if isinstance(counters, dict) else set()
+    if not isinstance(counters, dict) or counters.keys() - former != declared.keys():
         yield f"its counters are not {', '.join(declared)}"
         return
-    for name, value in counters.items():
-        types, limit = ((int,), _MOST_UPDATES) if declared[name] is int else ((float, int), math.inf)
-        least = -math.inf if name == "best" else 0
-        if type(value) not in types or not least <= value < limit:
-            yield f"its counter {name} has the invalid value {shortened(value)}"
+    for name, kind in declared.items():
+        types, limit = ((int,), _MOST_UPDATES) if kind is int else ((float, int), math.inf)
+        if type(counters[name]) not in types or not 0 <= counters[name] < limit:
+            yield f"its counter {name} has the invalid value {shortened(counters[name])}"
+
+
+def _validation_problems(validations: Any) -> Iterator[str]:
+    wanted = [field.name for field in fields(Scores)]
+    if not isinstance(validations, list):
+        yield "its validations are no list"
+        return
+    for scores in validations:
+        if not isinstance(scores, dict) or scores.keys() != set(wanted):
+            yield f"a validation does not consist of {', '.join(wanted)}"
+        elif type(scores["update"]) is not int or not 0 <= scores["update"] < _MOST_UPDATES:
+            yield f"a validation has the invalid update {shortened(scores['update'])}"
+        elif type(scores["nll"]) is not float or not {type(scores["bleu"]), type(scores["chrf"])} <= {float, NoneType}:
+            yield f"the validation of update {scores['update']} has a score that is no number"
+
+
+def _trained(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Returns the weights that training changes."""
+    options = checkpoint.provenance.get("options")
+    groups = options.get("freeze", ()) if isinstance(options, dict) else ()
+    return {name: weight for name, weight in checkpoint.weights.items() if not is_frozen(name, groups)}
 
 
 def _optimizer_problems(optimizer: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
@@ -152,7 +173,7 @@ def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
 
 def _provenance_problems(provenance: Mapping[str, Any]) -> Iterator[str]:
     options = provenance.get("options")
-    if not isinstance(options, dict) or "valid_bleu" not in options:
+    if not isinstance(options, dict):
         yield "it lacks the options that it was trained with"
         return
     for field in fields(TrainConfig):
@@ -173,12 +194,16 @@ def check_changes(
     Raises:
         NmtError: they would, and --resume-changed is not given; or the vocabulary differs.
     """
-    options = config.changed_from(checkpoint.provenance["options"])
+    options = [o for o in config.changed_from(checkpoint.provenance["options"]) if o[0] not in _OF_THE_COMMAND]
     planning = [option for option in options if option[0] in _PLANNED_BY]
     changes = [*_changes(checkpoint, data, model_config), *(_change(*option) for option in planning)]
     refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
     if checkpoint.codec.to_dict() != data.codec.to_dict():
         raise NmtError(f"{refusal}, because the vocabulary differs")
+    if model_config.other_weights(checkpoint.model_config.to_dict()):
+        raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
+    if any(name == "freeze" for name, _, _ in planning):
+        raise NmtError(f"{refusal}, because the optimiser has a state for the trained weights only")
     if changes and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
     _log_changes([_change(*option) for option in options if option not in planning], changes)

@@ -6,6 +6,7 @@ from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.options import flag_name
 from nmt.training.setup import Setup
+from nmt.training.validation import Validation
 
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
@@ -34,6 +35,7 @@ def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) 
     return {
         "model": f"N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters"
+        + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
         + "".join(f", {flag_name(field)} {value}" for field, value in model.variants().items()),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
@@ -75,11 +77,12 @@ def show_interval(record: dict[str, Any], seconds_left: float) -> None:
     )
 
 
-def show_validation(update: int, nll: float, ppl: float, bleu: float | None, is_best: bool) -> None:
+def show_validation(update: int, found: Validation, is_best: bool) -> None:
     """Logs the result of a validation on one line."""
-    parts = [f"valid at {update:,}", f"nll {nll:.3f}", f"ppl {ppl:.2f}"]
-    if bleu is not None:
-        parts.append(f"BLEU {bleu:.2f}")
+    parts = [f"valid at {update:,}", f"nll {found.nll:.3f}", f"ppl {found.ppl:.2f}"]
+    parts += [
+        f"{name} {score:.2f}" for name, score in (("BLEU", found.bleu), ("chrF", found.chrf)) if score is not None
+    ]
     if is_best:
         parts.append("best")
     console.info(" | ".join(parts))

@@ -12,6 +12,7 @@ from nmt.errors import DataChanged, Interrupted
 from nmt.options import flag_name
 from nmt.training.checks import check_fit
 from nmt.training.distributed import join_ranks
+from nmt.training.initial import start_from
 from nmt.training.loop import TrainingLoop
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
@@ -59,7 +60,8 @@ def _train(setup: Setup, folder: RunFolder, verification: Verification | None) -
     state = new_state(setup)
     loop = TrainingLoop.of(setup, state, folder)
     try:
-        resume(setup, state, folder)
+        if not resume(setup, state, folder) and setup.config.init_from:
+            start_from(setup.config.init_from, state.loss.model, setup.data.codec)
         stream = UpdateStream.of(setup, state)
         loop.run(stream, first_plan(setup, state, stream, verification))
     except (Interrupted, DataChanged) as ended:

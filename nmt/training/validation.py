@@ -1,7 +1,7 @@
 """Computes loss and BLEU on the validation set; the ranks share the work."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -36,21 +36,18 @@ class Validation:
     Attributes:
         nll: the mean negative log-likelihood of a target piece, EOS included, in nats and without label smoothing.
         ppl: the perplexity, e^nll.
-        bleu: sacreBLEU of the detokenised beam output against the raw reference; None without --valid-bleu.
-        bleu_signature: sacreBLEU's signature of the score, which names the tokeniser; None without --valid-bleu.
+        bleu, chrf: sacreBLEU's scores of the detokenised beam output against the raw reference; None if --valid-metric
+            does not ask for it.
+        bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
         samples: translations of a few lines, the same lines in every validation.
     """
 
     nll: float
     ppl: float
-    bleu: float | None
-    bleu_signature: str | None
-    samples: tuple[Sample, ...]
-
-    @property
-    def selection_score(self) -> float:
-        """The score that selects the best checkpoint: BLEU, or the negative loss without BLEU. Higher is better."""
-        return -self.nll if self.bleu is None else self.bleu
+    bleu: float | None = None
+    chrf: float | None = None
+    bleu_signature: str | None = None
+    samples: tuple[Sample, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,8 @@ class Validator:
         assert share
         losses, translations = zip(*self.setup.world.gather(share), strict=True)
         nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
-        return Validation(nll, perplexity(nll), *self._scored(source, reference, translations))
+        found = Validation(nll, perplexity(nll))
+        return self._scored(found, source, reference, translations) if self.setup.config.translates else found
 
     def _nll(self) -> tuple[float, int]:
         """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
@@ -101,35 +99,39 @@ class Validator:
         return total, tokens
 
     def _text(self) -> tuple[list[str], list[str]]:
-        """Returns the raw source and target lines; empty lists without --valid-bleu."""
-        if not self.setup.config.valid_bleu:
+        """Returns the raw source and target lines; empty lists if they are not translated."""
+        if not self.setup.config.translates:
             return [], []
         data, text = self.setup.data, self.setup.data.codec.config
         return data.raw_lines("valid", text.source_lang), data.raw_lines("valid", text.target_lang)
 
     def _translations(self, source: list[str]) -> list[str]:
         """Returns translations of this rank's lines: line `rank`, and every `world.size`-th line after it."""
-        if not self.setup.config.valid_bleu:
+        if not self.setup.config.translates:
             return []
         world, stop = self.setup.world, self.setup.stop
         translator = Translator([self.loss.model], self.setup.data.codec, self.setup.runtime)
         return translator.translate(source[world.rank :: world.size], SearchConfig(), lambda _: stop.check())
 
     def _scored(
-        self, source: list[str], reference: list[str], shares: Sequence[list[str]]
-    ) -> tuple[float | None, str | None, tuple[Sample, ...]]:
-        """Returns BLEU, its signature and some translations; None, None and () without --valid-bleu.
+        self, found: Validation, source: list[str], reference: list[str], shares: Sequence[list[str]]
+    ) -> Validation:
+        """Returns the validation with the scores of the translations, and with samples.
 
         Args:
             shares: the translations of each rank.
         """
-        if not self.setup.config.valid_bleu:
-            return None, None, ()
         output = [""] * len(source)
         for rank, share in enumerate(shares):
             output[rank :: len(shares)] = share
         text = self.setup.data.codec.config
+        metrics = [metric for metric in self.setup.config.valid_metric if metric != "nll"]
         config = ScoreConfig(lowercase=text.lowercase, target_lang=text.target_lang)
-        (bleu,) = corpus_scores(output, [reference], config=config)
+        scores = dict(zip(metrics, corpus_scores(output, [reference], metrics, config), strict=True))
         chosen = range(0, len(output), -(-len(output) // _SAMPLES))
-        return bleu.score, bleu.signature, tuple(Sample(source[i], reference[i], output[i]) for i in chosen)
+        return replace(
+            found,
+            **{metric: score.score for metric, score in scores.items()},
+            bleu_signature=scores["bleu"].signature if "bleu" in scores else None,
+            samples=tuple(Sample(source[i], reference[i], output[i]) for i in chosen),
+        )

@@ -1,0 +1,95 @@
+"""The weights of another training as the beginning of a new one: fine-tuning."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from nmt import console
+from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
+from nmt.config import ModelConfig
+from nmt.errors import NmtError
+from nmt.model.transformer import Transformer
+from nmt.options import flag_name
+from nmt.text.codec import TextCodec
+from nmt.text.subword import Subword
+
+_NAMED_PIECES = 5  # in a message
+
+
+def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
+    """Gives a new model the weights of a checkpoint.
+
+    If the vocabularies differ, the embeddings of pieces that both have are taken over. The others stay random.
+
+    Raises:
+        NmtError: the file is not a checkpoint, or the architecture or the languages are others.
+    """
+    checkpoint = load_checkpoint(path)
+    _check(path, checkpoint, model.config, codec)
+    if checkpoint.codec.to_dict() != codec.to_dict():
+        checkpoint = replace(checkpoint, weights=checkpoint.weights | _embeddings(path, checkpoint, model, codec))
+        if model.source_embedding is None:
+            checkpoint.weights.pop("source_embedding.weight", None)
+    load_weights(model, checkpoint, path)
+    console.info(f"starting with the weights of {path}")
+
+
+def _check(path: str, checkpoint: Checkpoint, config: ModelConfig, codec: TextCodec) -> None:
+    differences = [
+        f"{flag_name(name)} is {now} instead of {then}"
+        for name, then, now in config.other_weights(checkpoint.model_config.to_dict())
+    ]
+    if differences:
+        raise NmtError(
+            f"the weights of --init-from {path} do not fit: {'; '.join(differences)}; leave out --arch and these "
+            f"options"
+        )
+    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
+    if then != now:
+        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
+
+
+def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:
+    """Returns the embeddings of the model, with the rows of the checkpoint for the pieces that it has."""
+    weights = checkpoint.weights
+    old = {
+        "target": (checkpoint.codec.target, weights["target_embedding.weight"]),
+        "source": (checkpoint.codec.source, weights.get("source_embedding.weight", weights["target_embedding.weight"])),
+    }
+    if model.source_embedding is None:
+        tables = [old["target"], old["source"]]
+        return {"target_embedding.weight": _rows(path, codec.target, model.target_embedding.weight, tables)}
+    return {
+        "target_embedding.weight": _rows(path, codec.target, model.target_embedding.weight, [old["target"]]),
+        "source_embedding.weight": _rows(path, codec.source, model.source_embedding.weight, [old["source"]]),
+    }
+
+
+def _rows(path: str, subword: Subword, fresh: Tensor, tables: Sequence[tuple[Subword, Tensor]]) -> Tensor:
+    """Returns an embedding whose rows are those of the first table that has the piece; other rows are fresh."""
+    found = fresh.detach().cpu().clone()
+    known: dict[str, Tensor] = {}
+    for old, weight in reversed(tables):
+        known |= {piece: weight[i] for i, piece in enumerate(old.pieces(list(range(len(old)))))}
+    pieces = subword.pieces(list(range(len(subword))))
+    new = [piece for piece in pieces if piece not in known]
+    for i, piece in enumerate(pieces):
+        if piece in known:
+            found[i] = known[piece]
+    named = ", ".join(new[:_NAMED_PIECES]) + (", …" if len(new) > _NAMED_PIECES else "")
+    console.info(
+        f"{len(pieces) - len(new):,} of {len(pieces):,} pieces have embeddings in {Path(path).name}"
+        + (f"; {len(new):,} start at random: {named}" if new else "")
+    )
+    return found
+
+
+def model_config_of(path: str) -> ModelConfig:
+    """Returns the architecture of a checkpoint.
+
+    Raises:
+        NmtError: the file is not a checkpoint.
+    """
+    return load_checkpoint(path).model_config

@@ -1,0 +1,241 @@
+"""Fine-tuning: data in the vocabulary of a checkpoint, its weights as a beginning, and frozen parts of the model."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from commands import SMALL, TRAIN, failed, run, train
+from conftest import invented_pairs
+
+import nmt
+from nmt.checkpoint import build_model
+from nmt.checkpoint_file import read_content, write_content
+from nmt.data.store import DataFolder
+from nmt.training.initial import start_from
+
+LANGS = ["--source-lang=en", "--target-lang=de"]
+SAVED = "snapshot-00000040.pt"
+
+
+@pytest.fixture(scope="module")
+def tuned(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with new.en, new.de, and data/ in the vocabulary of the trained model."""
+    folder = tmp_path_factory.mktemp("tuned")
+    write(folder / "new", 100)
+    run("preprocess", *LANGS, f"--train={folder}/new", f"--valid={trained}/valid", f"--dest={folder}/data",
+        f"--like={trained}/run/best.pt")  # fmt: skip
+    return folder
+
+
+def write(prefix: Path, size: int, seed: int = 7) -> None:
+    for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
+        Path(f"{prefix}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+
+
+def fine_tune(data: Path, source: Path, folder: Path, *options: str) -> str:
+    sizes = [option for option in TRAIN if not option.startswith("--arch")]
+    return run("train", data, f"--init-from={source}", f"--save-dir={folder}", *sizes, "--warmup-updates=5",
+               "--lr-schedule=constant", "--lr=0.002", "--valid-metric=nll", *options).stderr  # fmt: skip
+
+
+def losses(folder: Path) -> dict[int, float]:
+    found = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return {record["update"]: record["nll"] for record in found if record["kind"] == "valid"}
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return nmt.load_checkpoint(path).weights
+
+
+def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(trained: Path, tuned: Path) -> None:
+    codec = nmt.load_checkpoint(trained / "run" / "best.pt").codec
+    data = DataFolder.open(tuned / "data")
+    assert data.codec.to_dict() == codec.to_dict()
+    for side, lang, encode in (
+        (data.split("train").source, "en", codec.encode_source),
+        (data.split("train").target, "de", codec.encode_target),
+    ):
+        lines = (tuned / f"new.{lang}").read_text().splitlines()
+        assert [side[i].tolist() for i in range(len(side))] == encode(lines)
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--source-lang=de", "--target-lang=en"], "translates en to de, but --source-lang is de and --target-lang is en"),
+    ([*LANGS, "--lowercase", "--vocab-size=300"], "--like decides --lowercase, --vocab-size; leave out one or the"),
+])  # fmt: skip
+def test_options_that_contradict_the_checkpoint_are_refused(
+    trained: Path, tuned: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    assert message in failed("preprocess", *options, f"--train={tuned}/new", f"--valid={trained}/valid",
+                             f"--dest={tmp_path}/data", f"--like={trained}/run/best.pt")  # fmt: skip
+
+
+def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
+    said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", "--max-updates=20")
+    assert losses(tmp_path / "run")[0] == pytest.approx(losses(trained / "run")[40], abs=1e-6)
+    assert "valid at 0 |" in said
+    assert "lr 2.00e-03" in said
+    counters = nmt.load_checkpoint(tmp_path / "run" / "state-00000020.pt").training["counters"]
+    assert counters["update"] == 20
+
+
+def test_the_first_validation_writes_the_best_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
+    options = ["--max-updates=20", "--lr=3", "--warmup-updates=1"]  # the learning rate destroys the model
+    fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", *options)
+    before, best = weights(trained / "run" / SAVED), weights(tmp_path / "run" / "best.pt")
+    assert all(torch.equal(before[name], best[name]) for name in before)
+
+
+def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(
+    trained: Path, tuned: Path, tmp_path: Path
+) -> None:
+    for folder, stops in (("whole", [40]), ("resumed", [10, 20, 40])):
+        for stop in stops:
+            said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / folder, f"--max-updates={stop}")
+    assert "resumed from" in said
+    assert "starting with" not in said
+    expected, found = (weights(tmp_path / folder / SAVED) for folder in ("whole", "resumed"))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_two_ranks_start_from_the_same_weights(trained: Path, tuned: Path, tmp_path: Path) -> None:
+    options = ["--max-updates=20", "--gpus=2", "--rank-timeout=60"]
+    fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", *options)
+    assert losses(tmp_path / "run")[0] == pytest.approx(losses(trained / "run")[40], abs=1e-6)
+
+
+def test_dropout_may_change_but_not_the_sizes(trained: Path, tuned: Path, tmp_path: Path) -> None:
+    source = trained / "run" / SAVED
+    fine_tune(tuned / "data", source, tmp_path / "run", "--max-updates=1", "--dropout=0.4")
+    assert nmt.load_checkpoint(tmp_path / "run" / "best.pt").model_config.dropout == 0.4
+    arguments = ["train", tuned / "data", f"--init-from={source}", f"--save-dir={tmp_path}/other"]
+    said = failed(*arguments, "--heads=4", "--d-k=8")
+    assert f"the weights of --init-from {source} do not fit: --heads is 4 instead of 2; --d-k is 8 instead" in said
+    assert not (tmp_path / "other").exists()
+
+
+def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path: Path) -> None:
+    said = run("train", tuned / "data", f"--save-dir={tmp_path}/run", code=2).stderr
+    assert "missing option '--arch'" in said
+
+
+@pytest.mark.parametrize("groups, prefixes", [
+    (["embeddings"], ("target_embedding",)),
+    (["encoder"], ("encoder",)),
+    (["decoder", "embeddings"], ("decoder", "target_embedding")),
+])  # fmt: skip
+def test_frozen_weights_do_not_change_and_all_others_do(
+    trained: Path, tuned: Path, tmp_path: Path, groups: list[str], prefixes: tuple[str, ...]
+) -> None:
+    options = [f"--freeze={group}" for group in groups]
+    source = trained / "run" / SAVED
+    for stop in (10, 20):
+        said = fine_tune(tuned / "data", source, tmp_path / "run", f"--max-updates={stop}", *options)
+    assert f"{' and '.join(groups)} frozen" in said
+    before, after = weights(source), weights(tmp_path / "run" / "snapshot-00000020.pt")
+    assert {name for name in before if torch.equal(before[name], after[name])} == {
+        name for name in before if name.startswith(prefixes)
+    }
+    sizes = [option for option in TRAIN if not option.startswith("--arch")]
+    said = failed("train", tuned / "data", f"--init-from={source}", f"--save-dir={tmp_path}/run", *sizes,
+                  "--resume-changed")  # fmt: skip
+    assert "because the optimiser has a state for the trained weights only" in said
+
+
+def test_freezing_everything_is_refused(tuned: Path, tmp_path: Path) -> None:
+    frozen = [f"--freeze={group}" for group in ("embeddings", "encoder", "decoder")]
+    said = failed("train", tuned / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *frozen)
+    assert "--freeze leaves no weights to train; leave out one of its values" in said
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--lr=0.001"], "--lr 0.001 does not go with --lr-schedule paper"),
+    (["--lr-schedule=linear"], "--lr-schedule linear needs --lr, the peak of the learning rate"),
+    (["--lr-schedule=linear", "--lr=1", "--lr-scale=2"], "--lr-scale belongs to --lr-schedule paper, but that is lin"),
+])  # fmt: skip
+def test_contradicting_learning_rates_are_refused(
+    tuned: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    assert message in failed("train", tuned / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_vocabulary_in_another_order_gives_the_same_probabilities(trained: Path, joint: bool) -> None:
+    """Also from a joint vocabulary to separate ones."""
+    path = trained / "run" / "best.pt"
+    checkpoint = nmt.load_checkpoint(path)
+    old = build_model(checkpoint, path).eval()
+    size = len(checkpoint.codec.target)
+    orders = [
+        np.r_[:4, 4 + np.random.default_rng(seed).permutation(size - 4)] for seed in ((0, 0) if joint else (0, 1))
+    ]
+    source, target = (vocabulary(checkpoint.codec.target.pieces(order.tolist())) for order in orders)
+    new = nmt.model.transformer.Transformer(old.config, size, size, shared=joint).eval()
+    start_from(str(path), new, codec(checkpoint, source, target))
+    places = [torch.from_numpy(np.argsort(order)) for order in orders]
+    generator = torch.Generator().manual_seed(0)
+    source_ids, target_ids = (torch.randint(4, size, (3, 7), generator=generator) for _ in range(2))
+    found = new(places[0][source_ids], places[1][target_ids]).log_softmax(-1)[..., places[1]]
+    torch.testing.assert_close(found, old(source_ids, target_ids).log_softmax(-1), atol=1e-5, rtol=0)
+
+
+def vocabulary(pieces: list[str]) -> SimpleNamespace:
+    class Vocabulary(SimpleNamespace):
+        def __len__(self) -> int:
+            return len(pieces)
+
+    return Vocabulary(pieces=lambda ids: [pieces[i] for i in ids])
+
+
+def codec(checkpoint: nmt.checkpoint.Checkpoint, source: SimpleNamespace, target: SimpleNamespace) -> SimpleNamespace:
+    config = SimpleNamespace(source_lang="en", target_lang="de")
+    return SimpleNamespace(config=config, source=source, target=target, to_dict=lambda: {"other": checkpoint})
+
+
+def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(trained: Path, tmp_path: Path) -> None:
+    write(tmp_path / "new", 200, seed=9)
+    run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={trained}/valid", f"--dest={tmp_path}/data",
+        "--vocab-size=350", "--separate-vocab")  # fmt: skip
+    path = trained / "run" / "best.pt"
+    said = fine_tune(tmp_path / "data", path, tmp_path / "run", "--max-updates=1", "--lr=1e-30")
+    old = nmt.load_checkpoint(path)
+    codecs = DataFolder.open(tmp_path / "data").codec
+    known = {piece: i for i, piece in enumerate(old.codec.target.pieces(list(range(len(old.codec.target)))))}
+    start = (
+        weights(tmp_path / "run" / "best.pt") if losses(tmp_path / "run")[0] <= losses(tmp_path / "run")[1] else None
+    )
+    for name, subword in (("source_embedding.weight", codecs.source), ("target_embedding.weight", codecs.target)):
+        pieces = subword.pieces(list(range(len(subword))))
+        shared = [piece for piece in pieces if piece in known]
+        new = [piece for piece in pieces if piece not in known]
+        assert 0 < len(new) < len(pieces)
+        assert (
+            f"{len(shared):,} of {len(pieces):,} pieces have embeddings in best.pt; {len(new)} start at random" in said
+        )
+        assert f": {new[0]}" in said
+        if start:
+            rows = [(pieces.index(piece), known[piece]) for piece in shared]
+            assert all(torch.equal(start[name][i], old.weights["target_embedding.weight"][j]) for i, j in rows)
+
+
+def test_a_training_state_of_version_0_2_0_resumes_and_keeps_its_best_checkpoint(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    path = tmp_path / "run" / SAVED.replace("snapshot", "state")
+    content = read_content(path)
+    del content["training"]["validations"]
+    content["training"]["counters"] |= {"best": 99.0, "validated": 40}
+    content["provenance"]["options"]["valid_bleu"] = True
+    for name in ("valid_metric", "patience", "min_delta", "keep_best", "init_from", "freeze", "lr_schedule", "lr"):
+        del content["provenance"]["options"][name]
+    with path.open("wb") as file:
+        write_content(content, file)  # type: ignore[arg-type]
+    before = weights(tmp_path / "run" / "best.pt")
+    said = train(trained / "data", tmp_path / "run", "--max-updates=60")
+    assert "resumed from" in said
+    assert "| best" not in said
+    after = weights(tmp_path / "run" / "best.pt")
+    assert all(torch.equal(before[name], after[name]) for name in before)

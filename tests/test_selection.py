@@ -1,0 +1,188 @@
+"""Which checkpoint is the best, and when training stops early: scripted sequences of scores, worked out by hand."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from commands import SMALL, TRAIN, failed, run, train
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config import TrainConfig
+from nmt.errors import Interrupted
+from nmt.training import loop
+from nmt.training.selection import Scores, best_updates, is_best, without_improvement
+from nmt.training.validation import Validation, Validator
+
+NAN = math.nan
+
+
+def of_bleu(*scores: float) -> list[Scores]:
+    """Returns validations with these BLEU scores and an ever better loss."""
+    return [Scores(10 * i, 9.0 - i, bleu) for i, bleu in enumerate(scores, start=1)]
+
+
+def of_nll(*losses: float) -> list[Scores]:
+    return [Scores(10 * i, nll) for i, nll in enumerate(losses, start=1)]
+
+
+@pytest.mark.parametrize("validations, metric, expected", [
+    (of_bleu(0.0), "bleu", [True]),
+    (of_bleu(NAN, NAN, 0.0, NAN), "bleu", [True, False, True, False]),
+    (of_bleu(3.0, 2.0, 3.0, 3.5), "bleu", [True, False, True, True]),  # a tie, decided by the loss
+    (of_bleu(0.0, 0.0, 0.0), "bleu", [True, True, True]),
+    (of_nll(2.0, 2.0, 1.0, 1.5), "nll", [True, False, True, False]),
+    (of_nll(NAN, math.inf, 7.0), "nll", [True, False, True]),
+])  # fmt: skip
+def test_the_first_validation_and_every_better_one_is_the_best(
+    validations: list[Scores], metric: str, expected: list[bool]
+) -> None:
+    assert [is_best(validations[: i + 1], metric) for i in range(len(validations))] == expected
+
+
+@pytest.mark.parametrize("validations, min_delta, expected", [
+    (of_bleu(1.0, 2.0, 3.0), 0.0, [0, 0, 0]),
+    (of_bleu(3.0, 2.0, 2.5, 2.9, 3.1), 0.0, [0, 1, 2, 3, 0]),
+    (of_bleu(3.0, NAN, NAN, 3.1), 0.0, [0, 1, 2, 0]),
+    (of_bleu(0.0, 0.0, 0.0, 0.0), 0.0, [0, 0, 0, 0]),  # the loss improves while BLEU is 0
+    (of_bleu(3.0, 3.4, 3.8, 4.2), 0.5, [0, 1, 0, 1]),  # small gains add up
+    (of_bleu(3.0, 3.5, 3.6), 0.5, [0, 1, 0]),  # a gain must be larger than --min-delta
+    ([Scores(1, 5.0, 0.0), Scores(2, 5.0, 0.0), Scores(3, 6.0, 0.0)], 0.0, [0, 1, 2]),
+])  # fmt: skip
+def test_validations_without_improvement_are_counted(
+    validations: list[Scores], min_delta: float, expected: list[int]
+) -> None:
+    found = [without_improvement(validations[: i + 1], ["bleu"], min_delta) for i in range(len(validations))]
+    assert found == expected
+
+
+def test_one_of_several_metrics_that_improves_is_enough() -> None:
+    validations = [Scores(1, 5.0, 10.0), Scores(2, 4.0, 9.0), Scores(3, 4.5, 11.0), Scores(4, 4.5, 11.0)]
+    assert without_improvement(validations, ["bleu"], 0.0) == 1
+    assert [without_improvement(validations[:n], ["nll", "bleu"], 0.0) for n in (1, 2, 3, 4)] == [0, 0, 0, 1]
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 2.0, NAN]), min_size=1, max_size=9), st.integers(1, 9))
+def test_the_best_are_those_that_no_other_beats(scores: list[float], count: int) -> None:
+    validations = of_bleu(*scores)
+    kept = best_updates(validations, "bleu", count)
+    assert len(kept) == len(set(kept)) == min(count, len(scores))
+    quality = {v.update: v.quality("bleu") for v in validations}
+    left = [quality[update] for update in quality if update not in kept]
+    assert all(quality[update] >= other for update in kept for other in left)
+    newest_best = [v.update for i, v in enumerate(validations) if is_best(validations[: i + 1], "bleu")][-1]
+    assert kept[0] == newest_best
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], None]:
+    """Returns a function that makes each validation find the next of these BLEU scores, by the number of the update."""
+
+    def script(scores: list[float]) -> None:
+        update = [0]
+        original = loop.TrainingLoop._validate
+
+        def validate(self: loop.TrainingLoop) -> None:
+            update[0] = self.state.counters.update
+            original(self)
+
+        monkeypatch.setattr(loop.TrainingLoop, "_validate", validate)
+        monkeypatch.setattr(Validator, "validate", lambda _: Validation(5.0, 1.0, bleu=scores[update[0] // 10 - 1]))
+
+    return script
+
+
+OPTIONS = ["--max-updates=100", "--valid-updates=10", "--save-updates=5", "--patience=3"]
+
+
+def records(folder: Path, kind: str) -> Iterator[dict[str, object]]:
+    return (r for r in map(json.loads, (folder / "metrics.jsonl").open()) if r["kind"] == kind)
+
+
+@pytest.mark.parametrize("scores, stop, best", [
+    ([1.0, 3.0, 2.0, 3.0, 2.9, 9.0], 50, 20),
+    ([NAN, NAN, NAN, NAN, 1.0], 40, 10),
+    ([0.0, 0.0, 1.0, 0.0, 0.5, 0.0], 60, 30),
+    ([float(i) for i in range(10)], 100, 100),
+])  # fmt: skip
+def test_training_stops_when_patience_is_over(
+    trained: Path, tmp_path: Path, scripted: Callable[[list[float]], None], scores: list[float], stop: int, best: int
+) -> None:
+    scripted(scores)
+    said = train(trained / "data", tmp_path / "run", *OPTIONS)
+    assert [record["update"] for record in records(tmp_path / "run", "valid")] == list(range(10, stop + 1, 10))
+    assert (f"stopped at update {stop}, because bleu did not improve in 3 validations" in said) == (stop < 100)
+    assert (tmp_path / "run" / f"snapshot-{stop:08d}.pt").exists()
+    best_snapshot = tmp_path / "run" / f"snapshot-{best:08d}.pt"
+    texts = [run("rescore", path, "--precision=fp32", stdin=b"ba\tba\n").stdout
+             for path in (tmp_path / "run" / "best.pt", best_snapshot)]  # fmt: skip
+    assert texts[0] == texts[1]
+    again = train(trained / "data", tmp_path / "run", *OPTIONS)
+    assert "nothing to do: " in again
+
+
+def test_a_kill_amid_the_patience_does_not_change_when_training_stops(
+    trained: Path, tmp_path: Path, scripted: Callable[[list[float]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted([1.0, 3.0, 2.0, 3.0, 2.9, 9.0])
+    original = loop.train_update
+    for stop in (27, 33, 41):
+
+        def update_or_stop(setup, state, update, stop=stop):  # type: ignore[no-untyped-def]
+            if state.counters.update == stop:
+                raise Interrupted
+            return original(setup, state, update)
+
+        monkeypatch.setattr(loop, "train_update", update_or_stop)
+        arguments = ["train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *OPTIONS]
+        assert run(*arguments, code=75).stderr
+    monkeypatch.setattr(loop, "train_update", original)
+    said = train(trained / "data", tmp_path / "run", *OPTIONS)
+    assert "stopped at update 50, because bleu did not improve in 3 validations; best.pt is of update 20" in said
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_path: Path, ranks: int) -> None:
+    options = ["--max-updates=60", "--valid-updates=10", "--patience=2", "--min-delta=100", "--valid-metric=nll"]
+    train(trained / "data", tmp_path / "run", *options, f"--gpus={ranks}", "--device=cpu")
+    assert [record["update"] for record in records(tmp_path / "run", "valid")] == [10, 20, 30]
+
+
+def test_the_best_checkpoints_are_kept_and_averaged(
+    trained: Path, tmp_path: Path, scripted: Callable[[list[float]], None]
+) -> None:
+    scripted([1.0, 3.0, 2.0, 5.0, 2.9, 4.0])
+    folder = tmp_path / "run"
+    train(trained / "data", folder, "--max-updates=60", "--valid-updates=10", "--save-updates=10", "--keep-best=3")
+    assert sorted(path.name for path in folder.glob("best-*")) == [
+        "best-00000020.pt", "best-00000040.pt", "best-00000060.pt",
+    ]  # fmt: skip
+    for count, updates in ((2, (40, 60)), (3, (20, 40, 60))):
+        said = run("average-checkpoints", folder, "--best", str(count), "--output", tmp_path / "best.pt").stderr
+        assert f"average of {', '.join(f'best-{update:08d}.pt' for update in updates)}" in said
+        snapshots = [folder / f"snapshot-{update:08d}.pt" for update in updates]
+        run("average-checkpoints", *snapshots, "--output", tmp_path / "same.pt")
+        scores = [run("rescore", tmp_path / name, "--precision=fp32", stdin=b"ba de\ted ab\n").stdout
+                  for name in ("best.pt", "same.pt")]  # fmt: skip
+        assert scores[0] == scores[1]
+    assert "holds 3 of the best checkpoints, but --best is 4; give a smaller --best, or" in failed(
+        "average-checkpoints", folder, "--best=4", "--output", tmp_path / "none.pt"
+    )
+
+
+def test_chrf_and_the_loss_can_decide(trained: Path, tmp_path: Path) -> None:
+    said = train(trained / "data", tmp_path / "run", "--max-updates=20", "--valid-metric=chrf", "--valid-metric=nll")
+    assert "| chrF " in said
+    assert "BLEU" not in said
+    (record,) = records(tmp_path / "run", "valid")
+    assert isinstance(record["chrf"], float)
+    assert record["bleu"] is None
+    run("report", tmp_path / "run", "--output", tmp_path / "report.html")
+
+
+def test_a_metric_that_does_not_exist_is_refused(trained: Path, tmp_path: Path) -> None:
+    said = failed("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--valid-metric=ter")
+    assert said == "error: --valid-metric must be one of bleu, chrf, nll, but is 'ter'"
+    assert TrainConfig(save_dir="run").valid_metric == ("bleu",)
