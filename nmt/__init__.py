@@ -6,8 +6,13 @@ from typing import Any
 __version__ = "0.2.0"
 
 # The module of each public name, imported at first use, so that `import nmt` and `nmt --help` do not import torch.
-_PUBLIC = {"Translator": "nmt.decoding.translator", "NmtError": "nmt.errors", "load_checkpoint": "nmt.checkpoint"}
-__all__ = ["NmtError", "Translator", "__version__", "load_checkpoint"]
+_PUBLIC = {
+    "Translator": "nmt.decoding.translator",
+    "NmtError": "nmt.errors",
+    "build_model": "nmt.checkpoint",
+    "load_checkpoint": "nmt.checkpoint",
+}
+__all__ = ["NmtError", "Translator", "__version__", "build_model", "load_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:

@@ -126,7 +126,7 @@ def _all_are(kind: type, values: Iterable[Any]) -> bool:
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """Returns the model with the checkpoint's weights, which are not copied.
+    """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout).
 
     Args:
         origin: the file name of the checkpoint, for messages.
@@ -140,7 +140,7 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
         model = _untrained(checkpoint.model_config, checkpoint.codec)
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights, assign=True)
-    return model
+    return model.eval()
 
 
 def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:

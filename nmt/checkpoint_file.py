@@ -74,12 +74,26 @@ def read_content(path: Path) -> dict[str, Any]:
         except Exception as error:  # for a damaged file, zipfile and torch may raise any exception
             if is_out_of_memory(error):
                 raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
+            if _is_text(file):
+                raise NmtError(
+                    f"{path} is a text file, not a checkpoint of nmt; give text by an option such as --input"
+                ) from error
             raise NmtError(
                 f"{path} is not a checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}"
             ) from error
     if not isinstance(content, dict) or checksum != record.get("sha256"):
         raise NmtError(f"{path} is damaged: its content does not have the checksum in the file; {TAKE_ANOTHER}")
     return content
+
+
+def _is_text(file: BufferedReader) -> bool:
+    file.seek(0)
+    beginning = file.read(1000)
+    try:
+        beginning[: beginning.rfind(b"\n") + 1].decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\n" in beginning and b"\0" not in beginning
 
 
 def _opened(path: Path) -> BufferedReader:

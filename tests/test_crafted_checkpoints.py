@@ -345,6 +345,9 @@ def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
         ("seconds", float("nan")), ("flops", float("inf")), ("validated", True), ("snapshot_seconds", torch.zeros(1)),
     ]:  # fmt: skip
         yield f"{name} {value}", lambda c, n=name, v=value: c["training"]["counters"].update({n: v}), f"counter {name} "
+    scores = {"update": 1, "nll": 1.0, "bleu": None, "chrf": None}
+    for value in (None, [3], [{}], [scores | {"update": -1}], [scores | {"nll": 1}], [scores | {"bleu": "x"}]):
+        yield f"validations {value}", lambda c, v=value: c["training"].update(validations=v), "validation"
     yield "more counters", lambda c: c["training"]["counters"].update(x=1), "its counters are not"
     for value in (None, [], {}, {"state": {}}, {"state": 3}):
         yield (

@@ -60,6 +60,8 @@ def refused(*arguments: str) -> str:
     ([*PREPROCESS, "--train=t", "--copies=2", "--copies=x"], "--copies must be a whole number, but is 'x'"),
     (["architectures", "--vocab-size=-1"], "--vocab-size must be a whole number from 8 to 1,000,000, but is '-1'"),
     ([*TRAIN, "--dropuot", "1"], "no such option: --dropuot (possible options: --dropout); see nmt train --help"),
+    ([*TRAIN, "--epochs", "3"], "no such option: --epochs; its name here is --max-updates; see nmt train --help"),
+    (["generate", "m", "--lenpen=1"], "no such option: --lenpen; its name here is --alpha; see nmt generate --help"),
     ([*TRAIN, "x"], "got unexpected extra argument(s) (x); see nmt train --help"),
     ([*TRAIN, "--dropout"], "option '--dropout' requires an argument; see nmt COMMAND --help"),
     ([*TRAIN, "--dry-run=3"], "option '--dry-run' does not take a value; see nmt COMMAND --help"),

@@ -12,6 +12,15 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[-4]
 # A shell pattern that matches thousands of files must not fill the screen.
 _LONGEST = 500
 EXIT_CODE = 2
+# What options of other toolkits, which many try first, are called here.
+_OTHER_NAMES = {
+    "--epochs": "--max-updates",
+    "--max-epochs": "--max-updates",
+    "--batch-size": "--batch-tokens",
+    "--max-tokens": "--batch-tokens",
+    "--beam-size": "--beam",
+    "--lenpen": "--alpha",
+}
 
 
 def sentence(error: Any) -> str | None:
@@ -26,6 +35,8 @@ def sentence(error: Any) -> str | None:
     if not text:
         return None
     text = text[0].lower() + text[1:].replace(". Did you", "; did you").replace("(Possible", "(possible")
+    if text.startswith("no such option: ") and (flag := text.split()[3]) in _OTHER_NAMES:
+        text = f"no such option: {flag}; its name here is {_OTHER_NAMES[flag]}"
     context = getattr(error, "ctx", None)  # absent where the parser found the error
     return f"{text}; see {context.command_path if context else 'nmt COMMAND'} --help"
 

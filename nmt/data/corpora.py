@@ -53,6 +53,8 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
         NmtError: a file is missing, empty or not UTF-8, or the two files of a corpus have different numbers of lines.
     """
     langs = config.source_lang, config.target_lang
+    if config.valid in config.train:
+        console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")
     prefixes_by_split = split_prefixes(config)
     paths = {
         name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in prefixes_by_split.items()
@@ -82,7 +84,7 @@ def _count(source: Path, target: Path, langs: tuple[str, str], progress: console
         identical = identical and chunk.source == chunk.target
         progress.advance(len(chunk.source))
     if not pairs:
-        raise NmtError(f"{source} and {target} have no lines; leave out this corpus or check how it was made")
+        raise NmtError(f"{source} and {target} have no lines; give another corpus or check how it was made")
     if identical:
         console.warn(f"{source} and {target} contain the same text; check whether one is in the wrong language")
     return Corpus(source, target, pairs)

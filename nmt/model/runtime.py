@@ -52,7 +52,8 @@ class Runtime:
         """The name of the device: `NVIDIA H200`, or `CPU, 2 threads`."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return f"CPU, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        return f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
 
     @property
     def precision(self) -> str:

@@ -14,8 +14,11 @@ from nmt.training.stream import UpdateStream
 from nmt.training.train import first_plan, prepared
 from nmt.training.trial import timed_updates
 
+# Updates before the measurement, if they are fast, and updates that are measured at most.
 _WARM_UP_UPDATES = 3
 _MEASURED_UPDATES = 8
+# About how long the measurement takes, unless a single update takes longer.
+_SECONDS = 20.0
 _WEIGHT_BYTES = 4
 
 
@@ -32,10 +35,14 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         state = new_state(setup)
         stream = UpdateStream.of(setup, state)
         plan = first_plan(setup, state, stream, verification)
+        console.info("measuring the time of an update …")
         with closing(stream.updates(plan, state.counters)) as updates:
-            timed_updates(setup, state, updates, _WARM_UP_UPDATES)
-            _, seconds = timed_updates(setup, state, updates, _MEASURED_UPDATES)
-        seconds_per_update = seconds / _MEASURED_UPDATES
+            _, first = timed_updates(setup, state, updates, 1)
+            count = setup.world.broadcast(lambda: max(1, min(_MEASURED_UPDATES, int(_SECONDS / first))))
+            if count > 1:
+                timed_updates(setup, state, updates, _WARM_UP_UPDATES - 1)
+            _, seconds = timed_updates(setup, state, updates, count)
+        seconds_per_update = seconds / count
         lines = {
             **_time(setup, plan, seconds_per_update),
             "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
@@ -52,9 +59,9 @@ def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
     source, target = (side.lengths.total // len(plan) for side in (split.source, split.target))
     flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target)
     return {
-        "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:,.1f} TFLOP, {seconds:.3g} s",
+        "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
         "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "
-        f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:,.1f} TFLOP/s, without validation",
+        f"{console.clock(seconds * updates)} at {flops / seconds / 1e12:.3g} TFLOP/s, without validation",
     }
 
 

@@ -127,6 +127,9 @@ def _counter_problems(counters: Any) -> Iterator[str]:
         types, limit = ((int,), _MOST_UPDATES) if kind is int else ((float, int), math.inf)
         if type(counters[name]) not in types or not 0 <= counters[name] < limit:
             yield f"its counter {name} has the invalid value {shortened(counters[name])}"
+    for name in former:
+        if type(counters[name]) not in (float, int):
+            yield f"its counter {name} has the invalid value {shortened(counters[name])}"
 
 
 def _validation_problems(validations: Any) -> Iterator[str]:
