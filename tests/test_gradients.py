@@ -87,7 +87,7 @@ def run_out_of_memory(
 
 
 def summed(gradients: Gradients, batches: list[list[np.ndarray]]) -> tuple[list[float], list[Tensor]]:
-    made = [make_batch(gradients.split, blocks) for blocks in batches]
+    made = [make_batch(gradients.data.split("train"), blocks) for blocks in batches]
     tokens = sum(batch.target_tokens for batch in made)
     losses = [gradients.add(batch, 1 / tokens, last=batch is made[-1]) for batch in made]
     totals = [float(sum(loss)) for loss in zip(*losses, strict=True)]
@@ -149,7 +149,7 @@ def _rank(rank: int, data: Path, store: str, results: Path) -> None:
             _, found[where] = summed(gradients, [[block + 30 * rank for block in batch] for batch in BATCHES])
     gradients = make(data, World(rank, 2, dist.group.WORLD))
     weight = torch.nan if rank == 1 else 1.0
-    gradients.add(make_batch(gradients.split, BATCHES[0]), weight, last=True)
+    gradients.add(make_batch(gradients.data.split("train"), BATCHES[0]), weight, last=True)
     found["not finite"] = [p.grad for p in gradients.parameters]
     torch.save(found, results / f"{rank}.pt")
     dist.destroy_process_group()

@@ -12,7 +12,8 @@ from conftest import invented_pairs
 from test_alignments import numbers
 
 from nmt.data.loader import make_batch
-from nmt.data.store import DataFolder, ParallelSplit, TokenArray
+from nmt.data.store import DataFolder, ParallelSplit
+from nmt.data.tokens import TokenArray
 from nmt.errors import NmtError
 from nmt.model.recording import recording
 from nmt.model.transformer import DecoderLayer, Transformer

@@ -87,6 +87,31 @@ class DataConfig(Config):
         panel="Subwords",
         at_least=1,
     )
+    subword_dropout: float = option(
+        0.0,
+        help="BPE-dropout (Provilkov et al. 2020): segment training text several times, and leave out each merge with "
+        "this probability. 0.1 is common.",
+        panel="Subword sampling",
+        at_least=0,
+        below=1,
+    )
+    subword_alpha: float | None = option(
+        None,
+        help="Sampling with --subword unigram (Kudo 2018): draw segmentations with probability P^alpha. 0.2 is common.",
+        panel="Subword sampling",
+        above=0,
+        at_most=100,
+    )
+    sampled_side: Literal["both", "source", "target"] = option(
+        "both", help="Side of the training text that is sampled.", panel="Subword sampling"
+    )
+    encodings: int = option(
+        10,
+        help="Sampled segmentations that are stored of each sentence. Training uses one of them in each epoch.",
+        panel="Subword sampling",
+        at_least=1,
+        at_most=1000,
+    )
     max_length: int = option(
         256, help="Drop training pairs with more pieces than this on either side.", panel="Filter", at_least=1
     )
@@ -123,7 +148,16 @@ class DataConfig(Config):
                 )
         if self.alignments and self.max_length > LONGEST_ALIGNED:
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
+        if self.alignments and self.samples:
+            raise NmtError("--alignments link the pieces of one segmentation; leave out --subword-dropout and -alpha")
+        if self.symbols and self.samples:
+            raise NmtError("--symbols are not to be cut; leave out --subword-dropout and --subword-alpha")
         if self.subword_model and self.symbols:
             raise NmtError("--symbols is only for training a subword model; leave it out with --subword-model")
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
+
+    @property
+    def samples(self) -> bool:
+        """Whether the training text is segmented at random."""
+        return bool(self.subword_dropout or self.subword_alpha)

@@ -31,11 +31,16 @@ class Corpus:
 
 
 class Chunk(NamedTuple):
-    """The raw lines of some sentence pairs, and their word alignments; blank lines if they have none."""
+    """The raw lines of some sentence pairs, and their word alignments; blank lines if they have none.
+
+    Attributes:
+        first: the number of the first pair in the text, from 0.
+    """
 
     source: list[str]
     target: list[str]
     links: list[str]
+    first: int = 0
 
 
 def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
@@ -120,9 +125,13 @@ def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str]]:
             yield source, target, linked
 
 
-def chunked(pairs: Iterable[tuple[str, str, str]]) -> Iterator[Chunk]:
-    """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
-    chunk, characters = Chunk([], [], []), 0
+def chunked(pairs: Iterable[tuple[str, str, str]], first: int = 0) -> Iterator[Chunk]:
+    """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters.
+
+    Args:
+        first: the number of the first pair.
+    """
+    chunk, characters = Chunk([], [], [], first), 0
     for source, target, links in pairs:
         chunk.source.append(source)
         chunk.target.append(target)
@@ -130,7 +139,7 @@ def chunked(pairs: Iterable[tuple[str, str, str]]) -> Iterator[Chunk]:
         characters += len(source) + len(target)
         if len(chunk.source) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
             yield chunk
-            chunk, characters = Chunk([], [], []), 0
+            chunk, characters = Chunk([], [], [], chunk.first + len(chunk.source)), 0
     if chunk.source:
         yield chunk
 

@@ -76,6 +76,7 @@ class Batch:
         source_tokens, target_tokens: the number of tokens, without padding.
         sentences: the numbers of the sentence pairs, one array for each block.
         links: the word alignments; None if the data has none.
+        split: the data that the numbers refer to.
     """
 
     source: Side
@@ -85,6 +86,7 @@ class Batch:
     target_tokens: int
     sentences: tuple[np.ndarray, ...]
     links: Links | None = None
+    split: ParallelSplit | None = None
 
     @property
     def positions(self) -> int:
@@ -203,6 +205,7 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
         links=_links(split, blocks, source, target) if split.links and not packs else None,
+        split=split,
     )
 
 

@@ -26,6 +26,8 @@ _SPLIT: Schema = {
     "target_offsets_sha256?": SHA256,
     "source_text_sha256?": SHA256,
     "target_text_sha256?": SHA256,
+    "source_encodings?": POSITIVE,
+    "target_encodings?": POSITIVE,
     "links?": COUNT,
     "links_sha256?": SHA256,
     "links_offsets_sha256?": SHA256,

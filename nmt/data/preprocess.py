@@ -22,6 +22,7 @@ from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
 from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
+from nmt.data.sampling import Sampling
 from nmt.data.store import TRAIN, array_names, link_names, model_names, raw_name
 from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
 from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
@@ -131,11 +132,19 @@ def _encode_training(
     total = sum(corpus.pairs for corpus in corpora)
     if read:
         console.info(f"resuming after {read:,} of {total:,} training pairs")
-    make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio))
-    chunks = chunked(islice(read_corpora(corpora), read, None))
+    sampling = Sampling.of(config, codec)
+    make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio), sampling)
+    chunks = chunked(islice(read_corpora(corpora), read, None), first=read)
     workers = useful_workers(config.workers, total - read)
     with (
-        writer.split(TRAIN, codec.config, raw=False, kept=saved["files"], aligned=bool(config.alignments)) as split,
+        writer.split(
+            TRAIN,
+            codec.config,
+            raw=False,
+            kept=saved["files"],
+            aligned=bool(config.alignments),
+            encodings=(sampling.source, sampling.target),
+        ) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
         closing(in_order(make_encoder, chunks, workers)) as results,
     ):
@@ -160,7 +169,7 @@ def _encode_split(
 ) -> dict[str, Any]:
     """Encodes a split and stores its raw text. Returns the split's part of meta.json."""
     total = sum(corpus.pairs for corpus in corpora)
-    make_encoder = partial(_encoder, codec.to_dict(), None)
+    make_encoder = partial(_encoder, codec.to_dict(), None, Sampling())
     workers = useful_workers(config.workers, total)
     with (
         writer.split(name, codec.config, raw=True) as split,
@@ -181,9 +190,12 @@ def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk
 
 
 def _encoder(
-    codec_values: dict[str, Any], limits: tuple[int, float] | None, _worker: int
+    codec_values: dict[str, Any], limits: tuple[int, float] | None, sampling: Sampling, _worker: int
 ) -> Callable[[Chunk], Encoded]:
-    """Returns a function that encodes a chunk and drops the pairs beyond `limits`: maximum length and length ratio."""
+    """Returns a function that encodes a chunk and drops the pairs beyond `limits`: maximum length and length ratio.
+
+    The plain encodings decide which pairs are dropped.
+    """
     codec = TextCodec.from_dict(codec_values, "the codec of this run")
 
     def encode(chunk: Chunk) -> Encoded:
@@ -192,7 +204,7 @@ def _encoder(
         if limits:
             kept, dropped = _filter(source, target, *limits)
         links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in kept.tolist()]
-        source, target = [source[i] for i in kept], [target[i] for i in kept]
+        source, target = sampling.encodings(codec, chunk, kept.tolist(), source, target, limits[0] if limits else None)
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
         return Encoded(*flat, len(chunk.source), dropped)
 
@@ -236,8 +248,10 @@ def _reasons(dropped: Counter[str], config: DataConfig) -> str:
 def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, dict[str, Any]]) -> None:
     for name, split in splits.items():
         sides = [
-            f"{lang} {split[f'{side}_tokens']:,} pieces ({split[f'{side}_tokens'] / split['pairs']:.1f} a line)"
+            f"{lang} {split[f'{side}_tokens']:,} pieces ({split[f'{side}_tokens'] / split['pairs'] / k:.1f} a line)"
+            + (f" in {k} encodings" if k > 1 else "")
             for side, lang in (("source", config.source_lang), ("target", config.target_lang))
+            for k in (split.get(f"{side}_encodings", 1),)
         ]
         console.info(f"{name}: {split['pairs']:,} pairs, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN]["dropped"])

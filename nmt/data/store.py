@@ -5,7 +5,8 @@ A data folder holds these files; all numbers are little-endian:
                         hashes of all other files (data/meta.py)
     subword.model       the joint subword model; for separate vocabularies, subword.en.model and subword.de.model
     train.en.tokens     the piece ids of all sentences end to end, without EOS; uint16 or uint32
-    train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64
+    train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64. If a
+                        sentence has several encodings, they follow each other like sentences
     train.en-de.links   with --alignments, the numbers of a source and a target piece that are linked, in turn; uint16
     train.en-de.offsets the position in the links where each sentence starts, and the end of the last one; int64
     valid.en.txt        the raw text, for scoring; the split train has none
@@ -22,9 +23,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from nmt.data.encodings import EpochArray
 from nmt.data.meta import META, fingerprint, read_meta
 from nmt.data.offsets import offsets_problem
 from nmt.data.regular import open_regular
+from nmt.data.tokens import TokenArray
 from nmt.errors import DataChanged, NmtError
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import Subword
@@ -62,60 +65,6 @@ def model_names(config: TextConfig) -> tuple[str, str]:
     return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
 
 
-class Lengths:
-    """The number of tokens of every sentence, EOS included, computed on demand to save memory."""
-
-    def __init__(self, offsets: np.ndarray) -> None:
-        self._offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def __getitem__(self, sentences: np.ndarray, /) -> np.ndarray:
-        """Returns the lengths of the sentences with these numbers: int64 [numbers]."""
-        sentences = np.asarray(sentences, dtype=np.int64)
-        return self._offsets[sentences + 1] - self._offsets[sentences] + 1
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Returns the lengths of all sentences: int32 [sentences], unless numpy asks for another `dtype`."""
-        lengths = np.empty(len(self), dtype=dtype or np.int32)
-        np.subtract(self._offsets[1:], self._offsets[:-1], out=lengths, casting="unsafe")
-        lengths += 1
-        return lengths
-
-    @property
-    def total(self) -> int:
-        """The sum of all lengths."""
-        return int(self._offsets[-1]) + len(self)
-
-
-class TokenArray:
-    """The sentences of one side of a split.
-
-    Args:
-        tokens: the ids of all sentences, end to end; [tokens].
-        offsets: sentence i is tokens[offsets[i] : offsets[i + 1]]; [sentences + 1].
-    """
-
-    def __init__(self, tokens: np.ndarray, offsets: np.ndarray) -> None:
-        self.tokens = tokens
-        self.offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Lengths:
-        """The number of tokens of every sentence, EOS included."""
-        return Lengths(self.offsets)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        """Returns the ids of a sentence, without EOS, as a read-only view of the file."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"sentence {index} of {len(self)}")
-        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
-
-
 class ParallelSplit:
     """Both sides of a split. Sentence i of the target is the translation of sentence i of the source.
 
@@ -126,8 +75,8 @@ class ParallelSplit:
 
     def __init__(
         self,
-        source: TokenArray,
-        target: TokenArray,
+        source: TokenArray | EpochArray,
+        target: TokenArray | EpochArray,
         links: TokenArray | None = None,
         *,
         sizes: Mapping[Path, int] | None = None,
@@ -139,6 +88,20 @@ class ParallelSplit:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
+        """Returns the split with the encodings that an epoch uses.
+
+        Args:
+            seed: the seed of the training.
+        """
+        # Over K² epochs, a sentence pair has each combination of its K source and K target encodings.
+        source, target = self.source, self.target
+        if isinstance(source, EpochArray):
+            source = EpochArray(source.array, source.encodings, 2 * seed, epoch)
+        if isinstance(target, EpochArray):
+            target = EpochArray(target.array, target.encodings, 2 * seed + 1, epoch + epoch // target.encodings)
+        return ParallelSplit(source, target, self.links, sizes=self._sizes)
 
     def check_files(self) -> None:
         """Checks that the files still exist and have the size that they had when they were opened.
@@ -227,13 +190,15 @@ class DataFolder:
     def _open_split(self, name: str) -> ParallelSplit:
         langs = side_langs(self.codec.config)
         longest = self.meta.get("options", {}).get("max_length") if name == TRAIN else None
-        source, target = (
-            self._map_array(array_names(name, lang), token_type(self.meta["vocab_sizes"][side]), longest)
-            for side, lang in langs.items()
-        )
+        source, target = (self._side(name, side, lang, longest) for side, lang in langs.items())
         has_links = "links" in self.meta["splits"][name]
         links = self._map_array(link_names(name, self.codec.config), LINK_TYPE, None) if has_links else None
         return ParallelSplit(source, target, links, sizes=_sizes(self.path, self.meta, self.codec.config, name))
+
+    def _side(self, split: str, side: str, lang: str, longest: int | None) -> TokenArray | EpochArray:
+        array = self._map_array(array_names(split, lang), token_type(self.meta["vocab_sizes"][side]), longest)
+        encodings = self.meta["splits"][split].get(f"{side}_encodings", 1)
+        return array if encodings == 1 else EpochArray(array, encodings, seed=0, step=0)
 
     def _map_array(self, names: tuple[str, str], kind: np.dtype[Any], longest: int | None) -> TokenArray:
         tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
@@ -264,7 +229,8 @@ def _sizes(path: Path, meta: Mapping[str, Any], config: TextConfig, split: str) 
     for side, lang in side_langs(config).items():
         tokens, offsets = array_names(split, lang)
         sizes[path / tokens] = counts[f"{side}_tokens"] * token_type(meta["vocab_sizes"][side]).itemsize
-        sizes[path / offsets] = (counts["pairs"] + 1) * OFFSET_TYPE.itemsize
+        rows = counts["pairs"] * counts.get(f"{side}_encodings", 1)
+        sizes[path / offsets] = (rows + 1) * OFFSET_TYPE.itemsize
     if "links" in counts:
         links, offsets = link_names(split, config)
         sizes[path / links] = counts["links"] * LINK_TYPE.itemsize

@@ -88,7 +88,7 @@ def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], side
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.workers, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers)) as prepared:
-        lines = (line for chunk in prepared for side in chunk for line in side)
+        lines = (line for chunk in prepared for side in (chunk.source, chunk.target) for line in side)
         return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols))
 
 

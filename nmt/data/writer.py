@@ -126,6 +126,7 @@ class SplitWriter:
         name: the name of the split.
         raw: whether the split gets raw text.
         aligned: whether it gets alignments.
+        encodings: how many encodings each source and each target sentence has.
         kept: what `sync` returned in an earlier process; the split is continued from that state. None starts a new
             split.
 
@@ -142,6 +143,7 @@ class SplitWriter:
         kept: Mapping[str, int] | None = None,
         *,
         aligned: bool = False,
+        encodings: tuple[int, int] = (1, 1),
     ) -> None:
         self._source, self._target = (
             _SideWriter(folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])], kept or {})
@@ -150,7 +152,8 @@ class SplitWriter:
         self._links = _SideWriter(folder, link_names(name, config), kept or {}) if aligned else None
         sides = [self._source, self._target, *([self._links] if self._links else [])]
         self._outputs = [output for side in sides for output in side.outputs]
-        self.pairs = self._source.offsets.size // OFFSET_TYPE.itemsize - 1
+        self._encodings = encodings
+        self.pairs = (self._source.offsets.size // OFFSET_TYPE.itemsize - 1) // encodings[0]
 
     def append(self, source: Flat, target: Flat, links: Flat | None = None) -> None:
         """Adds sentence pairs, with their alignments if the split gets them.
@@ -158,13 +161,14 @@ class SplitWriter:
         Raises:
             ValueError: the sides have different numbers of sentences.
         """
-        if len(source.lengths) != len(target.lengths):
-            raise ValueError(f"{len(source.lengths)} source sentences but {len(target.lengths)} target sentences")
+        pairs, targets = (len(side.lengths) // k for side, k in zip((source, target), self._encodings, strict=True))
+        if pairs != targets:
+            raise ValueError(f"{pairs} source sentences but {targets} target sentences")
         self._source.append(source)
         self._target.append(target)
         if self._links and links:
             self._links.append(links)
-        self.pairs += len(source.lengths)
+        self.pairs += pairs
 
     def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
         """Adds lines of raw text to a split that was opened with `raw`."""
@@ -182,8 +186,11 @@ class SplitWriter:
     def counts(self) -> dict[str, Any]:
         """The split's part of meta.json, for what was written so far."""
         counts: dict[str, Any] = {"pairs": self.pairs}
-        for side, writer in (("source", self._source), ("target", self._target)):
+        sides = ("source", "target")
+        for side, writer, encodings in zip(sides, (self._source, self._target), self._encodings, strict=True):
             counts[f"{side}_tokens"] = writer.total
+            if encodings > 1:
+                counts[f"{side}_encodings"] = encodings
             counts |= dict(zip(hash_keys(side), writer.hashes, strict=False))  # train has no raw text
         if self._links:
             counts["links"] = self._links.total
@@ -246,9 +253,10 @@ class StoreWriter:
         kept: Mapping[str, int] | None = None,
         *,
         aligned: bool = False,
+        encodings: tuple[int, int] = (1, 1),
     ) -> SplitWriter:
         """Returns the writer of one split; see `SplitWriter`."""
-        return SplitWriter(self._folder, name, config, raw, kept, aligned=aligned)
+        return SplitWriter(self._folder, name, config, raw, kept, aligned=aligned, encodings=encodings)
 
     def write_models(self, codec: TextCodec) -> None:
         """Writes the subword models that do not exist yet."""

@@ -133,6 +133,14 @@ class TextCodec:
         """Returns the ids of raw target lines, without BOS and EOS."""
         return self.target.encode([self._target_text.prepare(line) for line in lines])
 
+    def sample_source(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
+        """Returns random encodings of raw source lines: for each line, one for each of its seeds. See `Subword`."""
+        return _sampled(self.source, [self._source_text.prepare(line) for line in lines], strength, seeds)
+
+    def sample_target(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
+        """Returns random encodings of raw target lines: for each line, one for each of its seeds. See `Subword`."""
+        return _sampled(self.target, [self._target_text.prepare(line) for line in lines], strength, seeds)
+
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
@@ -178,3 +186,9 @@ class TextCodec:
         source = Subword.from_bytes(values["source_model"], config.subword, origin)
         target = source if config.joint_vocab else Subword.from_bytes(values["target_model"], config.subword, origin)
         return cls(config, source, target)
+
+
+def _sampled(
+    subword: Subword, text: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
+) -> list[list[list[int]]]:
+    return [subword.sample([line] * len(of_line), strength, of_line) for line, of_line in zip(text, seeds, strict=True)]

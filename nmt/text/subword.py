@@ -10,7 +10,7 @@ space.
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from random import Random
 from typing import Self, get_args
 
 import numpy as np
@@ -18,20 +18,20 @@ import sentencepiece
 
 from nmt.config import SubwordKind
 from nmt.errors import NmtError
+from nmt.text.segmentation import BpeDropout, Greedy, Sampler, UnigramSampling
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 KINDS: tuple[str, ...] = get_args(SubwordKind)
 
 _SPACE = "▁"
-_BYTES = 256
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every
 # stray character of a crawled text has a piece, which is too rare to be learnt. With sentencepiece's default of 0.9995,
 # digits and capitals such as Ö are spelt in bytes in small European corpora. With 0.99995, at most one character in
 # 20,000 is spelt in bytes.
 _CHARACTER_COVERAGE = 0.99995
 _LONGEST_LINE_BYTES = 1 << 30  # sentencepiece does not train on longer lines; its default is 4192
-_CACHED_WORDS = 1 << 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SAMPLERS: dict[str, type[Sampler]] = {"bpe": BpeDropout, "unigram": UnigramSampling}
 
 
 class Subword:
@@ -44,7 +44,8 @@ class Subword:
         self.kind = kind
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._greedy = _Greedy(self._processor) if kind == "wordpiece" else None
+        self._greedy = Greedy(self._processor) if kind == "wordpiece" else None
+        self._sampler: Sampler | None = None
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = ()) -> Self:
@@ -134,6 +135,24 @@ class Subword:
             return [self._greedy.encode(line) for line in clean]
         return list(self._processor.encode(clean, num_threads=1)) if clean else []
 
+    def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> list[list[int]]:
+        """Returns the ids of a random segmentation of each line, which depends on the line and its seed alone.
+
+        Args:
+            strength: for bpe, the probability with which a merge is left out; for unigram, the power of the probability
+                that a segmentation is drawn with.
+            seeds: one for each line.
+
+        Raises:
+            NmtError: a model of this kind cannot be sampled.
+        """
+        if self.kind not in _SAMPLERS:
+            raise NmtError(f"a {self.kind} model cannot be sampled; use one of {', '.join(_SAMPLERS)}")
+        if self._sampler is None:
+            self._sampler = _SAMPLERS[self.kind](self._processor)
+        clean = [_SURROGATE.sub("\ufffd", line) for line in lines]
+        return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
+
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
         without_special = [[int(i) for i in line if i > EOS] for line in ids]
@@ -194,34 +213,3 @@ def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:
         f"sentencepiece could not train a {kind} vocabulary of --vocab-size {vocab_size} ({message.strip()}); "
         f"try another --vocab-size or another --subword"
     )
-
-
-class _Greedy:
-    """Segments words greedily with a sentencepiece vocabulary: the longest piece that fits comes first."""
-
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
-        ids = range(processor.get_piece_size())
-        byte_pieces = {processor.id_to_piece(i): i for i in ids if processor.is_byte(i)}
-        self._byte_ids = [byte_pieces.get(f"<0x{byte:02X}>", UNK) for byte in range(_BYTES)]
-        special = (processor.is_control, processor.is_unknown, processor.is_unused, processor.is_byte)
-        self._ids = {processor.id_to_piece(i): i for i in ids if not any(is_special(i) for is_special in special)}
-        self._longest = max(map(len, self._ids), default=1)
-        self._encode_word = lru_cache(maxsize=_CACHED_WORDS)(self._segment)
-
-    def encode(self, line: str) -> list[int]:
-        words = line.replace(_SPACE, " ").split(" ")
-        return [i for word in words if word for i in self._encode_word(_SPACE + word)]
-
-    def _segment(self, word: str) -> tuple[int, ...]:
-        found: list[int] = []
-        start = 0
-        while start < len(word):
-            longest = min(len(word), start + self._longest)
-            end = next((end for end in range(longest, start, -1) if word[start:end] in self._ids), start)
-            if end > start:
-                found.append(self._ids[word[start:end]])
-            else:
-                end = start + 1
-                found.extend(self._byte_ids[byte] for byte in word[start].encode())
-            start = end
-        return tuple(found)

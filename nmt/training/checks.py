@@ -43,7 +43,7 @@ def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainC
         return
     for name in ("train", "valid"):
         split = data.split(name)
-        longest = max(int(np.max(side.lengths, initial=0)) for side in (split.source, split.target))
+        longest = max(split.source.longest, split.target.longest)
         model_config.check_positions(
             longest,
             f"{data.path} has {name} sentences of",

@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
 from nmt.data.loader import Batch, check_ids, make_batch
-from nmt.data.store import DataFolder, ParallelSplit, TokenArray
+from nmt.data.store import DataFolder, ParallelSplit
+from nmt.data.tokens import TokenArray
 from nmt.errors import NmtError
 from nmt.model.packed import obstacle_to_packing
 from nmt.model.runtime import Runtime, is_out_of_memory, obstacle_to_compiling
@@ -43,7 +44,6 @@ class Gradients:
 
     def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
         self.model, self.data, self.runtime = model, data, runtime
-        self.split = data.split("train")
         self._no_packing = obstacle_to_packing(model.model.config, runtime)
         self._compiled = False
         self.scale = float(world.size)  # DistributedDataParallel averages, but the update needs the sum
@@ -164,7 +164,8 @@ class Gradients:
             f"a smaller --device-tokens avoids this",
             from_any_rank=True,
         )
-        return [make_batch(self.split, half, packs=self.packs) for half in _halved(batch.sentences)]
+        assert batch.split
+        return [make_batch(batch.split, half, packs=self.packs) for half in _halved(batch.sentences)]
 
     def _synchronise(self, missing: list[nn.Parameter], forward_done: bool, batch: Batch) -> None:
         """Runs a backward pass of zeros, so that the other ranks' all-reduces complete."""
@@ -174,7 +175,8 @@ class Gradients:
             torch.autograd.backward(missing, [p.new_zeros(()).expand_as(p) for p in missing])
         else:
             shortest = [block[:1] for block in batch.sentences[:1]]
-            loss, _ = self._losses(self.wrapped, make_batch(self.split, shortest, packs=self.packs).without_labels())
+            assert batch.split
+            loss, _ = self._losses(self.wrapped, make_batch(batch.split, shortest, packs=self.packs).without_labels())
             loss.backward()
 
     # Memory check

@@ -48,11 +48,12 @@ class UpdateStream:
         """
         self._check_files()
         c = self.config
-        lengths = self.split.source.lengths, self.split.target.lengths
+        split = self.split.in_epoch(c.seed, epoch)
+        lengths = split.source.lengths, split.target.lengths
         drawn = self.world.broadcast(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
-        check_device_tokens(self.split, drawn, self.device_tokens)
+        check_device_tokens(split, drawn, self.device_tokens)
         return UpdatePlan(*lengths, drawn, c.batch_groups)
 
     def _check_files(self) -> None:
@@ -75,8 +76,8 @@ class UpdateStream:
         """
         rank, ranks = self.world.rank, self.world.size
         while True:
-            first = counters.update_in_epoch
-            rest_of_epoch = updates(self.split, plan, self.device_tokens, first, rank, ranks, packs=self.packs)
+            split, first = self.split.in_epoch(self.config.seed, counters.epoch), counters.update_in_epoch
+            rest_of_epoch = updates(split, plan, self.device_tokens, first, rank, ranks, packs=self.packs)
             with closing(rest_of_epoch) as prepared:
                 try:
                     yield from prepared
