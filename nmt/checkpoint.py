@@ -9,7 +9,7 @@ the provenance. `nmt.checkpoint_file` defines the format of the file. A run fold
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,6 @@ class Checkpoint:
     weights: dict[str, Tensor]
     provenance: dict[str, Any]
     training: dict[str, Any] = field(default_factory=dict)
-
-    def snapshot(self) -> "Checkpoint":
-        """Returns the checkpoint without the data that only training needs."""
-        return replace(self, training={})
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:

@@ -148,6 +148,14 @@ class TrainConfig(BatchConfig):
     adam_beta1: float = option(0.9, help="Adam's β1.", panel="Optimiser", at_least=0, below=1)
     adam_beta2: float = option(0.98, help="Adam's β2.", panel="Optimiser", at_least=0, below=1)
     adam_epsilon: float = option(1e-9, help="Adam's ε.", panel="Optimiser", above=0)
+    ema: float | None = option(
+        None,
+        help="Also keep an exponential moving average of the weights with this decay, for example 0.9999. Validation "
+        "and checkpoints then have the average.",
+        panel="Optimiser",
+        above=0,
+        below=1,
+    )
     max_skipped_updates: int = option(
         10,
         help="Stop after this many skipped updates in a row. An update is skipped if its loss or gradient is not "

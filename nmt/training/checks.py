@@ -15,6 +15,7 @@ from nmt.scoring.tokenizers import tokenizer_warning
 
 # Bytes that training needs for each parameter: the weight, its gradient and Adam's two moments.
 _TRAINING_BYTES = 16
+_AVERAGE_BYTES = 4  # for the moving average of --ema
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -35,7 +36,8 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if config.device == "cpu" or not torch.cuda.is_available():
-        check_memory(model_config, data.codec, config.gpus * _TRAINING_BYTES)
+        bytes_each = _TRAINING_BYTES if config.ema is None else _TRAINING_BYTES + _AVERAGE_BYTES
+        check_memory(model_config, data.codec, config.gpus * bytes_each)
 
 
 def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:

@@ -9,7 +9,7 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.loader import Update
 from nmt.training.finite import SkippedUpdates
 from nmt.training.metrics import Interval, peak_memory_mib
-from nmt.training.resume import checkpoint_of, provenance_of
+from nmt.training.resume import checkpoint_of, provenance_of, snapshot_of
 from nmt.training.run_folder import RunFolder
 from nmt.training.selection import Scores, best_updates, is_best
 from nmt.training.setup import Setup, TrainState
@@ -126,7 +126,8 @@ class TrainingLoop:
 
     def _validate(self) -> None:
         counters, config = self.state.counters, self.setup.config
-        found = Validator(self.setup, self.state.loss).validate()
+        with self.state.averaged():
+            found = Validator(self.setup, self.state.loss).validate()
         validations = self.state.validations
         validations.append(Scores(counters.update, found.nll, found.bleu, found.chrf))
         best = is_best(validations, config.valid_metric[0])
@@ -135,10 +136,10 @@ class TrainingLoop:
             record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
             self.folder.metrics.append("valid", record)
             if best:
-                self.folder.save_best(checkpoint_of(self.setup, self.state))
+                self.folder.save_best(snapshot_of(self.setup, self.state))
             kept = best_updates(validations, config.valid_metric[0], config.keep_best)
             if config.keep_best > 1 and counters.update in kept:
-                self.folder.keep_best(checkpoint_of(self.setup, self.state), counters.update, kept)
+                self.folder.keep_best(snapshot_of(self.setup, self.state), counters.update, kept)
 
     def _save(self) -> None:
         """Writes a checkpoint and a training state."""
@@ -146,7 +147,7 @@ class TrainingLoop:
         counters.snapshot_seconds = counters.seconds
         if self.setup.world.is_main:
             keep = self.setup.config.keep_checkpoints
-            path = self.folder.save_snapshot(checkpoint_of(self.setup, self.state), counters.update, keep)
+            path = self.folder.save_snapshot(snapshot_of(self.setup, self.state), counters.update, keep)
             console.info(f"saved {path}")
         self.save_state()
 

@@ -1,7 +1,7 @@
 """Converts the state of a training to a checkpoint, and resumes a training from one."""
 
 import math
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,25 @@ from nmt.training.state import Counters, check_changes, provenance
 
 
 def checkpoint_of(setup: Setup, state: TrainState) -> Checkpoint:
-    """Returns a checkpoint of the state: weights, optimiser and counters."""
-    weights = {name: tensor.detach().cpu() for name, tensor in state.loss.model.state_dict().items()}
+    """Returns a training state: weights, and all that is needed to resume."""
     training = {
         "optimizer": state.optimizer.state_dict(),
         "counters": vars(state.counters).copy(),
         "validations": [asdict(scores) for scores in state.validations],
+        "average": state.average.state_dict() if state.average else {},
     }
-    return Checkpoint(setup.model_config, setup.data.codec, weights, provenance_of(setup, state), training)
+    return replace(_checkpoint(setup, state), training=training)
+
+
+def snapshot_of(setup: Setup, state: TrainState) -> Checkpoint:
+    """Returns a checkpoint for use: without what only training needs, and with averaged weights if there are any."""
+    with state.averaged():
+        return _checkpoint(setup, state)
+
+
+def _checkpoint(setup: Setup, state: TrainState) -> Checkpoint:
+    weights = {name: tensor.detach().cpu() for name, tensor in state.loss.model.state_dict().items()}
+    return Checkpoint(setup.model_config, setup.data.codec, weights, provenance_of(setup, state))
 
 
 def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
@@ -62,6 +73,8 @@ def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -
         validations = []
     load_weights(state.loss.model, checkpoint, path)
     state.optimizer.load_state_dict(checkpoint.training["optimizer"])
+    if state.average:
+        state.average.load_state_dict(checkpoint.training.get("average", {}))
     state.counters, state.validations = counters, validations
 
 

@@ -120,13 +120,13 @@ class RunFolder:
     def save_snapshot(self, checkpoint: Checkpoint, update: int, keep: int) -> Path:
         """Writes a checkpoint and returns its path; then removes all but the newest `keep`."""
         path = numbered_path(self.path, "snapshot", update)
-        save_checkpoint(checkpoint.snapshot(), path)
+        save_checkpoint(checkpoint, path)
         remove_older(self.path, "snapshot", keep)
         return path
 
     def save_best(self, checkpoint: Checkpoint) -> None:
         """Writes the checkpoint best.pt."""
-        save_checkpoint(checkpoint.snapshot(), self.path / "best.pt")
+        save_checkpoint(checkpoint, self.path / "best.pt")
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.pt, and removes those that are no longer among the best.
@@ -134,7 +134,7 @@ class RunFolder:
         Args:
             kept: the updates of the best checkpoints.
         """
-        save_checkpoint(checkpoint.snapshot(), numbered_path(self.path, "best", update))
+        save_checkpoint(checkpoint, numbered_path(self.path, "best", update))
         wanted = {numbered_path(self.path, "best", number) for number in kept}
         for path in numbered(self.path, "best"):
             if path not in wanted:

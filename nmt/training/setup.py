@@ -1,5 +1,6 @@
 """The setup of a training, which stays the same, and its state, which every update changes."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +10,7 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
 from nmt.model.runtime import Runtime
 from nmt.training.distributed import World
+from nmt.training.ema import MovingAverage
 from nmt.training.freezing import freeze
 from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
@@ -16,6 +18,8 @@ from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import Optimizer
 from nmt.training.selection import Scores, without_improvement
 from nmt.training.state import Counters
+
+_AVERAGE_BYTES = 4  # for each parameter
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class TrainState:
         optimizer: changes the weights by the gradients.
         counters: the progress of the training.
         validations: the scores of all validations so far.
+        average: the moving average of the weights; None without --ema.
     """
 
     loss: TrainingLoss
@@ -58,6 +63,17 @@ class TrainState:
     optimizer: Optimizer
     counters: Counters = field(default_factory=Counters)
     validations: list[Scores] = field(default_factory=list)
+    average: MovingAverage | None = None
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Returns a context in which the model has its averaged weights, if there are any."""
+        return self.average.in_use() if self.average else nullcontext()
+
+    @property
+    def missing_bytes(self) -> int:
+        """Memory in bytes that the first update will allocate."""
+        missing = self.optimizer.missing_bytes
+        return missing + (_AVERAGE_BYTES * self.parameters if missing and self.average else 0)
 
     @property
     def parameters(self) -> int:
@@ -87,4 +103,6 @@ def new_state(setup: Setup) -> TrainState:
     gradients = Gradients(loss, setup.data, setup.runtime, setup.world)
     if config.compile:
         gradients.compile_layers()
-    return TrainState(loss, gradients, Optimizer(gradients.parameters, setup.model_config.d_model, config))
+    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config)
+    average = None if config.ema is None else MovingAverage(model, config.ema)
+    return TrainState(loss, gradients, optimizer, average=average)

@@ -111,6 +111,7 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
         _counter_problems(training.get("counters")),
         _validation_problems(training.get("validations", [])),
         _provenance_problems(checkpoint.provenance),
+        _average_problems(training.get("average", {}), checkpoint.weights),
         _optimizer_problems(training.get("optimizer"), _trained(checkpoint)),
     )
     if problem := next(problems, None):
@@ -144,6 +145,15 @@ def _validation_problems(validations: Any) -> Iterator[str]:
             yield f"a validation has the invalid update {shortened(scores['update'])}"
         elif type(scores["nll"]) is not float or not {type(scores["bleu"]), type(scores["chrf"])} <= {float, NoneType}:
             yield f"the validation of update {scores['update']} has a score that is no number"
+
+
+def _average_problems(averages: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
+    if not isinstance(averages, dict) or (averages and averages.keys() != weights.keys()):
+        yield "its average does not have the names of the weights"
+        return
+    for name, average in averages.items():
+        if not _has_shape(average, weights[name].shape):
+            yield f"its average of {name!r:.80} is not a tensor of shape {tuple(weights[name].shape)}"
 
 
 def _trained(checkpoint: Checkpoint) -> dict[str, Tensor]:

@@ -84,7 +84,7 @@ def first_plan(setup: Setup, state: TrainState, stream: UpdateStream, verificati
     """
     plan = stream.plan(state.counters.epoch)
     show_plan(setup, plan, state.parameters, state.gradients.hardware)
-    state.gradients.check_memory(plan.epoch.widest, setup.device_tokens, state.optimizer.missing_bytes)
+    state.gradients.check_memory(plan.epoch.widest, setup.device_tokens, state.missing_bytes)
     damage = setup.world.broadcast(lambda: verification.error(lambda: setup.stop.received) if verification else None)
     if damage:
         raise damage

@@ -49,6 +49,8 @@ def train_update(setup: Setup, state: TrainState, update: Update) -> UpdateResul
         losses += torch.stack(state.gradients.add(batch, 1 / update.target_tokens, last=last))
     norm, skipped = state.optimizer.step(counters.update + 1)
     vocabulary = len(setup.data.codec.target)
+    if state.average:
+        state.average.add(counters.update + 1)
     counters.update += 1
     counters.update_in_epoch += 1
     counters.flops += training_flops(setup.model_config, vocabulary, update.source_tokens, update.target_tokens)

@@ -1,0 +1,93 @@
+"""The moving average of the weights: its values, where it is used, and resuming."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import resumable_checkpoint
+from commands import SMALL, TRAIN, run, train
+
+import nmt
+from nmt.checkpoint import save_checkpoint
+from nmt.training.run_folder import RunFolder
+
+EVERY = ["--save-updates=1", "--valid-updates=100", "--valid-metric=nll"]
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return nmt.load_checkpoint(path).weights
+
+
+def test_checkpoints_have_the_average_and_training_is_not_changed(trained: Path, tmp_path: Path) -> None:
+    """The reference computes the average in float64 from the weights after each update of a training without it."""
+    train(trained / "data", tmp_path / "plain", "--max-updates=12", *EVERY)
+    train(trained / "data", tmp_path / "ema", "--max-updates=12", "--ema=0.7", *EVERY)
+    average: dict[str, torch.Tensor] = {}
+    for update in range(1, 13):
+        raw = weights(tmp_path / "plain" / f"snapshot-{update:08d}.pt")
+        decay = min(0.7, (1 + update) / (10 + update))
+        average = {name: decay * average.get(name, w.double()) + (1 - decay) * w.double() for name, w in raw.items()}
+        found = weights(tmp_path / "ema" / f"snapshot-{update:08d}.pt")
+        for name in raw:
+            torch.testing.assert_close(found[name].double(), average[name], rtol=0, atol=1e-6)
+    states = [weights(tmp_path / folder / "state-00000012.pt") for folder in ("plain", "ema")]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_validation_uses_the_average(trained: Path, tmp_path: Path) -> None:
+    train(trained / "data", tmp_path / "run", "--max-updates=10", "--ema=0.9", *EVERY)
+    (loss,) = nlls(tmp_path / "run")
+    sizes = [option for option in TRAIN if not option.startswith("--arch")]
+    run("train", trained / "data", f"--init-from={tmp_path}/run/best.pt", f"--save-dir={tmp_path}/again", *sizes,
+        "--max-updates=1", "--valid-metric=nll")  # fmt: skip
+    assert nlls(tmp_path / "again")[0] == pytest.approx(loss, abs=1e-6)
+
+
+def nlls(folder: Path) -> list[float]:
+    found = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [record["nll"] for record in found if record["kind"] == "valid"]
+
+
+def test_a_resumed_average_is_the_same_to_the_last_bit(trained: Path, tmp_path: Path) -> None:
+    for folder, stops in (("whole", [20]), ("resumed", [4, 13, 20])):
+        for stop in stops:
+            train(trained / "data", tmp_path / folder, f"--max-updates={stop}", "--ema=0.99", "--valid-metric=nll")
+    whole, resumed = (weights(tmp_path / folder / "snapshot-00000020.pt") for folder in ("whole", "resumed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_path: Path) -> None:
+    train(trained / "data", tmp_path / "run", "--max-updates=5", "--valid-metric=nll")
+    said = train(trained / "data", tmp_path / "run", "--max-updates=10", "--ema=0.5", "--valid-metric=nll")
+    assert "changed option: --ema was None and is now 0.5" in said
+    train(trained / "data", tmp_path / "run", "--max-updates=15", "--valid-metric=nll")
+    raw, used = (weights(tmp_path / "run" / f"{kind}-00000015.pt") for kind in ("state", "snapshot"))
+    assert all(torch.equal(raw[name], used[name]) for name in raw)
+
+
+def test_two_ranks_keep_the_average_of_one(trained: Path, tmp_path: Path) -> None:
+    for ranks in (1, 2):
+        options = ["--max-updates=10", "--ema=0.9", "--valid-metric=nll", "--dropout=0", f"--gpus={ranks}"]
+        train(trained / "data", tmp_path / str(ranks), *options)
+    one, two = (weights(tmp_path / str(ranks) / "snapshot-00000010.pt") for ranks in (1, 2))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("averages", [None, [1], {"x": torch.zeros(1)}, "shape"])
+def test_a_damaged_average_is_noticed(tmp_path: Path, averages: object) -> None:
+    for update in (1, 2):
+        checkpoint = resumable_checkpoint(update)
+        if update == 2:
+            wrong = {name: torch.zeros(1) for name in checkpoint.weights} if averages == "shape" else averages
+            checkpoint.training["average"] = wrong
+        save_checkpoint(checkpoint, tmp_path / f"state-{update:08d}.pt")
+    found = RunFolder(tmp_path).newest_state()
+    assert found is not None
+    assert found[0].name == "state-00000001.pt"
+
+
+def test_an_average_needs_a_decay_below_one(trained: Path, tmp_path: Path) -> None:
+    said = run("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--ema=1", code=1).stderr
+    assert "--ema must be above 0 and below 1, but is 1.0" in said
