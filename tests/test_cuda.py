@@ -29,8 +29,9 @@ def test_training_on_a_gpu_gives_the_same_weights_as_on_a_cpu(trained: Path, tmp
         torch.testing.assert_close(gpu[name], expected, rtol=0, atol=1e-4, msg=name)
 
 
-def test_training_in_bf16_resumes(trained: Path, tmp_path: Path) -> None:
-    options = [*TRAIN, *SMALL, *GPU, "--precision=bf16", "--valid-metric=nll"]
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_training_in_16_bits_resumes(trained: Path, tmp_path: Path, precision: str) -> None:
+    options = [*TRAIN, *SMALL, *GPU, f"--precision={precision}", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path, *options, "--max-updates=10")
     log = run("train", trained / "data", "--save-dir", tmp_path, *options, "--max-updates=20").stderr
     assert "resumed from" in log
@@ -66,8 +67,10 @@ def test_packed_batches_give_the_same_loss_and_gradient_as_padded_batches(traine
 
 def test_training_in_bf16_packs_batches(trained: Path) -> None:
     model = nmt.load_checkpoint(trained / "run" / "average.pt").model_config
-    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=True)) is None
-    assert obstacle_to_packing(model, Runtime(torch.device("cuda"), bf16=False)) == "packed batches need a GPU and bf16"
+    gpu = torch.device("cuda")
+    assert obstacle_to_packing(model, Runtime(gpu, torch.bfloat16)) is None
+    for dtype in (torch.float32, torch.float16):
+        assert obstacle_to_packing(model, Runtime(gpu, dtype)) == "packed batches need a GPU and bf16"
 
 
 def test_compiled_training_reaches_the_same_loss(trained: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
 
 MODEL = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, dropout=0.0)
-RUNTIME = Runtime(torch.device("cpu"), bf16=False)
+RUNTIME = Runtime(torch.device("cpu"), torch.float32)
 
 
 @pytest.fixture

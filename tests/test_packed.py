@@ -186,7 +186,10 @@ def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_kernel_is_not_used() -> None:
     assert not kernel_works(2, 8, torch.device("cpu"))
-    assert obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), bf16=True)) == "packed batches need a GPU and bf16"
+    assert (
+        obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), torch.bfloat16))
+        == "packed batches need a GPU and bf16"
+    )
 
 
 @pytest.mark.usefixtures("kernel")

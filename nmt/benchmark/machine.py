@@ -13,7 +13,7 @@ _TRIALS = 5
 def product_flops(runtime: Runtime) -> float:
     """Returns the FLOP/s of large square matrix products in the runtime's precision, the best of a few trials."""
     size = 8192 if runtime.device.type == "cuda" else 2048
-    dtype = torch.bfloat16 if runtime.bf16 else torch.float32
+    dtype = runtime.dtype
     a, b = (torch.randn(size, size, device=runtime.device).to(dtype) for _ in range(2))
     seconds = []
     for _ in range(_WARM_UPS + _TRIALS):

@@ -20,9 +20,10 @@ class RuntimeConfig(Config):
     device: Literal["auto", "cpu", "cuda"] = option(
         "auto", help="Device to compute on. auto uses a GPU if there is one.", panel="Hardware"
     )
-    precision: Literal["auto", "bf16", "fp32"] = option(
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = option(
         "auto",
-        help="bf16 computes matrix products in bfloat16 and keeps fp32 weights. auto uses bf16 if the hardware has it.",
+        help="bf16 and fp16 compute matrix products in 16 bits and keep fp32 weights. auto uses bf16 if the hardware "
+        "has it, and fp16 on GPUs that have only that.",
         panel="Hardware",
     )
 

@@ -57,7 +57,7 @@ def _starts(lengths_B: Tensor) -> Tensor:
 
 def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
     """Describes why a model cannot train on packed batches here; returns None if it can."""
-    if runtime.device.type != "cuda" or not runtime.bf16:
+    if runtime.device.type != "cuda" or runtime.dtype != torch.bfloat16:
         return "packed batches need a GPU and bf16"
     if config.attention == "additive" or config.attention_dropout or config.attention_window is not None:
         return "packed batches need dot-product attention without attention dropout and without a window"

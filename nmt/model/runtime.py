@@ -22,6 +22,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # Parts of the errors that torch's allocator, oneDNN and C++ raise when memory runs out on a CPU.
 _OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "std::bad_alloc")
 
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+# The compute capability of the first GPUs with fast matrix products in fp16 (V100).
+_FAST_FP16 = (7, 0)
+
 # Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
 LOGIT_ROWS = {"cpu": 128, "cuda": 2048}
 
@@ -32,15 +36,16 @@ class Runtime:
 
     Attributes:
         device: the device of all tensors.
-        bf16: whether matrix products are computed in bfloat16; weights stay fp32.
+        dtype: the type in which matrix products are computed; weights stay fp32.
     """
 
     device: torch.device
-    bf16: bool
+    dtype: torch.dtype
 
     def autocast(self) -> AbstractContextManager[object]:
         """Returns a context in which matrix products are computed in the chosen precision."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
+        enabled = self.dtype != torch.float32
+        return torch.autocast(self.device.type, dtype=self.dtype if enabled else torch.bfloat16, enabled=enabled)
 
     def wait(self) -> None:
         """Waits until the device has finished its work."""
@@ -57,8 +62,8 @@ class Runtime:
 
     @property
     def precision(self) -> str:
-        """`bf16` or `fp32`."""
-        return "bf16" if self.bf16 else "fp32"
+        """`bf16`, `fp16` or `fp32`."""
+        return next(name for name, dtype in _DTYPES.items() if dtype == self.dtype)
 
 
 def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
@@ -78,8 +83,7 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
     else:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-    bf16 = _has_bf16(device.type) if config.precision == "auto" else config.precision == "bf16"
-    return Runtime(device, bf16)
+    return Runtime(device, _DTYPES[_best_precision(device) if config.precision == "auto" else config.precision])
 
 
 def device_type(config: RuntimeConfig) -> str:
@@ -141,10 +145,12 @@ def _gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _has_bf16(device: str) -> bool:
-    if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+def _best_precision(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability(device) >= _FAST_FP16 else "fp32"
 
 
 def _use_own_cores() -> None:

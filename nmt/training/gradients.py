@@ -22,6 +22,7 @@ from nmt.model.runtime import Runtime, is_out_of_memory, obstacle_to_compiling
 from nmt.text.subword import EOS
 from nmt.training.distributed import World
 from nmt.training.loss import TrainingLoss
+from nmt.training.loss_scale import LossScale
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -42,8 +43,15 @@ class _Progress:
 class Gradients:
     """Sums the gradients of an update's micro-batches in the parameters' `grad`, and then over all ranks."""
 
-    def __init__(self, model: TrainingLoss, data: DataFolder, runtime: Runtime, world: World) -> None:
-        self.model, self.data, self.runtime = model, data, runtime
+    def __init__(
+        self,
+        model: TrainingLoss,
+        data: DataFolder,
+        runtime: Runtime,
+        world: World,
+        loss_scale: LossScale | None = None,
+    ) -> None:
+        self.model, self.data, self.runtime, self.loss_scale = model, data, runtime, loss_scale
         self._no_packing = obstacle_to_packing(model.model.config, runtime)
         self._compiled = False
         self.scale = float(world.size)  # DistributedDataParallel averages, but the update needs the sum
@@ -83,6 +91,8 @@ class Gradients:
     def add(self, batch: Batch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
         """Adds `weight` times the gradient of the batch's loss; after the `last` batch, sums over the ranks.
 
+        In fp16, the gradient is also multiplied by the loss scale.
+
         A loss that is not finite makes the gradient NaN, so that all ranks detect it.
 
         Returns:
@@ -114,7 +124,8 @@ class Gradients:
         return loss, nll
 
     def _factor(self, loss: Tensor, weight: float) -> Tensor:
-        return torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
+        factor = torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
+        return factor * self.loss_scale.scale if self.loss_scale else factor
 
     def compute(self, batch: Batch) -> list[Tensor]:
         """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import TrainConfig
+from nmt.training.loss_scale import LossScale
 from nmt.training.schedule import learning_rate
 
 # Bytes of Adam's two moments, for each parameter.
@@ -16,8 +17,11 @@ ADAM_BYTES = 8
 class Optimizer:
     """Updates parameters by their gradients."""
 
-    def __init__(self, parameters: Iterable[nn.Parameter], d_model: int, config: TrainConfig) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], d_model: int, config: TrainConfig, loss_scale: LossScale | None = None
+    ) -> None:
         self._parameters, self._d_model, self._config = list(parameters), d_model, config
+        self.loss_scale = loss_scale
         betas = config.adam_beta1, config.adam_beta2
         self._adam = torch.optim.Adam(self._parameters, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
 
@@ -41,13 +45,19 @@ class Optimizer:
         norm = self._clip()
         skipped = (~norm.isfinite()).float()
         self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
+        if self.loss_scale:
+            self._adam.grad_scale = self.loss_scale.scale  # type: ignore[attr-defined] # fused Adam divides by it
         self._adam.step()
         self._adam.zero_grad(set_to_none=False)
+        if self.loss_scale:
+            self.loss_scale.update(skipped)
         return norm, skipped
 
     def _clip(self) -> Tensor:
         """Scales the gradients down to --clip-norm if it is given; returns their norm before scaling."""
         norm = torch.nn.utils.get_total_norm(p.grad for p in self._parameters if p.grad is not None)
+        if self.loss_scale:
+            norm = norm / self.loss_scale.scale
         if self._config.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.clip_norm, norm)
         return norm

@@ -21,6 +21,8 @@ def checkpoint_of(setup: Setup, state: TrainState) -> Checkpoint:
         "validations": [asdict(scores) for scores in state.validations],
         "average": state.average.state_dict() if state.average else {},
     }
+    if scale := state.optimizer.loss_scale:
+        training["loss_scale"] = scale.state_dict()
     return replace(_checkpoint(setup, state), training=training)
 
 
@@ -73,6 +75,8 @@ def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -
         validations = []
     load_weights(state.loss.model, checkpoint, path)
     state.optimizer.load_state_dict(checkpoint.training["optimizer"])
+    if (scale := state.optimizer.loss_scale) and "loss_scale" in checkpoint.training:
+        scale.load_state_dict(checkpoint.training["loss_scale"])
     if state.average:
         state.average.load_state_dict(checkpoint.training.get("average", {}))
     state.counters, state.validations = counters, validations

@@ -15,6 +15,7 @@ from nmt.training.freezing import freeze
 from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
 from nmt.training.loss import TrainingLoss
+from nmt.training.loss_scale import LossScale
 from nmt.training.optimizer import Optimizer
 from nmt.training.selection import Scores, without_improvement
 from nmt.training.state import Counters
@@ -100,9 +101,10 @@ def new_state(setup: Setup) -> TrainState:
     loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight)
     freeze(model, config.freeze)
     loss = loss.to(setup.runtime.device).train()
-    gradients = Gradients(loss, setup.data, setup.runtime, setup.world)
+    loss_scale = LossScale(setup.runtime.device) if setup.runtime.dtype == torch.float16 else None
+    gradients = Gradients(loss, setup.data, setup.runtime, setup.world, loss_scale)
     if config.compile:
         gradients.compile_layers()
-    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config)
+    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config, loss_scale)
     average = None if config.ema is None else MovingAverage(model, config.ema)
     return TrainState(loss, gradients, optimizer, average=average)

@@ -24,6 +24,7 @@ from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.options import check_type, flag_name
 from nmt.training.freezing import is_frozen
+from nmt.training.loss_scale import loss_scale_problem
 from nmt.training.selection import Scores
 
 # Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
@@ -114,7 +115,7 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
         _average_problems(training.get("average", {}), checkpoint.weights),
         _optimizer_problems(training.get("optimizer"), _trained(checkpoint)),
     )
-    if problem := next(problems, None):
+    if problem := next(problems, None) or ("loss_scale" in training and loss_scale_problem(training["loss_scale"])):
         raise NmtError(f"{origin} is not a training state that can be resumed: {problem}; {TAKE_ANOTHER}")
 
 

@@ -1,0 +1,124 @@
+"""Training in fp16 with a loss scale, on a CPU as far as torch supports it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoints import resumable_checkpoint
+from commands import run, train
+
+import nmt
+from nmt.checkpoint import save_checkpoint
+from nmt.config import RuntimeConfig, TrainConfig
+from nmt.model import runtime
+from nmt.model.runtime import resolve
+from nmt.training import loss_scale
+from nmt.training.loss_scale import LossScale
+from nmt.training.optimizer import Optimizer
+from nmt.training.run_folder import RunFolder
+
+FP16 = ["--precision=fp16", "--valid-metric=nll"]
+
+
+def records(folder: Path, kind: str) -> list[dict[str, float]]:
+    found = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [record for record in found if record["kind"] == kind]
+
+
+def scale_of(folder: Path, update: int) -> dict[str, float]:
+    return dict(nmt.load_checkpoint(folder / f"state-{update:08d}.pt").training["loss_scale"])
+
+
+def test_training_in_fp16_stays_close_to_training_in_fp32(trained: Path, tmp_path: Path) -> None:
+    options = ["--max-updates=40", "--dropout=0", "--valid-metric=nll"]
+    for precision in ("fp32", "fp16"):
+        said = train(trained / "data", tmp_path / precision, *options, f"--precision={precision}")
+        assert precision in said
+    losses = [records(tmp_path / precision, "valid")[-1]["nll"] for precision in ("fp32", "fp16")]
+    assert losses[1] == pytest.approx(losses[0], rel=0.01)
+    assert all(
+        weight.dtype == torch.float32 for weight in nmt.load_checkpoint(tmp_path / "fp16" / "best.pt").weights.values()
+    )
+    run("generate", tmp_path / "fp16" / "best.pt", "--precision=fp16", "--device=cpu", stdin=b"ba de\n")
+
+
+def test_the_scale_does_not_change_the_step() -> None:
+    """The reference is the step on the unscaled gradient, also with clipping."""
+    for clip_norm in (None, 0.5):
+        config = TrainConfig(save_dir="run", clip_norm=clip_norm)
+        found = []
+        for scale in (None, LossScale(torch.device("cpu"))):
+            torch.manual_seed(0)
+            weight = torch.nn.Parameter(torch.randn(5))
+            optimizer = Optimizer([weight], 64, config, scale)
+            for update in (1, 2, 3):
+                weight.grad = torch.randn(5) * (scale.scale if scale else 1.0)
+                norm, skipped = optimizer.step(update)
+                assert not skipped
+            found.append((weight.detach(), norm))
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_the_scale_falls_after_an_overflow_and_rises_after_many_good_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
+    scale, found = LossScale(torch.device("cpu")), []
+    for skipped in (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0):
+        scale.update(torch.tensor(skipped))
+        found.append(scale.scale.item() / 2**16)
+    assert found == [0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5]
+
+
+def test_overflowing_updates_are_skipped_until_the_scale_fits(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_scale, "_FIRST", 2.0**34)
+    said = train(trained / "data", tmp_path / "run", "--max-updates=40", *FP16, "--max-skipped-updates=30")
+    skipped = said.count("was skipped")
+    assert 3 < skipped < 30
+    assert scale_of(tmp_path / "run", 40)["scale"] == 2.0 ** (34 - skipped)
+    assert records(tmp_path / "run", "valid")[-1]["nll"] < 5.5
+
+
+def test_a_resumed_run_keeps_the_scale_and_ends_with_the_same_weights(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_scale, "_FIRST", 2.0**28)
+    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 7)
+    for folder, stops in (("whole", [40]), ("resumed", [8, 21, 40])):
+        for stop in stops:
+            train(trained / "data", tmp_path / folder, f"--max-updates={stop}", *FP16, "--max-skipped-updates=30")
+    assert scale_of(tmp_path / "whole", 40) == scale_of(tmp_path / "resumed", 40)
+    whole, resumed = (nmt.load_checkpoint(tmp_path / f / "snapshot-00000040.pt").weights for f in ("whole", "resumed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_two_ranks_have_the_scale_of_one(trained: Path, tmp_path: Path) -> None:
+    for ranks in (1, 2):
+        train(trained / "data", tmp_path / str(ranks), "--max-updates=20", *FP16, f"--gpus={ranks}", "--dropout=0")
+    assert scale_of(tmp_path / "1", 20) == scale_of(tmp_path / "2", 20)
+
+
+@pytest.mark.parametrize("value", [None, {}, {"scale": -1.0, "good_updates": 0}, {"scale": 2.0, "good_updates": 0.5}])
+def test_a_damaged_loss_scale_is_noticed(tmp_path: Path, value: object) -> None:
+    for update in (1, 2):
+        checkpoint = resumable_checkpoint(update)
+        if update == 2:
+            checkpoint.training["loss_scale"] = value
+        save_checkpoint(checkpoint, tmp_path / f"state-{update:08d}.pt")
+    found = RunFolder(tmp_path).newest_state()
+    assert found is not None
+    assert found[0].name == "state-00000001.pt"
+
+
+@pytest.mark.parametrize("bf16, capability, expected", [
+    (True, (9, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32"),
+])  # fmt: skip
+def test_auto_chooses_fp16_on_gpus_without_bf16(
+    monkeypatch: pytest.MonkeyPatch, bf16: bool, capability: tuple[int, int], expected: str
+) -> None:
+    monkeypatch.setattr(runtime, "_gpus", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)  # noqa: ARG005
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert resolve(RuntimeConfig()).precision == expected
