@@ -15,8 +15,8 @@
 # was 78.6 after 55 minutes on one core. It was 77.6 when the best hypothesis was always taken.
 #
 # UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it. A second model is then
-# trained on these parses and on COPIES copies of the treebank (default 10). RUN=folder receives all files. Start the
-# recipe again to resume it.
+# trained on these parses and on the treebank, whose sentences are used WEIGHT times as often (default 10).
+# RUN=folder receives all files. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -89,6 +89,6 @@ unless_there "$silver/trees.mrg" nmt trees restore --words "$unlabelled" --seque
     --output "$silver/trees.mrg"
 unless_there "$silver/trees" nmt trees linearize --train "$silver/trees.mrg" \
     --like "$run_dir/trees" ${sequence_options[@]+"${sequence_options[@]}"} --dest "$silver/trees"
-learn "$run_dir/semi" "${SEMI_VOCAB_SIZE:-$((2 * vocab_size))}" --train "$run_dir/trees/train" --copies "${COPIES:-10}" \
-    --train "$silver/trees/train" --copies 1
+learn "$run_dir/semi" "${SEMI_VOCAB_SIZE:-$((2 * vocab_size))}" --train "$run_dir/trees/train" --weight "${WEIGHT:-10}" \
+    --train "$silver/trees/train" --weight 1
 evaluate "$run_dir/semi"

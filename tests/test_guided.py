@@ -35,7 +35,7 @@ def word_by_word(size: int, seed: int) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def aligned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with two corpora, their alignments, and data/, which has the second corpus twice."""
+    """Returns a folder with two corpora, their alignments, and data/, in which the second corpus has twice the weight."""
     folder = tmp_path_factory.mktemp("guided")
     for seed, (name, size) in enumerate({"one": 150, "two": 60, "valid": 20}.items()):
         triples = word_by_word(size, seed)
@@ -43,7 +43,7 @@ def aligned(tmp_path_factory: pytest.TempPathFactory) -> Path:
             triples[3] = ("", "", "")  # is dropped
         for kind, lines in zip(("en", "de", "links"), zip(*triples, strict=True), strict=True):
             (folder / f"{name}.{kind}").write_text("".join(f"{line}\n" for line in lines))
-    preprocess(folder, "--copies=1", "--copies=2")
+    preprocess(folder, "--weight=1", "--weight=2")
     return folder
 
 
@@ -58,11 +58,11 @@ def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -
     data = DataFolder.open(aligned / "data")
     split, codec = data.split("train"), data.codec
     lines = [
-        [line for name in ("one", "two", "two") for line in (aligned / f"{name}.{kind}").read_text().split("\n")[:-1]]
+        [line for name in ("one", "two") for line in (aligned / f"{name}.{kind}").read_text().split("\n")[:-1]]
         for kind in ("en", "de", "links")
     ]
     kept = [line for line in zip(*lines, strict=True) if line[0]]
-    assert len(split) == len(kept) == 149 + 2 * 60
+    assert len(split) == len(kept) == 149 + 60
     assert split.links is not None
     for number, (source, target, links) in enumerate(kept):
         words = codec.source_words(source, split.source[number]), codec.target_words(target, split.target[number])
@@ -180,7 +180,7 @@ def test_other_alignments_are_other_data(tmp_path: Path, aligned: Path) -> None:
     shutil.copytree(aligned, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "data")
     (tmp_path / "copy" / "one.links").write_text("\n" * 150)
-    preprocess(tmp_path / "copy", "--copies=1", "--copies=2")
+    preprocess(tmp_path / "copy", "--weight=1", "--weight=2")
     folders = [DataFolder.open(folder / "data") for folder in (aligned, tmp_path / "copy")]
     assert folders[0].fingerprint != folders[1].fingerprint
     counts = [json.loads((folder.path / "meta.json").read_text())["splits"]["train"] for folder in folders]

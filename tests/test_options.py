@@ -62,9 +62,9 @@ def test_only_optional_fields_accept_none(config: type[Config], declared: Field[
         (TrainConfig, {"batch_groups": 2**31 - 1}, "--batch-groups must be at least 1 and at most 10000"),
         (TrainConfig, {"seed": 10**400}, "--seed must be at most 2147483647, but is 1000"),
         (DataConfig, {"workers": 2**31 - 1}, "--workers must be at least 1 and at most 1024, but is 2147483647"),
-        (DataConfig, {"copies": (2**31 - 1,)}, "--copies must be at least 1 and at most 1000, but is 2147483647"),
-        (DataConfig, {"copies": (1, 0)}, "--copies must be at least 1 and at most 1000, but is 0"),
-        (DataConfig, {"copies": (1, 2)}, "--copies must be given once for each of the 1 --train, but is 1 2"),
+        (DataConfig, {"weight": (1e9,)}, "--weight must be above 0 and at most 1000000, but is 1000000000.0"),
+        (DataConfig, {"weight": (1, 0)}, "--weight must be above 0 and at most 1000000, but is 0"),
+        (DataConfig, {"weight": (1, 2)}, "--weight must be given once for each of the 1 --train, but is 1 2"),
         (DataConfig, {"train": ("a", 3)}, "--train must be text, but is 3"),
         (DataConfig, {"test": "test"}, "--test must be a tuple, but is 'test'"),
         (DataConfig, {"dest": "a\0b"}, r"--dest must not contain a NUL character, but is 'a\x00b'"),
@@ -81,12 +81,10 @@ def test_the_message_names_the_flag_the_range_and_the_value(
 
 def test_whole_numbers_and_upper_limits_are_accepted() -> None:
     assert TrainConfig(save_dir="run", save_minutes=5).save_minutes == 5
-    assert DataConfig(**GOOD[DataConfig] | {"copies": (1000,)}).copies == (1000,)
+    assert DataConfig(**GOOD[DataConfig] | {"weight": (1_000_000,)}).weight == (1_000_000,)
 
 
 def test_items_of_lists_are_checked_on_the_command_line() -> None:
     data = ["--source-lang=en", "--target-lang=de", "--train=t", "--valid=v", "--dest=d"]
-    assert "--copies must be at least 1 and at most 1000, but is 2147483647" in failed(
-        "preprocess", *data, "--copies=2147483647"
-    )
+    assert "--weight must be above 0 and at most 1000000, but is -1.0" in failed("preprocess", *data, "--weight=-1")
     assert "--train must not contain a NUL character" in failed("preprocess", *data, "--train=a\0b")

@@ -130,7 +130,7 @@ def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_pat
     paths = {"TREEBANK": str(tmp_path), "UNLABELLED": str(tmp_path / "unlabelled"), "RUN": str(tmp_path / "run")}
     options = [flag for flag in TINY if flag not in ("--valid-metric=nll", "--batch-tokens=800")]
     done = run_recipe(
-        "wsj_parsing.sh", *options, "--batch-tokens=200", **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", COPIES="2"
+        "wsj_parsing.sh", *options, "--batch-tokens=200", **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2"
     )
     assert done.returncode == 0, done.stderr
     assert "train: 42 pairs" in done.stderr  # 20 trees twice and two that are new

@@ -451,19 +451,16 @@ def test_brackets_become_single_pieces(tmp_path: Path) -> None:
     bank = "".join(f"(TOP (S (NP (NN {subject})) (VP (VB sleep))))\n" for subject in subjects)
     (tmp_path / "bank.mrg").write_text(bank)
     run("trees", "linearize", "--train", tmp_path / "bank.mrg", "--dest", tmp_path / "trees")
-    corpus = ["--train", tmp_path / "trees" / "train", "--valid", tmp_path / "trees" / "train", "--copies=3"]
+    corpus = ["--train", tmp_path / "trees" / "train", "--valid", tmp_path / "trees" / "train"]
     options = ["--source-lang=words", "--target-lang=trees", "--tokenizer=none", "--vocab-size=330", "--workers=1"]
     symbols = ["--symbols", tmp_path / "trees" / "symbols.txt", "--dest", tmp_path / "data"]
     log = run("preprocess", *options, *corpus, *symbols).stderr
-    assert "train: 600 pairs" in log
-    assert "trees 4,800 pieces (8.0 a line)" in log
+    assert "train: 200 pairs" in log
+    assert "trees 1,600 pieces (8.0 a line)" in log
     large = [*options, "--vocab-size=9000", *corpus, *symbols[:3], tmp_path / "large"]
     # With symbols, a vocabulary that is too large becomes as large as the corpus allows.
     assert re.search(r"vocabulary: [5-9]\d\d pieces", run("preprocess", *large).stderr)
     (tmp_path / "twice").write_text("(S\n(S\n")
     message = failed("preprocess", *options, *corpus, "--symbols", tmp_path / "twice", "--dest", tmp_path / "other")
     assert "twice, line 2: '(S' is not a single new word" in message
-    assert "--copies must be given once for each of the 1 --train" in failed(
-        "preprocess", *options, *corpus, "--copies=2", "--dest", tmp_path / "other"
-    )
     assert untagged(["a", ","]) == [Word("XX", "a"), Word(",", ",")]

@@ -57,7 +57,7 @@ def refused(*arguments: str) -> str:
     ([*TRAIN, "--d-ff", "1.5"], "--d-ff must be a whole number, but is '1.5'"),
     ([*TRAIN, "--seed="], "--seed must be a whole number, but is ''"),
     ([*TRAIN, "--device", "tpu"], "--device must be one of auto, cpu, cuda, but is 'tpu'"),
-    ([*PREPROCESS, "--train=t", "--copies=2", "--copies=x"], "--copies must be a whole number, but is 'x'"),
+    ([*PREPROCESS, "--train=t", "--weight=2", "--weight=x"], "--weight must be a number, but is 'x'"),
     (["architectures", "--vocab-size=-1"], "--vocab-size must be a whole number from 8 to 1,000,000, but is '-1'"),
     ([*TRAIN, "--dropuot", "1"], "no such option: --dropuot (possible options: --dropout); see nmt train --help"),
     ([*TRAIN, "--epochs", "3"], "no such option: --epochs; its name here is --max-updates; see nmt train --help"),

@@ -24,12 +24,21 @@ class DataConfig(Config):
         "given several times.",
         panel="Corpus",
     )
-    copies: tuple[int, ...] = option(
+    weight: tuple[float, ...] = option(
         (),
-        help="How often a training corpus is used. Give it once for each --train, in the same order.",
+        help="How often the pairs of a training corpus are used, compared with those of the others. Give it once for "
+        "each --train, in the same order.",
+        panel="Corpus",
+        above=0,
+        at_most=1_000_000,
+    )
+    temperature: float = option(
+        1.0,
+        help="Larger values make the shares of large and small corpora more equal: a corpus of n pairs with weight w "
+        "has a share proportional to (w n)^(1/T).",
         panel="Corpus",
         at_least=1,
-        at_most=1000,
+        at_most=1_000_000,
     )
     alignments: tuple[str, ...] = option(
         (),
@@ -140,7 +149,7 @@ class DataConfig(Config):
                 raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
         if self.tokenizer == "none" and self.normalize_punctuation == "source":
             raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
-        for flag, values in (("--copies", self.copies), ("--alignments", self.alignments)):
+        for flag, values in (("--weight", self.weight), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
                 raise NmtError(
                     f"{flag} must be given once for each of the {len(self.train)} --train, but is "

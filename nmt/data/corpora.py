@@ -50,7 +50,7 @@ def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
 
 
 def count(config: DataConfig) -> dict[str, list[Corpus]]:
-    """Returns the corpora of every split. A training corpus appears as often as --copies says.
+    """Returns the corpora of every split.
 
     Reads all text once, so that an error in the last line is found before hours of work.
 
@@ -71,8 +71,6 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
             replace(corpus, links=_checked_links(corpus, Path(path)))
             for corpus, path in zip(splits[TRAIN], config.alignments, strict=True)
         ]
-    copies = config.copies or (1,) * len(config.train)
-    splits[TRAIN] = [corpus for corpus, times in zip(splits[TRAIN], copies, strict=True) for _ in range(times)]
     return splits
 
 

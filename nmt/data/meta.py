@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmt.data.plain import COUNT, POSITIVE, SHA256, TEXT, Each, Kind, Schema, first_problem, parse_json
+from nmt.data.plain import COUNT, NUMBER, POSITIVE, SHA256, TEXT, Each, Kind, Schema, first_problem, parse_json
 from nmt.data.regular import open_regular
 from nmt.errors import NmtError
 
@@ -28,6 +28,7 @@ _SPLIT: Schema = {
     "target_text_sha256?": SHA256,
     "source_encodings?": POSITIVE,
     "target_encodings?": POSITIVE,
+    "mixture?": {"pairs": [POSITIVE], "shares": [NUMBER]},
     "links?": COUNT,
     "links_sha256?": SHA256,
     "links_offsets_sha256?": SHA256,
@@ -86,8 +87,8 @@ def _require(meta: Any, schema: Schema, path: Path) -> None:
 
 
 def fingerprint(meta: Mapping[str, Any]) -> str:
-    """Returns a hash of tokens, subword models and text processing, which does not depend on where they were made."""
-    keys = ("source_sha256", "target_sha256", "links_sha256")
+    """Returns a hash of all that training depends on, which does not depend on where the data was made."""
+    keys = ("source_sha256", "target_sha256", "links_sha256", "mixture")
     hashes = {name: [split[key] for key in keys if key in split] for name, split in meta["splits"].items()}
     identity = [meta["schema_version"], meta["text"], meta["subword_sha256"], hashes]
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

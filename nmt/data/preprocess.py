@@ -8,6 +8,7 @@ shard by shard. Interrupted work resumes after the last saved shard.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice, product
@@ -20,6 +21,7 @@ from nmt import __version__, console
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
+from nmt.data.epochs import Mixture
 from nmt.data.meta import META
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.sampling import Sampling
@@ -42,6 +44,7 @@ class Encoded(NamedTuple):
     source: Flat
     target: Flat
     links: Flat
+    kept: np.ndarray  # the numbers of the kept pairs in the text
     pairs: int  # including the dropped ones
     dropped: Counter[str]
 
@@ -125,10 +128,11 @@ def _encode_training(
     writer: StoreWriter, folder: Resumable, splits: dict[str, list[Corpus]], codec: TextCodec, config: DataConfig
 ) -> dict[str, Any]:
     """Encodes and filters the training pairs that are not saved yet. Returns the split's part of meta.json."""
-    saved = folder.saved or {"read": 0, "dropped": {}, "files": {}}
+    corpora = splits[TRAIN]
+    saved = folder.saved or {"read": 0, "dropped": {}, "files": {}, "kept": [0] * len(corpora)}
     read = saved["read"]
     dropped = Counter(saved["dropped"])
-    corpora = splits[TRAIN]
+    kept, ends = np.array(saved["kept"]), np.cumsum([corpus.pairs for corpus in corpora])
     total = sum(corpus.pairs for corpus in corpora)
     if read:
         console.info(f"resuming after {read:,} of {total:,} training pairs")
@@ -151,17 +155,32 @@ def _encode_training(
         for encoded in results:
             split.append(encoded.source, encoded.target, encoded.links)
             dropped.update(encoded.dropped)
+            kept += np.bincount(np.searchsorted(ends, encoded.kept, side="right"), minlength=len(ends))
             progress.advance(encoded.pairs)
             shard = read // _SHARD_PAIRS
             read += encoded.pairs
             if read // _SHARD_PAIRS > shard:
                 files = split.sync()
-                folder.save({"read": read, "dropped": dropped, "files": files, "corpora": _counts_to_save(splits)})
+                done = {"read": read, "dropped": dropped, "files": files, "kept": kept.tolist()}
+                folder.save(done | {"corpora": _counts_to_save(splits)})
     if not split.pairs:
         raise NmtError(
             f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check the text and the filters"
         )
-    return split.counts | {"dropped": dict(dropped)}
+    return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept.tolist())
+
+
+def _mixture(config: DataConfig, kept: list[int]) -> dict[str, Any]:
+    """Returns the part of meta.json about the proportions of the corpora; empty if an epoch has each pair once."""
+    weights = config.weight or (1.0,) * len(kept)
+    if len(set(weights)) == 1 and config.temperature == 1:
+        return {}
+    if 0 in kept:
+        raise NmtError(f"all pairs of {config.train[kept.index(0)]} were dropped; leave out this --train")
+    mixture = Mixture.of(kept, weights, config.temperature)
+    for prefix, pairs, share in zip(config.train, kept, mixture.shares, strict=True):
+        console.info(f"{prefix}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
+    return {"mixture": asdict(mixture)}
 
 
 def _encode_split(
@@ -206,7 +225,7 @@ def _encoder(
         links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in kept.tolist()]
         source, target = sampling.encodings(codec, chunk, kept.tolist(), source, target, limits[0] if limits else None)
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
-        return Encoded(*flat, len(chunk.source), dropped)
+        return Encoded(*flat, chunk.first + kept, len(chunk.source), dropped)
 
     return encode
 

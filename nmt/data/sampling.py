@@ -6,7 +6,7 @@ from typing import Self
 
 from nmt.config import DataConfig
 from nmt.data.corpora import Chunk
-from nmt.data.encodings import hash_of
+from nmt.data.epochs import hash_of
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 

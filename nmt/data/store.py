@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nmt.data.encodings import EpochArray
+from nmt.data.epochs import EachOnce, EpochArray, Mixture
 from nmt.data.meta import META, fingerprint, read_meta
 from nmt.data.offsets import offsets_problem
 from nmt.data.regular import open_regular
@@ -70,6 +70,7 @@ class ParallelSplit:
 
     Args:
         links: word alignments in pieces: for each sentence, the numbers of a source and a target piece, in turn.
+        mixture: the corpora of the split and their shares of an epoch; None if an epoch has each pair once.
         sizes: the files that the arrays are mapped from, with their sizes in bytes.
     """
 
@@ -77,31 +78,36 @@ class ParallelSplit:
         self,
         source: TokenArray | EpochArray,
         target: TokenArray | EpochArray,
-        links: TokenArray | None = None,
+        links: TokenArray | EpochArray | None = None,
         *,
+        mixture: Mixture | None = None,
         sizes: Mapping[Path, int] | None = None,
     ) -> None:
         self.source = source
         self.target = target
         self.links = links
+        self.mixture = mixture
         self._sizes = sizes or {}
 
     def __len__(self) -> int:
         return len(self.source)
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
-        """Returns the split with the encodings that an epoch uses.
+        """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence.
 
         Args:
             seed: the seed of the training.
         """
-        # Over K² epochs, a sentence pair has each combination of its K source and K target encodings.
-        source, target = self.source, self.target
-        if isinstance(source, EpochArray):
-            source = EpochArray(source.array, source.encodings, 2 * seed, epoch)
-        if isinstance(target, EpochArray):
-            target = EpochArray(target.array, target.encodings, 2 * seed + 1, epoch + epoch // target.encodings)
-        return ParallelSplit(source, target, self.links, sizes=self._sizes)
+        sides = (self.source, self.target)
+        if self.mixture is None and not any(isinstance(side, EpochArray) for side in sides):
+            return self
+        order = self.mixture.order(seed, epoch) if self.mixture else EachOnce(len(self), epoch)
+        arrays = [side.array if isinstance(side, EpochArray) else side for side in sides]
+        counts = [side.encodings if isinstance(side, EpochArray) else 1 for side in sides]
+        source = EpochArray(arrays[0], counts[0], order, 2 * seed)
+        target = EpochArray(arrays[1], counts[1], order, 2 * seed + 1, slow=True)
+        links = EpochArray(self.links, 1, order, 0) if isinstance(self.links, TokenArray) else None
+        return ParallelSplit(source, target, links, sizes=self._sizes)
 
     def check_files(self) -> None:
         """Checks that the files still exist and have the size that they had when they were opened.
@@ -193,12 +199,27 @@ class DataFolder:
         source, target = (self._side(name, side, lang, longest) for side, lang in langs.items())
         has_links = "links" in self.meta["splits"][name]
         links = self._map_array(link_names(name, self.codec.config), LINK_TYPE, None) if has_links else None
-        return ParallelSplit(source, target, links, sizes=_sizes(self.path, self.meta, self.codec.config, name))
+        sizes = _sizes(self.path, self.meta, self.codec.config, name)
+        return ParallelSplit(source, target, links, mixture=self._mixture(name), sizes=sizes)
+
+    def _mixture(self, split: str) -> Mixture | None:
+        counts = self.meta["splits"][split]
+        if "mixture" not in counts:
+            return None
+        pairs, shares = counts["mixture"]["pairs"], counts["mixture"]["shares"]
+        if (
+            len(pairs) != len(shares)
+            or sum(pairs) != counts["pairs"]
+            or min(shares) <= 0
+            or abs(sum(shares) - 1) > 1e-6
+        ):
+            raise NmtError(f"{self.path / META} is damaged (the mixture of {split}); run nmt preprocess again")
+        return Mixture(tuple(pairs), tuple(shares))
 
     def _side(self, split: str, side: str, lang: str, longest: int | None) -> TokenArray | EpochArray:
         array = self._map_array(array_names(split, lang), token_type(self.meta["vocab_sizes"][side]), longest)
         encodings = self.meta["splits"][split].get(f"{side}_encodings", 1)
-        return array if encodings == 1 else EpochArray(array, encodings, seed=0, step=0)
+        return array if encodings == 1 else EpochArray(array, encodings, EachOnce(len(array) // encodings, 0), 0)
 
     def _map_array(self, names: tuple[str, str], kind: np.dtype[Any], longest: int | None) -> TokenArray:
         tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)

@@ -1,0 +1,144 @@
+"""Mixing corpora: the shares of an epoch follow weights and temperature, and no data is copied."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import SMALL, TRAIN, failed, run, train
+from conftest import invented_pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nmt
+from nmt.data.batching import make_plan
+from nmt.data.epochs import Mixture
+from nmt.data.loader import make_update
+from nmt.data.store import DataFolder
+
+LANGS = ["--source-lang=en", "--target-lang=de"]
+Write = Callable[[str, list[tuple[str, str]]], str]
+
+
+@given(
+    corpora=st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 20)), min_size=1, max_size=4),
+    temperature=st.floats(1, 10),
+    seed=st.integers(0, 2**31 - 1),
+    first=st.integers(0, 1000),
+)
+def test_shares_are_exact_and_pairs_of_a_corpus_are_visited_equally_often(
+    corpora: list[tuple[int, float]], temperature: float, seed: int, first: int
+) -> None:
+    sizes, weights = zip(*corpora, strict=True)
+    mixture = Mixture.of(sizes, weights, temperature)
+    begins = np.cumsum([0, *sizes])
+    total, visited = 0, Counter[int]()
+    for epoch in range(first, first + 10):
+        order = mixture.order(seed, epoch)
+        pairs, _ = order.visits(np.arange(len(order)))
+        assert len(order) == len(pairs)
+        total += len(pairs)
+        visited.update(pairs.tolist())
+    assert abs(total - 10 * sum(sizes)) <= len(sizes)
+    wanted = [(w * n) ** (1 / temperature) for n, w in corpora]
+    for corpus, share in enumerate(wanted):
+        counts = [visited[pair] for pair in range(begins[corpus], begins[corpus + 1])]
+        assert max(counts) - min(counts) <= 1
+        assert abs(sum(counts) - 10 * sum(sizes) * share / sum(wanted)) <= 1.01
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=3), st.integers(0, 5))
+def test_earlier_visits_are_counted(sizes: list[int], seed: int) -> None:
+    mixture = Mixture.of(sizes, [1.0 + 3 * i for i in range(len(sizes))], 1.0)
+    seen = Counter[int]()
+    for epoch in range(6):
+        order = mixture.order(seed, epoch)
+        pairs, earlier = order.visits(np.arange(len(order)))
+        for pair, before in zip(pairs.tolist(), earlier.tolist(), strict=True):
+            assert seen[pair] == before
+            seen[pair] += 1
+
+
+@pytest.fixture
+def corpora(write_corpus: Write) -> tuple[str, str, str]:
+    """Returns the prefixes of corpora of 200 and 40 pairs, which have no pair in common, and of a validation corpus."""
+    pairs = list(dict.fromkeys(invented_pairs(260)))
+    return write_corpus("large", pairs[:200]), write_corpus("small", pairs[200:240]), write_corpus("valid", pairs[:10])
+
+
+def preprocess(corpora: tuple[str, str, str], dest: Path, *options: str) -> DataFolder:
+    large, small, valid = corpora
+    texts = [f"--train={large}", f"--train={small}", f"--valid={valid}", "--vocab-size=330"]
+    run("preprocess", *LANGS, *texts, f"--dest={dest}", *options)
+    return DataFolder.open(dest)
+
+
+@pytest.mark.parametrize("options, share", [
+    (["--weight=1", "--weight=5"], 0.5),
+    (["--weight=1", "--weight=0.5"], 20 / 220),
+    (["--temperature=2"], 40**0.5 / (40**0.5 + 200**0.5)),
+    (["--weight=1", "--weight=5", "--temperature=3"], 0.5),
+])  # fmt: skip
+def test_over_ten_epochs_each_corpus_has_its_share_of_the_updates(
+    corpora: tuple[str, str, str], tmp_path: Path, options: list[str], share: float
+) -> None:
+    data = preprocess(corpora, tmp_path / "data", *options)
+    base = data.split("train")
+    assert len(base) == 240
+    texts = [Path(f"{corpora[1]}.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    small = set(zip(*(map(tuple, encode(text)) for encode, text in
+                      zip((data.codec.encode_source, data.codec.encode_target), texts, strict=True)), strict=True))  # fmt: skip
+    seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    for epoch in range(10):
+        split = base.in_epoch(3, epoch)
+        plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=900, groups=2, seed=3, epoch=epoch)
+        for index in range(len(plan)):
+            update = make_update(split, plan, index, 500, 0, 1, packs=False)
+            assert sum(batch.source_tokens for batch in update.batches) == update.source_tokens
+            numbers = [int(i) for batch in update.batches for block in batch.sentences for i in block]
+            seen.update((tuple(split.source[i].tolist()), tuple(split.target[i].tolist())) for i in numbers)
+    assert seen.total() == pytest.approx(2400, abs=2)
+    found = sum(count for pair, count in seen.items() if pair in small) / seen.total()
+    assert found == pytest.approx(share, rel=0.01)
+
+
+def test_equal_weights_give_the_data_of_no_weights(corpora: tuple[str, str, str], tmp_path: Path) -> None:
+    plain = preprocess(corpora, tmp_path / "plain")
+    equal = preprocess(corpora, tmp_path / "equal", "--weight=2", "--weight=2")
+    assert plain.fingerprint == equal.fingerprint
+    weighted = preprocess(corpora, tmp_path / "weighted", "--weight=1", "--weight=2")
+    assert weighted.fingerprint != plain.fingerprint
+    for name in ("train.en.tokens", "train.de.offsets"):
+        assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "weighted" / name).read_bytes()
+
+
+def test_training_on_a_mixture_of_sampled_encodings_resumes_to_the_last_bit(
+    corpora: tuple[str, str, str], tmp_path: Path
+) -> None:
+    options = ["--weight=1", "--weight=3", "--subword-dropout=0.1", "--encodings=3"]
+    preprocess(corpora, tmp_path / "data", *options)
+    for folder, stops in (("whole", [40]), ("resumed", [7, 23, 40])):
+        for stop in stops:
+            train(tmp_path / "data", tmp_path / folder, f"--max-updates={stop}", "--valid-metric=nll")
+    whole, resumed = (nmt.load_checkpoint(tmp_path / f / "snapshot-00000040.pt").weights for f in ("whole", "resumed"))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("mixture", [
+    {"pairs": [200], "shares": [1.0]},
+    {"pairs": [200, 40], "shares": [0.5]},
+    {"pairs": [200, 40], "shares": [1.5, -0.5]},
+    {"pairs": [200, 40], "shares": [0.5, 0.4]},
+])  # fmt: skip
+def test_a_damaged_mixture_is_refused(corpora: tuple[str, str, str], tmp_path: Path, mixture: object) -> None:
+    preprocess(corpora, tmp_path / "data", "--weight=1", "--weight=2")
+    shutil.copy(tmp_path / "data" / "meta.json", tmp_path / "meta.json")
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    meta["splits"]["train"]["mixture"] = mixture
+    (tmp_path / "data" / "meta.json").write_text(json.dumps(meta))
+    said = failed("train", tmp_path / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL)
+    assert "meta.json is damaged (the mixture of train); run nmt preprocess again" in said
