@@ -5,7 +5,6 @@ the subword models, which convert between text and pieces.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
@@ -104,7 +103,7 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     config = {"unk_token": unk, "bos_token": bos, "eos_token": eos, "decoder_start_token": bos}
     for name, value in (config | {"add_source_eos": True, "layer_norm_epsilon": 1e-5}).items():
         setattr(spec.config, name, value)
-    spec.config.add_attribute("text", asdict(codec.config))
+    spec.config.add_attribute("text", codec.config.to_dict())
     return spec
 
 

@@ -35,7 +35,7 @@ def word_by_word(size: int, seed: int) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def aligned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with two corpora, their alignments, and data/, in which the second corpus has twice the weight."""
+    """Returns a folder with two corpora, their alignments, and data/, where the second corpus has twice the weight."""
     folder = tmp_path_factory.mktemp("guided")
     for seed, (name, size) in enumerate({"one": 150, "two": 60, "valid": 20}.items()):
         triples = word_by_word(size, seed)

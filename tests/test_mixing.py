@@ -90,8 +90,8 @@ def test_over_ten_epochs_each_corpus_has_its_share_of_the_updates(
     base = data.split("train")
     assert len(base) == 240
     texts = [Path(f"{corpora[1]}.{lang}").read_text().splitlines() for lang in ("en", "de")]
-    small = set(zip(*(map(tuple, encode(text)) for encode, text in
-                      zip((data.codec.encode_source, data.codec.encode_target), texts, strict=True)), strict=True))  # fmt: skip
+    encoded = data.codec.encode_source(texts[0]), data.codec.encode_target(texts[1])
+    small = {(tuple(source), tuple(target)) for source, target in zip(*encoded, strict=True)}
     seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
     for epoch in range(10):
         split = base.in_epoch(3, epoch)

@@ -1,5 +1,6 @@
 """The options of `nmt preprocess`."""
 
+import re
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -39,6 +40,12 @@ class DataConfig(Config):
         panel="Corpus",
         at_least=1,
         at_most=1_000_000,
+    )
+    tag: tuple[str, ...] = option(
+        (),
+        help="Piece such as <bt> that is put before each source sentence of a training corpus; empty for none. Give it "
+        "once for each --train, in the same order.",
+        panel="Corpus",
     )
     alignments: tuple[str, ...] = option(
         (),
@@ -149,7 +156,7 @@ class DataConfig(Config):
                 raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
         if self.tokenizer == "none" and self.normalize_punctuation == "source":
             raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
-        for flag, values in (("--weight", self.weight), ("--alignments", self.alignments)):
+        for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
                 raise NmtError(
                     f"{flag} must be given once for each of the {len(self.train)} --train, but is "
@@ -159,6 +166,9 @@ class DataConfig(Config):
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
         if self.alignments and self.samples:
             raise NmtError("--alignments link the pieces of one segmentation; leave out --subword-dropout and -alpha")
+        for tag in self.tag:
+            if tag and not re.fullmatch("<[^<>\\s▁]{1,30}>", tag):
+                raise NmtError(f"--tag must be a word in angle brackets, such as <bt>, but is {tag!r:.40}")
         if self.symbols and self.samples:
             raise NmtError("--symbols are not to be cut; leave out --subword-dropout and --subword-alpha")
         if self.subword_model and self.symbols:

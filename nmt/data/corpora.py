@@ -22,12 +22,18 @@ _CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as lo
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two files of one corpus, the number of lines in each, and perhaps the file of its word alignments."""
+    """The two files of one corpus, and the number of lines in each.
+
+    Attributes:
+        links: the file of the word alignments, if there is one.
+        tag: what is put before each source line, if it is not empty.
+    """
 
     source: Path
     target: Path
     pairs: int
     links: Path | None = None
+    tag: str = ""
 
 
 class Chunk(NamedTuple):
@@ -71,6 +77,9 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
             replace(corpus, links=_checked_links(corpus, Path(path)))
             for corpus, path in zip(splits[TRAIN], config.alignments, strict=True)
         ]
+    splits[TRAIN] = [
+        replace(corpus, tag=tag) for corpus, tag in zip(splits[TRAIN], config.tag or repeat(""), strict=False)
+    ]
     return splits
 
 
@@ -116,11 +125,11 @@ def _checked_links(corpus: Corpus, path: Path) -> Path:
 
 
 def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str]]:
-    """Yields the sentence pairs of all corpora in order, with their word alignments."""
+    """Yields the sentence pairs of all corpora in order, with their tags and their word alignments."""
     for corpus in corpora:
         links = repeat("") if corpus.links is None else read_lines(corpus.links)
         for (source, target), linked in zip(read_pairs(corpus.source, corpus.target), links, strict=False):
-            yield source, target, linked
+            yield f"{corpus.tag} {source}" if corpus.tag else source, target, linked
 
 
 def chunked(pairs: Iterable[tuple[str, str, str]], first: int = 0) -> Iterator[Chunk]:

@@ -82,6 +82,8 @@ def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
             f"--like {config.like} translates {there[0]} to {there[1]}, but --source-lang is {here[0]} and "
             f"--target-lang is {here[1]}; they must be the same"
         )
+    if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
+        raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; it knows {' '.join(like.config.tags)}")
     return like.config
 
 
@@ -110,16 +112,18 @@ def _files(config: DataConfig, text: TextConfig) -> set[str]:
     return {META, *model_names(text), *arrays, *(raw_name(*side) for side in sides)}
 
 
-def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int, str | None]]]:
+def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int, str | None, str]]]:
     return {
-        name: [(str(c.source), str(c.target), c.pairs, str(c.links) if c.links else None) for c in corpora]
+        name: [(str(c.source), str(c.target), c.pairs, str(c.links) if c.links else None, c.tag) for c in corpora]
         for name, corpora in splits.items()
     }
 
 
 def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
     return {
-        name: [Corpus(Path(s), Path(t), pairs, Path(links) if links else None) for s, t, pairs, links in corpora]
+        name: [
+            Corpus(Path(s), Path(t), pairs, Path(links) if links else None, tag) for s, t, pairs, links, tag in corpora
+        ]
         for name, corpora in saved["corpora"].items()
     }
 

@@ -207,12 +207,8 @@ class DataFolder:
         if "mixture" not in counts:
             return None
         pairs, shares = counts["mixture"]["pairs"], counts["mixture"]["shares"]
-        if (
-            len(pairs) != len(shares)
-            or sum(pairs) != counts["pairs"]
-            or min(shares) <= 0
-            or abs(sum(shares) - 1) > 1e-6
-        ):
+        is_whole = sum(pairs) == counts["pairs"] and abs(sum(shares) - 1) < 1e-6
+        if len(pairs) != len(shares) or min(shares, default=0) <= 0 or not is_whole:
             raise NmtError(f"{self.path / META} is damaged (the mixture of {split}); run nmt preprocess again")
         return Mixture(tuple(pairs), tuple(shares))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -14,7 +15,7 @@ from nmt.processes import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MOSES, base_language
-from nmt.text.subword import Subword
+from nmt.text.subword import UNK, Subword
 
 
 def text_config(config: DataConfig) -> TextConfig:
@@ -28,6 +29,7 @@ def text_config(config: DataConfig) -> TextConfig:
         lowercase=config.lowercase,
         subword=config.subword,
         joint_vocab=config.joint_vocab,
+        tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
     )
 
 
@@ -54,6 +56,8 @@ def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
     text = text_config(config)
     if config.subword_model:
         model = _load_model(config.subword_model, config.subword)
+        if unknown := [tag for tag in text.tags if model.ids([tag]) == [UNK]]:
+            raise NmtError(f"--subword-model {config.subword_model} has no piece {unknown[0]}; leave out --tag")
         return TextCodec(text, model, model)
     if config.joint_vocab:
         model = _train_model(config, text, train, ("source", "target"))
@@ -84,12 +88,14 @@ def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], side
     sampled = min(total, config.subword_sample)
     named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
+    untagged = [replace(corpus, tag="") for corpus in train]
+    chunks = chunked(sample(read_corpora(untagged), total, sampled, config.seed))
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.workers, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers)) as prepared:
         lines = (line for chunk in prepared for side in (chunk.source, chunk.target) for line in side)
-        return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols))
+        tags = text.tags if "source" in sides else ()
+        return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols), tags)
 
 
 def _read_symbols(path: str | None) -> list[str]:

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -283,7 +282,7 @@ class StoreWriter:
 def _text_meta(codec: TextCodec) -> dict[str, Any]:
     models = {"source": codec.source, "target": codec.target}
     return {
-        "text": asdict(codec.config),
+        "text": codec.config.to_dict(),
         "vocab_sizes": {side: len(model) for side, model in models.items()},
         "subword_sha256": {side: hashlib.sha256(model.to_bytes()).hexdigest() for side, model in models.items()},
     }

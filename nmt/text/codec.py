@@ -24,6 +24,7 @@ class TextConfig:
 
     Attributes:
         source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de.
+        tags: words that are one piece each at the beginning of a source line.
     """
 
     source_lang: str
@@ -34,10 +35,16 @@ class TextConfig:
     lowercase: bool
     subword: str
     joint_vocab: bool
+    tags: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as plain data, without tags if there are none, as in versions that did not have them."""
+        values = asdict(self)
+        return values if self.tags else {name: value for name, value in values.items() if name != "tags"}
 
     @classmethod
     def from_dict(cls, values: Any, origin: str) -> Self:
-        """Returns the configuration in `values`, the inverse of `asdict`.
+        """Returns the configuration in `values`, the inverse of `to_dict`.
 
         Args:
             values: the fields by name. They are not trusted and may be any plain data.
@@ -48,7 +55,9 @@ class TextConfig:
         """
         if not isinstance(values, dict):
             raise _damaged(origin, "no fields")
-        values = _with_both_tokenizers(values)
+        values = {"tags": (), **_with_both_tokenizers(values)}
+        if isinstance(values["tags"], list):  # from JSON
+            values["tags"] = tuple(values["tags"])
         declared = {field.name: field for field in fields(cls)}
         if values.keys() != declared.keys():
             raise _damaged(origin, ", ".join(sorted(map(str, values.keys() ^ declared.keys()))))
@@ -73,6 +82,8 @@ def _with_both_tokenizers(values: dict[Any, Any]) -> dict[Any, Any]:
 
 def _fits(field: Field[Any], value: Any) -> bool:
     """Returns whether a field of TextConfig may have this value. Languages must be usable in file names."""
+    if field.name == "tags":
+        return isinstance(value, tuple) and all(isinstance(tag, str) and tag.split() == [tag] for tag in value)
     if not isinstance(value, field.type):  # type: ignore[arg-type]
         return False
     if field.name in _CHOICES:
@@ -124,10 +135,13 @@ class TextCodec:
         self.target = target
         self._source_text = Preparer(config, "source")
         self._target_text = Preparer(config, "target")
+        self._tags = dict(zip(config.tags, source.ids(list(config.tags)), strict=True))
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
-        """Returns the ids of raw source lines, without BOS and EOS."""
-        return self.source.encode([self._source_text.prepare(line) for line in lines])
+        """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each."""
+        tags, text = self._without_tags(lines)
+        encoded = self.source.encode([self._source_text.prepare(line) for line in text])
+        return [[*of_line, *ids] for of_line, ids in zip(tags, encoded, strict=True)]
 
     def encode_target(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw target lines, without BOS and EOS."""
@@ -135,11 +149,23 @@ class TextCodec:
 
     def sample_source(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
         """Returns random encodings of raw source lines: for each line, one for each of its seeds. See `Subword`."""
-        return _sampled(self.source, [self._source_text.prepare(line) for line in lines], strength, seeds)
+        tags, text = self._without_tags(lines)
+        sampled = _sampled(self.source, [self._source_text.prepare(line) for line in text], strength, seeds)
+        return [[[*of_line, *ids] for ids in drawn] for of_line, drawn in zip(tags, sampled, strict=True)]
 
     def sample_target(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
         """Returns random encodings of raw target lines: for each line, one for each of its seeds. See `Subword`."""
         return _sampled(self.target, [self._target_text.prepare(line) for line in lines], strength, seeds)
+
+    def _without_tags(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
+        """Returns the ids of the tags of each line, and the lines without them."""
+        tags: list[list[int]] = [[] for _ in lines]
+        text = list(lines)
+        for i in range(len(lines) if self._tags else 0):
+            while (words := text[i].partition(" "))[0] in self._tags:
+                tags[i].append(self._tags[words[0]])
+                text[i] = words[2]
+        return tags, text
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
@@ -163,7 +189,7 @@ class TextCodec:
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data. `target_model` is None if they are joint."""
         target = None if self.config.joint_vocab else self.target.to_bytes()
-        return {**asdict(self.config), "source_model": self.source.to_bytes(), "target_model": target}
+        return {**self.config.to_dict(), "source_model": self.source.to_bytes(), "target_model": target}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:

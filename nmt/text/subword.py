@@ -48,11 +48,14 @@ class Subword:
         self._sampler: Sampler | None = None
 
     @classmethod
-    def train(cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = ()) -> Self:
+    def train(
+        cls, lines: Iterable[str], kind: str, vocab_size: int, symbols: Sequence[str] = (), tags: Sequence[str] = ()
+    ) -> Self:
         """Returns a model of `vocab_size` pieces: special pieces, 256 bytes, characters and parts of words.
 
         Args:
             symbols: words that each become one piece. With symbols, the model may have fewer pieces than `vocab_size`.
+            tags: more pieces, which need not occur in the text.
 
         Raises:
             NmtError: `vocab_size` is too large for so little text, or too small for so many different characters.
@@ -73,7 +76,7 @@ class Subword:
                 byte_fallback=True,
                 character_coverage=_CHARACTER_COVERAGE,
                 normalization_rule_name="identity",
-                user_defined_symbols=[_SPACE + symbol for symbol in symbols],
+                user_defined_symbols=[*(_SPACE + symbol for symbol in symbols), *tags],
                 hard_vocab_limit=not symbols,
                 max_sentence_length=_LONGEST_LINE_BYTES,
                 num_threads=2,  # the model depends on this number, so it must not depend on the machine

@@ -94,7 +94,7 @@ def start_record(
         "train_seconds": counters.seconds,
         "model": model_config.to_dict(),
         "parameters": parameters,
-        "text": vars(data.codec.config),
+        "text": data.codec.config.to_dict(),
         "vocab_sizes": {"source": len(data.codec.source), "target": len(data.codec.target)},
         "pairs": len(data.split("train")),
         "device": device,

@@ -1,0 +1,87 @@
+"""Tags at the beginning of source lines: one piece each, which tokenisation and sampling leave alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import failed, run, train
+from conftest import invented_pairs
+
+import nmt
+from nmt.data.store import DataFolder
+
+LANGS = ["--source-lang=en", "--target-lang=de"]
+Write = Callable[[str, list[tuple[str, str]]], str]
+
+
+@pytest.fixture
+def corpora(write_corpus: Write) -> list[str]:
+    texts = [write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in
+             enumerate({"one": 150, "two": 60}.items())]  # fmt: skip
+    return [*(f"--train={text}" for text in texts), f"--valid={write_corpus('valid', invented_pairs(20, 3))}"]
+
+
+@pytest.mark.parametrize("options", [
+    [], ["--tokenizer=none"], ["--lowercase"], ["--separate-vocab"], ["--subword=unigram"], ["--subword=wordpiece"],
+    ["--subword-dropout=0.3", "--encodings=2"],
+])  # fmt: skip
+def test_a_tagged_corpus_has_one_more_piece_in_each_source_sentence(
+    corpora: list[str], tmp_path: Path, options: list[str]
+) -> None:
+    for name, tags in (("plain", []), ("tagged", ["--tag=", "--tag=<Bt>"])):
+        run("preprocess", *LANGS, *corpora, "--vocab-size=340", *options, *tags, f"--dest={tmp_path}/{name}")
+    data = DataFolder.open(tmp_path / "tagged")
+    (tag,) = data.codec.source.ids(["<Bt>"])
+    lines = (tmp_path / "two.en").read_text().splitlines()
+    split = data.split("train").in_epoch(1, 0)
+    assert len(split) == 210
+    for number in range(210):
+        assert (split.source[number][0] == tag) == (number >= 150)
+        assert tag not in split.source[number][1:]
+        assert tag not in split.target[number]
+    assert data.codec.encode_source([f"<Bt> {lines[0]}", lines[0], "<Bt>", f"<Bt> <Bt> {lines[0]}"]) == [
+        [tag, *data.codec.encode_source([lines[0]])[0]],
+        data.codec.encode_source([lines[0]])[0],
+        [tag],
+        [tag, tag, *data.codec.encode_source([lines[0]])[0]],
+    ]
+
+
+def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None:
+    run("preprocess", *LANGS, *corpora, "--vocab-size=340", "--tag=<2de>", "--tag=<2fr>", f"--dest={tmp_path}/data")
+    train(tmp_path / "data", tmp_path / "run", "--max-updates=10", "--valid-metric=nll")
+    codec = nmt.load_checkpoint(tmp_path / "run" / "best.pt").codec
+    assert codec.config.tags == ("<2de>", "<2fr>")
+    said = run("rescore", tmp_path / "run" / "best.pt", "--precision=fp32", "--output-format=jsonl",
+               stdin=b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n").stdout  # fmt: skip
+    scores = [json.loads(line)["rescored"]["log_prob"] for line in said.splitlines()]
+    assert len(set(scores)) == 3
+    like = ["preprocess", *LANGS, *corpora, f"--like={tmp_path}/run/best.pt", f"--dest={tmp_path}/more"]
+    assert "does not know --tag <2es>; it knows <2de> <2fr>" in failed(*like, "--tag=<2es>", "--tag=")
+    run(*like, "--tag=<2fr>", "--tag=")
+    source = DataFolder.open(tmp_path / "more").split("train").source
+    assert source[0][0] == codec.source.ids(["<2fr>"])[0]
+    links = run("rescore", tmp_path / "run" / "best.pt", "--alignments", stdin=b"<2fr> ba de\tab ed\n").stdout
+    assert b"|||" in links
+
+
+def test_data_without_tags_is_what_it_was(corpora: list[str], tmp_path: Path) -> None:
+    run("preprocess", *LANGS, *corpora, "--vocab-size=340", f"--dest={tmp_path}/data")
+    assert "tags" not in json.loads((tmp_path / "data" / "meta.json").read_text())["text"]
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--tag=bt", "--tag="], "--tag must be a word in angle brackets, such as <bt>, but is 'bt'"),
+    (["--tag=<b t>", "--tag="], "--tag must be a word in angle brackets, such as <bt>, but is '<b t>'"),
+    (["--tag=<bt>"], "--tag must be given once for each of the 2 --train, but is <bt>"),
+])  # fmt: skip
+def test_wrong_tags_are_refused(corpora: list[str], tmp_path: Path, options: list[str], message: str) -> None:
+    assert message in failed("preprocess", *LANGS, *corpora, *options, f"--dest={tmp_path}/data")
+
+
+def test_a_given_subword_model_must_have_the_tags(corpora: list[str], tmp_path: Path) -> None:
+    run("preprocess", *LANGS, *corpora, "--vocab-size=340", f"--dest={tmp_path}/data")
+    model = [f"--subword-model={tmp_path}/data/subword.model", "--tag=<bt>", "--tag="]
+    said = failed("preprocess", *LANGS, *corpora, *model, f"--dest={tmp_path}/other")
+    assert "has no piece <bt>; leave out --tag" in said
