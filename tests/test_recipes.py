@@ -133,10 +133,25 @@ def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_pat
         "wsj_parsing.sh", *options, "--batch-tokens=200", **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2"
     )
     assert done.returncode == 0, done.stderr
-    assert "train: 42 pairs" in done.stderr  # 20 trees twice and two that are new
+    assert "train: 22 pairs" in done.stderr  # 20 trees, which are used twice as often, and two that are new
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
     silver = (tmp_path / "run" / "silver" / "trees.mrg").read_text()
     assert "(. .)" in silver and ":-RRB-" in silver
+
+
+def test_back_translation_from_half_a_corpus_to_scores(tmp_path: Path) -> None:
+    corpus_dir = tmp_path / "multi30k"
+    corpus_dir.mkdir()
+    for seed, (name, size) in enumerate({"train": 101, "val": 20, "test_2016_flickr": 10}.items()):
+        for lang, text in zip(("en", "de"), corpus(size, seed), strict=True):
+            (corpus_dir / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+    paths = {"MULTI30K": str(corpus_dir), "RUN": str(tmp_path / "run"), "VOCAB_SIZE": "430", "AVERAGED": "2"}
+    done = run_recipe("back_translation.sh", "sample", *TINY, **paths)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["BLEU", "BLEU"]
+    synthetic = tmp_path / "run" / "synthetic-sample"
+    assert [len((synthetic / f"text.{lang}").read_text().splitlines()) for lang in ("en", "de")] == [50, 50]
+    assert "is not beam or sample; usage" in run_recipe("back_translation.sh", "x", **paths).stderr
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:
