@@ -49,6 +49,11 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
                 (folder / name).write_bytes(model.to_bytes())
+    if checkpoint.codec.config.tags:
+        console.warn(
+            f"{origin} has tags, which are not text for the exported subword model; put the pieces "
+            f"{' '.join(checkpoint.codec.config.tags)} before those of a source sentence"
+        )
     if checkpoint.codec.config.subword == "wordpiece":
         console.warn(
             f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "

@@ -201,7 +201,7 @@ def test_if_data_disappears_for_one_rank_all_ranks_save_the_state_and_end(data: 
 
 def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     log = run(*command(data, tmp_path, "--gpus=2", "--device-tokens=5"), code=1)
-    assert log.count("error: --device-tokens 5 is too small for 300 training pairs; the longest needs") == 1
+    assert log.count("error: --device-tokens 5 is too small for the longest training sentence, which needs") == 1
     assert "Traceback" not in log
 
 

@@ -239,3 +239,10 @@ def test_a_training_state_of_version_0_2_0_resumes_and_keeps_its_best_checkpoint
     assert "| best" not in said
     after = weights(tmp_path / "run" / "best.pt")
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_training_that_diverges_with_frozen_weights_says_what_was_not_finite(tuned: Path, tmp_path: Path) -> None:
+    options = ["--freeze=encoder", "--lr-schedule=constant", "--lr=1e30", "--max-skipped-updates=2"]
+    said = failed("train", tuned / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options)
+    assert "training diverged" in said
+    assert "lower learning rate (--lr-scale or --lr)" in said

@@ -134,9 +134,9 @@ def test_the_data_is_the_same_for_any_number_of_workers(run: Run, write_corpus: 
 
 
 def test_chunks_are_bounded_in_pairs_and_characters() -> None:
-    pairs = [("a" * 400_000, "b" * 400_000, "0-0")] * 5 + [("a", "b", "")] * 4100
+    pairs = [("a" * 400_000, "b" * 400_000, "0-0", "")] * 5 + [("a", "b", "", "<bt>")] * 4100
     chunks = list(corpora.chunked(pairs))
-    assert [pair for chunk in chunks for pair in zip(*chunk[:3], strict=True)] == pairs
+    assert [pair for chunk in chunks for pair in zip(*chunk[:4], strict=True)] == pairs
     assert [chunk.first for chunk in chunks] == [0, 2, 4, 2004, 4004]
     assert [len(chunk.source) for chunk in chunks] == [2, 2, 2000, 2000, 101]
 

@@ -167,7 +167,7 @@ def test_the_best_checkpoints_are_kept_and_averaged(
         scores = [run("rescore", tmp_path / name, "--precision=fp32", stdin=b"ba de\ted ab\n").stdout
                   for name in ("best.pt", "same.pt")]  # fmt: skip
         assert scores[0] == scores[1]
-    assert "holds 3 of the best checkpoints, but --best is 4; give a smaller --best, or" in failed(
+    assert "holds 3 of the best checkpoints, but --best is 4; take fewer, or let nmt train" in failed(
         "average-checkpoints", folder, "--best=4", "--output", tmp_path / "none.pt"
     )
 

@@ -209,6 +209,7 @@ def test_training_on_sampled_encodings_resumes_to_the_last_bit(tiny_corpus: dict
     (["--subword=unigram", "--subword-dropout=0.1"], "--subword-dropout samples a bpe model, but the subword model is"),
     (["--subword-alpha=0.1"], "--subword-alpha samples a unigram model, but the subword model is bpe; leave it out"),
     (["--subword=wordpiece", "--subword-alpha=0.1"], "--subword-alpha samples a unigram model, but the subword"),
+    (["--subword-alpha=1", "--subword-dropout=0.1"], "--subword-dropout is for bpe and --subword-alpha for unigram"),
     (["--alignments=a", "--subword-dropout=0.1"], "--alignments link the pieces of one segmentation; leave out"),
     (["--symbols=a", "--subword-dropout=0.1"], "--symbols are not to be cut; leave out --subword-dropout"),
 ])  # fmt: skip

@@ -9,7 +9,9 @@ from commands import failed, run, train
 from conftest import invented_pairs
 
 import nmt
+from nmt.config import SearchConfig
 from nmt.data.store import DataFolder
+from nmt.decoding.requests import Request, encode
 
 LANGS = ["--source-lang=en", "--target-lang=de"]
 Write = Callable[[str, list[tuple[str, str]]], str]
@@ -74,6 +76,7 @@ def test_data_without_tags_is_what_it_was(corpora: list[str], tmp_path: Path) ->
 @pytest.mark.parametrize("options, message", [
     (["--tag=bt", "--tag="], "--tag must be a word in angle brackets, such as <bt>, but is 'bt'"),
     (["--tag=<b t>", "--tag="], "--tag must be a word in angle brackets, such as <bt>, but is '<b t>'"),
+    (["--tag=<s>", "--tag="], "--tag <s> is the name of a special piece; choose another"),
     (["--tag=<bt>"], "--tag must be given once for each of the 2 --train, but is <bt>"),
 ])  # fmt: skip
 def test_wrong_tags_are_refused(corpora: list[str], tmp_path: Path, options: list[str], message: str) -> None:
@@ -85,3 +88,38 @@ def test_a_given_subword_model_must_have_the_tags(corpora: list[str], tmp_path: 
     model = [f"--subword-model={tmp_path}/data/subword.model", "--tag=<bt>", "--tag="]
     said = failed("preprocess", *LANGS, *corpora, *model, f"--dest={tmp_path}/other")
     assert "has no piece <bt>; leave out --tag" in said
+
+
+def test_tags_do_not_count_for_filters_and_word_alignments(write_corpus: Write, tmp_path: Path) -> None:
+    pairs = [("ba de ki", "ik ed ab"), ("", "lo"), ("lo mu", "um ol")] * 20
+    prefix = write_corpus("linked", pairs)
+    (tmp_path / "links").write_text("0-2 2-0\n\n0-1 1-0\n" * 20)
+    run("preprocess", *LANGS, f"--train={prefix}", f"--valid={prefix}", f"--alignments={tmp_path}/links", "--tag=<bt>",
+        "--vocab-size=290", f"--dest={tmp_path}/data")  # fmt: skip
+    data = DataFolder.open(tmp_path / "data")
+    split = data.split("train")
+    assert len(split) == 40
+    assert split.links is not None
+    given = [{(0, 2), (2, 0)}, {(0, 1), (1, 0)}] * 20
+    for number, (source, target) in enumerate([pairs[0], pairs[2]] * 20):
+        words = data.codec.source_words(source, split.source[number][1:])
+        target_words = data.codec.target_words(target, split.target[number])
+        expected = {
+            (i + 1, j) for i, a in enumerate(words) for j, b in enumerate(target_words) if (a, b) in given[number]
+        }
+        assert set(map(tuple, split.links[number].reshape(-1, 2).tolist())) == expected
+
+
+def test_each_part_of_a_long_line_has_the_tag(corpora: list[str], tmp_path: Path) -> None:
+    run("preprocess", *LANGS, *corpora, "--vocab-size=340", "--tag=<2de>", "--tag=<2fr>", f"--dest={tmp_path}/data")
+    codec = DataFolder.open(tmp_path / "data").codec
+    lines = ["<2fr> " + "ba deki lo " * 20, "  <2de>\tba", "<2de>", " "]
+    requests = [Request(line) for line in lines]
+    found = [line.parts for line in encode(codec, requests, 1, SearchConfig(max_source_length=15))]
+    (tag,) = codec.source.ids(["<2fr>"])
+    assert len(found[0]) > 2
+    assert all(part[0] == tag and len(part) <= 15 for part in found[0])
+    text = [i for part in found[0] for i in part[1:].tolist()]
+    assert text == codec.encode_source(["ba deki lo " * 20])[0]
+    assert found[1][0].tolist() == [codec.source.ids(["<2de>"])[0], *codec.encode_source(["ba"])[0]]
+    assert found[2] == found[3] == ()

@@ -169,6 +169,12 @@ class DataConfig(Config):
         for tag in self.tag:
             if tag and not re.fullmatch("<[^<>\\s▁]{1,30}>", tag):
                 raise NmtError(f"--tag must be a word in angle brackets, such as <bt>, but is {tag!r:.40}")
+            if re.fullmatch("<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>", tag):
+                raise NmtError(f"--tag {tag} is the name of a special piece; choose another")
+        if self.subword_dropout and self.subword_alpha:
+            raise NmtError("--subword-dropout is for bpe and --subword-alpha for unigram models; give one of them")
+        if not self.like:
+            self.check_sampling(self.subword)
         if self.symbols and self.samples:
             raise NmtError("--symbols are not to be cut; leave out --subword-dropout and --subword-alpha")
         if self.subword_model and self.symbols:
@@ -180,3 +186,16 @@ class DataConfig(Config):
     def samples(self) -> bool:
         """Whether the training text is segmented at random."""
         return bool(self.subword_dropout or self.subword_alpha)
+
+    def check_sampling(self, kind: str) -> None:
+        """Raises an error if a subword model of this kind cannot be sampled as the options say.
+
+        Raises:
+            NmtError: it cannot be sampled so.
+        """
+        for flag, value, needed in (
+            ("--subword-dropout", self.subword_dropout, "bpe"),
+            ("--subword-alpha", self.subword_alpha, "unigram"),
+        ):
+            if value and kind != needed:
+                raise NmtError(f"{flag} samples a {needed} model, but the subword model is {kind}; leave it out")

@@ -37,15 +37,18 @@ class Corpus:
 
 
 class Chunk(NamedTuple):
-    """The raw lines of some sentence pairs, and their word alignments; blank lines if they have none.
+    """The raw lines of some sentence pairs.
 
     Attributes:
+        links: the word alignments of the pairs; blank lines if they have none.
+        tags: the tag of each source line; empty if it has none.
         first: the number of the first pair in the text, from 0.
     """
 
     source: list[str]
     target: list[str]
     links: list[str]
+    tags: list[str]
     first: int = 0
 
 
@@ -124,29 +127,30 @@ def _checked_links(corpus: Corpus, path: Path) -> Path:
     return path
 
 
-def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str]]:
-    """Yields the sentence pairs of all corpora in order, with their tags and their word alignments."""
+def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str, str]]:
+    """Yields the sentence pairs of all corpora in order, each with its word alignment and its tag."""
     for corpus in corpora:
         links = repeat("") if corpus.links is None else read_lines(corpus.links)
         for (source, target), linked in zip(read_pairs(corpus.source, corpus.target), links, strict=False):
-            yield f"{corpus.tag} {source}" if corpus.tag else source, target, linked
+            yield source, target, linked, corpus.tag
 
 
-def chunked(pairs: Iterable[tuple[str, str, str]], first: int = 0) -> Iterator[Chunk]:
+def chunked(pairs: Iterable[tuple[str, str, str, str]], first: int = 0) -> Iterator[Chunk]:
     """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters.
 
     Args:
         first: the number of the first pair.
     """
-    chunk, characters = Chunk([], [], [], first), 0
-    for source, target, links in pairs:
+    chunk, characters = Chunk([], [], [], [], first), 0
+    for source, target, links, tag in pairs:
         chunk.source.append(source)
         chunk.target.append(target)
         chunk.links.append(links)
+        chunk.tags.append(tag)
         characters += len(source) + len(target)
         if len(chunk.source) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:
             yield chunk
-            chunk, characters = Chunk([], [], [], chunk.first + len(chunk.source)), 0
+            chunk, characters = Chunk([], [], [], [], chunk.first + len(chunk.source)), 0
     if chunk.source:
         yield chunk
 

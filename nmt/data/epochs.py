@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 from typing import Any, NamedTuple, Protocol
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from nmt.data.tokens import Lengths, TokenArray
 
+# Lengths that are computed at once, to bound the memory.
+_AT_ONCE = 1 << 20
 # Constants of SplitMix64 (Steele et al. 2014), a hash of 64-bit numbers.
 _GAMMA, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
@@ -85,26 +88,32 @@ class MixedOrder:
     seed: int
     epoch: int
 
+    @cached_property
     def _begins(self) -> np.ndarray:
-        """Returns the number of the first visit to each corpus, and of all visits: int64 [corpora + 1]."""
+        """The number of the first visit to each corpus, and of all visits: int64 [corpora + 1]."""
         before, after = (self.mixture.earlier_visits(epoch) for epoch in (self.epoch, self.epoch + 1))
         return np.concatenate(([0], np.cumsum(after - before)))
 
     def __len__(self) -> int:
-        return int(self._begins()[-1])
+        return int(self._begins[-1])
 
     def visits(self, numbers: np.ndarray) -> Visits:
         """Returns the visits with these numbers."""
-        begins, sizes = self._begins(), np.array(self.mixture.pairs)
+        begins, sizes = self._begins, np.array(self.mixture.pairs)
         corpora = np.searchsorted(begins, numbers, side="right") - 1
         places = self.mixture.earlier_visits(self.epoch)[corpora] + numbers - begins[corpora]
         earlier, place = np.divmod(places, sizes[corpora])
-        steps, offsets = np.array([self._shuffle(corpus) for corpus in range(len(sizes))]).T
+        steps, offsets = self._shuffles
         first = np.cumsum(sizes) - sizes
         return Visits(first[corpora] + (place * steps[corpora] + offsets[corpora]) % sizes[corpora], earlier)
 
+    @cached_property
+    def _shuffles(self) -> np.ndarray:
+        """The numbers a and b of the order p ↦ (a p + b) mod n of each corpus with n pairs: int64 [2, corpora]."""
+        return np.array([self._shuffle(corpus) for corpus in range(len(self.mixture.pairs))]).T
+
     def _shuffle(self, corpus: int) -> tuple[int, int]:
-        """Returns a and b of the order p ↦ (a p + b) mod n of a corpus with n pairs; a and n have no common factor."""
+        """Returns a and b for a corpus; a and its number of pairs have no common factor."""
         size = self.mixture.pairs[corpus]
         step = hash_of(self.seed, corpus) % min(size, 1 << 31)
         while gcd(step, size) != 1:
@@ -155,7 +164,11 @@ class EpochArray:
         """Returns the ids of a sentence, without EOS, as a read-only view of the file."""
         if not 0 <= index < len(self):
             raise IndexError(f"sentence {index} of {len(self)}")
-        return self.array[int(self.rows(np.array([index]))[0])]
+        return self.sentences(np.array([index]))[0]
+
+    def sentences(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """Returns the ids of the sentences with these numbers, much faster than one by one."""
+        return [self.array[row] for row in self.rows(numbers).tolist()]
 
 
 class EpochLengths:
@@ -174,7 +187,11 @@ class EpochLengths:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Returns the lengths of all sentences: int32 [sentences], unless numpy asks for another `dtype`."""
-        return self[np.arange(len(self))].astype(dtype or np.int32)
+        lengths = np.empty(len(self), dtype=dtype or np.int32)
+        for first in range(0, len(self), _AT_ONCE):
+            last = min(first + _AT_ONCE, len(self))
+            lengths[first:last] = self[np.arange(first, last)]
+        return lengths
 
     @property
     def total(self) -> int:

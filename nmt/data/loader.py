@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
+from nmt.data.epochs import EpochArray
 from nmt.data.layout import Block, Layout, moved
 from nmt.data.store import DataFolder, ParallelSplit
+from nmt.data.tokens import TokenArray
 from nmt.errors import NmtError
 from nmt.text.subword import PAD, with_bos, with_eos
 
@@ -188,9 +190,10 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
         blocks: the numbers of the sentence pairs of each block.
         packs: whether the sentences are packed instead of padded to the width of their block.
     """
-    sources = [[with_eos(split.source[i]) for i in block] for block in blocks]
-    outputs = [[with_eos(split.target[i]) for i in block] for block in blocks]
-    inputs = [[with_bos(split.target[i]) for i in block] for block in blocks]
+    sources = [[with_eos(ids) for ids in _sentences(split.source, block)] for block in blocks]
+    targets = [_sentences(split.target, block) for block in blocks]
+    outputs = [[with_eos(ids) for ids in block] for block in targets]
+    inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
         source, target = _packed_side(sources), _packed_side(inputs)
         labels = [output for block in outputs for output in block]
@@ -209,6 +212,10 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
     )
 
 
+def _sentences(side: TokenArray | EpochArray, block: np.ndarray) -> list[np.ndarray]:
+    return side.sentences(block) if isinstance(side, EpochArray) else [side[i] for i in block]
+
+
 def _links(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Side, target: Side) -> Links:
     """Returns the links of a padded micro-batch.
 
@@ -218,9 +225,10 @@ def _links(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Side, tar
     assert split.links and source.layout.blocks and target.layout.blocks
     places, shares, start = [], [], 0
     for block, of_source, of_target in zip(blocks, source.layout.blocks, target.layout.blocks, strict=True):
-        for pair in block:
-            i, j = split.links[pair].astype(np.int64).reshape(-1, 2).T
-            if (i >= len(split.source[pair])).any() or (j >= len(split.target[pair])).any():
+        sides = (split.links, split.source, split.target)
+        for pair, links, *texts in zip(block, *(_sentences(side, block) for side in sides), strict=True):
+            i, j = links.astype(np.int64).reshape(-1, 2).T
+            if (i >= len(texts[0])).any() or (j >= len(texts[1])).any():
                 raise NmtError(
                     f"the data folder is damaged: a link of training pair {pair + 1:,} lies outside the sentences; "
                     f"run nmt preprocess again"

@@ -83,7 +83,8 @@ def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
             f"--target-lang is {here[1]}; they must be the same"
         )
     if unknown := sorted(set(config.tag) - {"", *like.config.tags}):
-        raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; it knows {' '.join(like.config.tags)}")
+        known = f"it knows {' '.join(like.config.tags)}" if like.config.tags else "it has no tags"
+        raise NmtError(f"--like {config.like} does not know --tag {unknown[0]}; {known}")
     return like.config
 
 
@@ -224,14 +225,29 @@ def _encoder(
     def encode(chunk: Chunk) -> Encoded:
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
         kept, dropped = np.arange(len(source)), Counter[str]()
-        if limits:
-            kept, dropped = _filter(source, target, *limits)
+        tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
+        longest = limits[0] - max(map(len, tags)) if limits else None
+        if limits and longest:
+            kept, dropped = _filter(source, target, longest, limits[1])
         links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in kept.tolist()]
-        source, target = sampling.encodings(codec, chunk, kept.tolist(), source, target, limits[0] if limits else None)
+        source, target = sampling.encodings(codec, chunk, kept.tolist(), source, target, longest)
+        source, links = _tagged([tags[i] for i in kept.tolist()], source, links, sampling.source)
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
         return Encoded(*flat, chunk.first + kept, len(chunk.source), dropped)
 
     return encode
+
+
+def _tagged(
+    tags: list[list[int]], source: list[list[int]], links: list[list[int]], encodings: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Returns the source encodings with the tags of the sentences before them, and links that count the tags."""
+    if not any(tags):
+        return source, links
+    linked = [
+        [n if i % 2 else n + len(tag) for i, n in enumerate(numbers)] for tag, numbers in zip(tags, links, strict=True)
+    ]
+    return [[*tags[i // encodings], *ids] for i, ids in enumerate(source)], linked
 
 
 def _linked_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:

@@ -7,7 +7,6 @@ from typing import Self
 from nmt.config import DataConfig
 from nmt.data.corpora import Chunk
 from nmt.data.epochs import hash_of
-from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 
 Ids = list[int]
@@ -38,10 +37,7 @@ class Sampling:
         """
         if not config.samples:
             return cls()
-        kind = codec.config.subword
-        needed, flag = ("bpe", "--subword-dropout") if config.subword_dropout else ("unigram", "--subword-alpha")
-        if kind != needed:
-            raise NmtError(f"{flag} samples a {needed} model, but the subword model is {kind}; leave it out")
+        config.check_sampling(codec.config.subword)
         strength = config.subword_dropout or config.subword_alpha
         counts = [config.encodings if config.sampled_side in ("both", side) else 1 for side in ("source", "target")]
         return cls(strength, counts[0], counts[1], config.sampled_side, config.seed)

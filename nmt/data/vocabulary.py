@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -88,8 +87,7 @@ def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], side
     sampled = min(total, config.subword_sample)
     named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    untagged = [replace(corpus, tag="") for corpus in train]
-    chunks = chunked(sample(read_corpora(untagged), total, sampled, config.seed))
+    chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.workers, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers)) as prepared:
@@ -118,7 +116,7 @@ def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callab
     def prepare(chunk: Chunk) -> Chunk:
         pairs = zip(preparers, (chunk.source, chunk.target), strict=True)
         source, target = ([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in pairs)
-        return Chunk(source, target, [])
+        return Chunk(source, target, [], [])
 
     return prepare
 

@@ -69,7 +69,7 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     required = _required(codec, requests)
     encoded = []
     for number, (request, ids, needed) in enumerate(zip(requests, sources, required, strict=True), start=first_number):
-        parts = _parts(np.array(ids, dtype=np.int64), search.max_source_length, needed)
+        parts = _parts(np.array(ids, dtype=np.int64), codec.tags_before(ids), search.max_source_length, needed)
         line = Encoded(number, request.source, parts, needed)
         _check(line, search)
         encoded.append(line)
@@ -88,14 +88,16 @@ def _required(codec: TextCodec, requests: Sequence[Request]) -> list[Required]:
     ]
 
 
-def _parts(ids: np.ndarray, longest: int, required: Required) -> tuple[np.ndarray, ...]:
+def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> tuple[np.ndarray, ...]:
     """Cuts a line's ids into as few even parts as possible, none longer than `longest`.
 
-    A blank line has no parts, unless its translation must have something.
+    The first `tags` ids are tags, which each part gets. A blank line has no parts, unless its translation must have
+    something.
     """
-    if not len(ids):
+    if len(ids) == tags:
         return (ids,) if required != Required() else ()
-    return tuple(np.array_split(ids, math.ceil(len(ids) / longest)))
+    parts = np.array_split(ids[tags:], math.ceil((len(ids) - tags) / max(1, longest - tags)))
+    return tuple(np.concatenate((ids[:tags], part)) for part in parts)
 
 
 def _check(line: Encoded, search: SearchConfig) -> None:

@@ -157,14 +157,19 @@ class TextCodec:
         """Returns random encodings of raw target lines: for each line, one for each of its seeds. See `Subword`."""
         return _sampled(self.target, [self._target_text.prepare(line) for line in lines], strength, seeds)
 
+    def tags_before(self, ids: Sequence[int]) -> int:
+        """Returns the number of tags that the ids of a source line begin with."""
+        known = set(self._tags.values())
+        return next((i for i, id_ in enumerate(ids) if id_ not in known), len(ids))
+
     def _without_tags(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Returns the ids of the tags of each line, and the lines without them."""
         tags: list[list[int]] = [[] for _ in lines]
         text = list(lines)
         for i in range(len(lines) if self._tags else 0):
-            while (words := text[i].partition(" "))[0] in self._tags:
+            while (words := text[i].split(maxsplit=1)) and words[0] in self._tags:
                 tags[i].append(self._tags[words[0]])
-                text[i] = words[2]
+                text[i] = words[1] if len(words) > 1 else ""
         return tags, text
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:

@@ -16,6 +16,7 @@ import sentencepiece
 _SPACE = "▁"
 _BYTES = 256
 _CACHED_WORDS = 1 << 16
+_LONGEST_CACHED = 32  # characters; without spaces, a word may be a whole sentence that never comes again
 # How much worse than the worst piece sentencepiece scores a character without a piece.
 _UNKNOWN_PENALTY = 10.0
 
@@ -125,7 +126,8 @@ class UnigramSampling(Sampler):
 
     def sample_word(self, word: str, strength: float, random: Random) -> list[str]:
         """Returns the pieces of a word, drawn from its end to its beginning."""
-        begins, weights = self._lattice(word, strength)
+        make = self._lattice if len(word) <= _LONGEST_CACHED else self._make_lattice
+        begins, weights = make(word, strength)
         pieces: list[str] = []
         end = len(word)
         while end:

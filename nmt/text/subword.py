@@ -153,7 +153,7 @@ class Subword:
             raise NmtError(f"a {self.kind} model cannot be sampled; use one of {', '.join(_SAMPLERS)}")
         if self._sampler is None:
             self._sampler = _SAMPLERS[self.kind](self._processor)
-        clean = [_SURROGATE.sub("\ufffd", line) for line in lines]
+        clean = [str(self._processor.normalize(_SURROGATE.sub("\ufffd", line))) for line in lines]
         return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:

@@ -2,20 +2,18 @@
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from nmt import console
 from nmt.checkpoint import check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
-from nmt.data.batching import Epoch
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
 from nmt.scoring.tokenizers import tokenizer_warning
+from nmt.training.ema import AVERAGE_BYTES
 
 # Bytes that training needs for each parameter: the weight, its gradient and Adam's two moments.
 _TRAINING_BYTES = 16
-_AVERAGE_BYTES = 4  # for the moving average of --ema
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -28,15 +26,19 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
     if model_config.guided_alignment is not None and data.split("train").links is None:
-        raise NmtError(
-            f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "
-            f"--alignments"
+        if config.init_from is None:
+            raise NmtError(
+                f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "
+                f"--alignments"
+            )
+        console.warn(
+            f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
         )
     _check_positions(data, model_config, config)
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if config.device == "cpu" or not torch.cuda.is_available():
-        bytes_each = _TRAINING_BYTES if config.ema is None else _TRAINING_BYTES + _AVERAGE_BYTES
+        bytes_each = _TRAINING_BYTES if config.ema is None else _TRAINING_BYTES + AVERAGE_BYTES
         check_memory(model_config, data.codec, config.gpus * bytes_each)
 
 
@@ -60,12 +62,11 @@ def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainC
         )
 
 
-def check_device_tokens(split: ParallelSplit, epoch: Epoch, device_tokens: int) -> None:
-    """Raises NmtError if a sentence of the epoch is longer than --device-tokens."""
-    longest = max(map(max, epoch.widest))
+def check_device_tokens(split: ParallelSplit, device_tokens: int) -> None:
+    """Raises NmtError if a sentence is longer than --device-tokens, in any of its encodings."""
+    longest = max(split.source.longest, split.target.longest)
     if longest > device_tokens:
-        too_long = int((np.maximum(split.source.lengths, split.target.lengths) > device_tokens).sum())
         raise NmtError(
-            f"--device-tokens {device_tokens} is too small for {too_long:,} training pairs; "
-            f"the longest needs {longest}; give at least that, or drop these pairs with nmt preprocess --max-length"
+            f"--device-tokens {device_tokens} is too small for the longest training sentence, which needs {longest}; "
+            f"give at least that, or drop long pairs with nmt preprocess --max-length"
         )

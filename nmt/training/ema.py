@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+AVERAGE_BYTES = 4  # for each parameter
+
 
 class MovingAverage:
     """The average a ← β a + (1 − β) w of a model's weights w over the updates.

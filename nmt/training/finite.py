@@ -42,8 +42,8 @@ class SkippedUpdates:
             found = next(filter(None, self.world.gather(self.explain(update, batches))), "the gradient")
             raise NmtError(
                 f"training diverged: --max-skipped-updates {self.limit} in a row were skipped up to update {update:,}, "
-                f"where {found} is not finite; resume from an earlier training state with a lower --lr-scale or more "
-                f"--warmup-updates"
+                f"where {found} is not finite; resume from an earlier training state with a lower learning rate "
+                f"(--lr-scale or --lr) or more --warmup-updates"
             )
 
     def last_was_skipped(self) -> bool:
@@ -84,12 +84,13 @@ def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> st
     """Describes the first parameter, activation or gradient that is not finite; returns None if all are finite.
 
     Args:
-        passes: an iterator that runs the model forward for each item, and yields the gradients of all parameters.
+        passes: an iterator that runs the model forward for each item, and yields the gradients of all parameters that
+            are trained.
     """
     for name, parameter in model.named_parameters():
         if not parameter.isfinite().all():
             return f"parameter {name}"
-    names = [name for name, _ in model.named_parameters()]
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     with _outputs_not_finite(model) as found:
         for gradients in passes:
             found += [f"the gradient of {n}" for n, g in zip(names, gradients, strict=True) if not g.isfinite().all()]

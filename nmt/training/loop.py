@@ -66,7 +66,10 @@ class TrainingLoop:
                     interval = Interval()
                 if self.state.validation_due(config):
                     interval.exclude(self._validate)
-                    last = self.is_over()
+                    if self.is_over() and not last:
+                        last = True
+                        if counters.update % config.log_updates:
+                            self._log(interval, 0.0)
                 if last or (counters.snapshot_due(config) and not self.skipped.last_was_skipped()):
                     interval.exclude(self._save)
                 if last:

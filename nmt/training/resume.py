@@ -86,7 +86,7 @@ def _validations(checkpoint: Checkpoint) -> list[Scores]:
     training = checkpoint.training
     if "validations" in training:
         return [Scores(**scores) for scores in training["validations"]]
-    best, update = training["counters"]["best"], training["counters"]["validated"]
+    best, update = training["counters"].get("best", -math.inf), training["counters"].get("validated", 0)
     if not math.isfinite(best):
         return []
     # A training state of nmt 0.2.0 has only the best score so far.

@@ -189,10 +189,12 @@ def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None
 
 def _best_of_folder(folder: Path, best: int) -> list[Path]:
     found = numbered(folder, "best")
+    if not found and best == 1 and (folder / "best.pt").exists():
+        return [folder / "best.pt"]
     if len(found) < best:
         raise NmtError(
-            f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; give a smaller --best, or let "
-            f"nmt train keep more with --keep-best"
+            f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; take fewer, or let nmt train "
+            f"keep more with --keep-best"
         )
     if len(found) == best:
         return found

@@ -10,7 +10,7 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
 from nmt.model.runtime import Runtime
 from nmt.training.distributed import World
-from nmt.training.ema import MovingAverage
+from nmt.training.ema import AVERAGE_BYTES, MovingAverage
 from nmt.training.freezing import freeze
 from nmt.training.gradients import Gradients
 from nmt.training.interrupts import StopSignals
@@ -19,8 +19,6 @@ from nmt.training.loss_scale import LossScale
 from nmt.training.optimizer import Optimizer
 from nmt.training.selection import Scores, without_improvement
 from nmt.training.state import Counters
-
-_AVERAGE_BYTES = 4  # for each parameter
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class TrainState:
     def missing_bytes(self) -> int:
         """Memory in bytes that the first update will allocate."""
         missing = self.optimizer.missing_bytes
-        return missing + (_AVERAGE_BYTES * self.parameters if missing and self.average else 0)
+        return missing + (AVERAGE_BYTES * self.parameters if missing and self.average else 0)
 
     @property
     def parameters(self) -> int:

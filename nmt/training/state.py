@@ -113,7 +113,7 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
         _validation_problems(training.get("validations", [])),
         _provenance_problems(checkpoint.provenance),
         _average_problems(training.get("average", {}), checkpoint.weights),
-        _optimizer_problems(training.get("optimizer"), _trained(checkpoint)),
+        _optimizer_problems(training.get("optimizer"), checkpoint),
     )
     if problem := next(problems, None) or ("loss_scale" in training and loss_scale_problem(training["loss_scale"])):
         raise NmtError(f"{origin} is not a training state that can be resumed: {problem}; {TAKE_ANOTHER}")
@@ -164,8 +164,9 @@ def _trained(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {name: weight for name, weight in checkpoint.weights.items() if not is_frozen(name, groups)}
 
 
-def _optimizer_problems(optimizer: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yields what is wrong with Adam's state, whose entries have the numbers of the weights."""
+def _optimizer_problems(optimizer: Any, checkpoint: Checkpoint) -> Iterator[str]:
+    """Yields what is wrong with Adam's state, whose entries have the numbers of the trained weights."""
+    weights = _trained(checkpoint)
     state = optimizer.get("state") if isinstance(optimizer, dict) else None
     if not isinstance(state, dict) or state.keys() != set(range(len(weights))):
         yield f"its optimiser does not have one state for each of the {len(weights)} weights"
@@ -242,4 +243,8 @@ def _changes(checkpoint: Checkpoint, data: DataFolder, model_config: ModelConfig
 
 
 def _change(name: str, then: Any, now: Any) -> str:
-    return f"{flag_name(name)} was {then} and is now {now}"
+    return f"{flag_name(name)} was {_shown(then)} and is now {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    return (" ".join(map(str, value)) or "empty") if isinstance(value, tuple) else str(value)

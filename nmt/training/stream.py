@@ -53,7 +53,7 @@ class UpdateStream:
         drawn = self.world.broadcast(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
-        check_device_tokens(split, drawn, self.device_tokens)
+        check_device_tokens(self.split, self.device_tokens)
         return UpdatePlan(*lengths, drawn, c.batch_groups)
 
     def _check_files(self) -> None:
