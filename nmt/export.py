@@ -13,7 +13,7 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config import ModelConfig
-from nmt.data.store import model_names
+from nmt.data.names import model_names
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.model.positions import sinusoids

@@ -20,7 +20,7 @@ import sentencepiece
 from conftest import invented_pairs
 
 from nmt.config import DataConfig
-from nmt.data import corpora
+from nmt.data import corpora, encoder
 from nmt.data import preprocess as module
 from nmt.data.preprocess import preprocess
 from nmt.data.resumable import Resumable
@@ -299,7 +299,7 @@ def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt_flatten(monkeypatch, call=3 * 8 + 1)
     with pytest.raises(KeyboardInterrupt):
         run(max_length=30)
-    monkeypatch.setattr(module, "flatten", flatten)
+    monkeypatch.setattr(encoder, "flatten", flatten)
 
 
 def interrupt_flatten(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
@@ -311,7 +311,7 @@ def interrupt_flatten(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
             raise KeyboardInterrupt
         return flatten(*arguments)
 
-    monkeypatch.setattr(module, "flatten", flatten_or_interrupt)
+    monkeypatch.setattr(encoder, "flatten", flatten_or_interrupt)
 
 
 @pytest.mark.usefixtures("interrupted")

@@ -14,7 +14,8 @@ from conftest import invented_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.store import DataFolder, token_type
+from nmt.data.names import token_type
+from nmt.data.store import DataFolder
 from nmt.data.tokens import TokenArray
 from nmt.data.writer import StoreWriter, flatten
 from nmt.errors import NmtError

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from nmt import console
 from nmt.config import DataConfig
-from nmt.data.store import TRAIN
+from nmt.data.names import TRAIN
 from nmt.errors import NmtError
 from nmt.text.corpus import parallel_paths, read_lines, read_pairs
 from nmt.text.languages import look_swapped

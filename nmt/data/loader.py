@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
-from nmt.data.epochs import EpochArray
 from nmt.data.layout import Block, Layout, moved
-from nmt.data.store import DataFolder, ParallelSplit
-from nmt.data.tokens import TokenArray
+from nmt.data.links import Links, links_of
+from nmt.data.store import DataFolder, ParallelSplit, sentences_of
 from nmt.errors import NmtError
 from nmt.text.subword import PAD, with_bos, with_eos
 
@@ -46,25 +45,6 @@ class Side:
     def to(self, device: torch.device) -> "Side":
         """Returns the side with its tensors on the device."""
         return Side(moved(self.ids_F, device), self.layout.to(device))
-
-
-@dataclass(frozen=True)
-class Links:
-    """The linked pieces of a padded micro-batch.
-
-    The attention weights of one head are B × T × S numbers for each block, and those of all blocks lie end to end.
-
-    Attributes:
-        places_L: the place of each link in these numbers.
-        shares_L: 1 over the number of links that its target piece has.
-    """
-
-    places_L: Tensor
-    shares_L: Tensor
-
-    def to(self, device: torch.device) -> "Links":
-        """Returns the links with their tensors on the device."""
-        return Links(moved(self.places_L, device), moved(self.shares_L, device))
 
 
 @dataclass(frozen=True)
@@ -190,8 +170,8 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
         blocks: the numbers of the sentence pairs of each block.
         packs: whether the sentences are packed instead of padded to the width of their block.
     """
-    sources = [[with_eos(ids) for ids in _sentences(split.source, block)] for block in blocks]
-    targets = [_sentences(split.target, block) for block in blocks]
+    sources = [[with_eos(ids) for ids in sentences_of(split.source, block)] for block in blocks]
+    targets = [sentences_of(split.target, block) for block in blocks]
     outputs = [[with_eos(ids) for ids in block] for block in targets]
     inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
@@ -207,36 +187,9 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
-        links=_links(split, blocks, source, target) if split.links and not packs else None,
+        links=links_of(split, blocks, source.layout, target.layout) if split.links and not packs else None,
         split=split,
     )
-
-
-def _sentences(side: TokenArray | EpochArray, block: np.ndarray) -> list[np.ndarray]:
-    return side.sentences(block) if isinstance(side, EpochArray) else [side[i] for i in block]
-
-
-def _links(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Side, target: Side) -> Links:
-    """Returns the links of a padded micro-batch.
-
-    Raises:
-        NmtError: a link lies outside its sentences.
-    """
-    assert split.links and source.layout.blocks and target.layout.blocks
-    places, shares, start = [], [], 0
-    for block, of_source, of_target in zip(blocks, source.layout.blocks, target.layout.blocks, strict=True):
-        sides = (split.links, split.source, split.target)
-        for pair, links, *texts in zip(block, *(_sentences(side, block) for side in sides), strict=True):
-            i, j = links.astype(np.int64).reshape(-1, 2).T
-            if (i >= len(texts[0])).any() or (j >= len(texts[1])).any():
-                raise NmtError(
-                    f"the data folder is damaged: a link of training pair {pair + 1:,} lies outside the sentences; "
-                    f"run nmt preprocess again"
-                )
-            places.append(start + j * of_source.width + i)
-            shares.append(1 / np.bincount(j)[j])
-            start += of_target.width * of_source.width
-    return Links(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
 
 
 def check_ids(batch: Batch, data: DataFolder) -> None:

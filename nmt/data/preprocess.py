@@ -6,47 +6,35 @@ shard by shard. Interrupted work resumes after the last saved shard.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from nmt import __version__, console
 from nmt.config import DataConfig
-from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
+from nmt.data.encoder import Encoded, encoder
 from nmt.data.epochs import Mixture
 from nmt.data.meta import META
+from nmt.data.names import TRAIN, array_names, link_names, model_names, raw_name
 from nmt.data.resumable import Resumable, resumable_folder
 from nmt.data.sampling import Sampling
-from nmt.data.store import TRAIN, array_names, link_names, model_names, raw_name
 from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
-from nmt.data.writer import Flat, SplitWriter, StoreWriter, flatten
+from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
 from nmt.options import flag_name
 from nmt.processes import in_order
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths
-from nmt.text.links import parse_links
 
 _SHARD_PAIRS = 1_000_000
-
-
-class Encoded(NamedTuple):
-    """An encoded chunk: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
-
-    source: Flat
-    target: Flat
-    links: Flat
-    kept: np.ndarray  # the numbers of the kept pairs in the text
-    pairs: int  # including the dropped ones
-    dropped: Counter[str]
 
 
 def preprocess(config: DataConfig, like: TextCodec | None = None) -> None:
@@ -135,16 +123,12 @@ def _encode_training(
     """Encodes and filters the training pairs that are not saved yet. Returns the split's part of meta.json."""
     corpora = splits[TRAIN]
     saved = folder.saved or {"read": 0, "dropped": {}, "files": {}, "kept": [0] * len(corpora)}
-    read = saved["read"]
-    dropped = Counter(saved["dropped"])
+    read, dropped = saved["read"], Counter(saved["dropped"])
     kept, ends = np.array(saved["kept"]), np.cumsum([corpus.pairs for corpus in corpora])
     total = sum(corpus.pairs for corpus in corpora)
     if read:
         console.info(f"resuming after {read:,} of {total:,} training pairs")
     sampling = Sampling.of(config, codec)
-    make_encoder = partial(_encoder, codec.to_dict(), (config.max_length, config.max_length_ratio), sampling)
-    chunks = chunked(islice(read_corpora(corpora), read, None), first=read)
-    workers = useful_workers(config.workers, total - read)
     with (
         writer.split(
             TRAIN,
@@ -155,7 +139,7 @@ def _encode_training(
             encodings=(sampling.source, sampling.target),
         ) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
-        closing(in_order(make_encoder, chunks, workers)) as results,
+        closing(_encoded(corpora, read, codec, config, sampling)) as results,
     ):
         for encoded in results:
             split.append(encoded.source, encoded.target, encoded.links)
@@ -173,6 +157,16 @@ def _encode_training(
             f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check the text and the filters"
         )
     return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept.tolist())
+
+
+def _encoded(
+    corpora: list[Corpus], read: int, codec: TextCodec, config: DataConfig, sampling: Sampling
+) -> Generator[Encoded, None, None]:
+    """Yields the encoded chunks of the training text after the first `read` pairs."""
+    make_encoder = partial(encoder, codec.to_dict(), (config.max_length, config.max_length_ratio), sampling)
+    chunks = chunked(islice(read_corpora(corpora), read, None), first=read)
+    left = sum(corpus.pairs for corpus in corpora) - read
+    return in_order(make_encoder, chunks, useful_workers(config.workers, left))
 
 
 def _mixture(config: DataConfig, kept: list[int]) -> dict[str, Any]:
@@ -193,7 +187,7 @@ def _encode_split(
 ) -> dict[str, Any]:
     """Encodes a split and stores its raw text. Returns the split's part of meta.json."""
     total = sum(corpus.pairs for corpus in corpora)
-    make_encoder = partial(_encoder, codec.to_dict(), None, Sampling())
+    make_encoder = partial(encoder, codec.to_dict(), None, Sampling())
     workers = useful_workers(config.workers, total)
     with (
         writer.split(name, codec.config, raw=True) as split,
@@ -211,68 +205,6 @@ def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk
     for chunk in chunked(read_corpora(corpora)):
         split.append_raw(chunk.source, chunk.target)
         yield chunk
-
-
-def _encoder(
-    codec_values: dict[str, Any], limits: tuple[int, float] | None, sampling: Sampling, _worker: int
-) -> Callable[[Chunk], Encoded]:
-    """Returns a function that encodes a chunk and drops the pairs beyond `limits`: maximum length and length ratio.
-
-    The plain encodings decide which pairs are dropped.
-    """
-    codec = TextCodec.from_dict(codec_values, "the codec of this run")
-
-    def encode(chunk: Chunk) -> Encoded:
-        source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
-        kept, dropped = np.arange(len(source)), Counter[str]()
-        tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
-        longest = limits[0] - max(map(len, tags)) if limits else None
-        if limits and longest:
-            kept, dropped = _filter(source, target, longest, limits[1])
-        links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in kept.tolist()]
-        source, target = sampling.encodings(codec, chunk, kept.tolist(), source, target, longest)
-        source, links = _tagged([tags[i] for i in kept.tolist()], source, links, sampling.source)
-        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
-        return Encoded(*flat, chunk.first + kept, len(chunk.source), dropped)
-
-    return encode
-
-
-def _tagged(
-    tags: list[list[int]], source: list[list[int]], links: list[list[int]], encodings: int
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the source encodings with the tags of the sentences before them, and links that count the tags."""
-    if not any(tags):
-        return source, links
-    linked = [
-        [n if i % 2 else n + len(tag) for i, n in enumerate(numbers)] for tag, numbers in zip(tags, links, strict=True)
-    ]
-    return [[*tags[i // encodings], *ids] for i, ids in enumerate(source)], linked
-
-
-def _linked_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:
-    """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair."""
-    if not chunk.links[pair]:
-        return []
-    source_words = codec.source_words(chunk.source[pair], source)
-    target_words = codec.target_words(chunk.target[pair], target)
-    linked = set(parse_links(chunk.links[pair]))
-    pieces = product(enumerate(source_words), enumerate(target_words))
-    return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
-
-
-def _filter(
-    source: list[list[int]], target: list[list[int]], max_length: int, max_ratio: float
-) -> tuple[np.ndarray, Counter[str]]:
-    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
-    lengths = np.array([list(map(len, source)), list(map(len, target))])
-    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-    empty = shorter == 0
-    too_long = ~empty & (longer > max_length)
-    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
-    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
-    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
-    return np.flatnonzero(~(empty | too_long | uneven)), dropped
 
 
 def _reasons(dropped: Counter[str], config: DataConfig) -> str:

@@ -25,44 +25,23 @@ import numpy as np
 
 from nmt.data.epochs import EachOnce, EpochArray, Mixture
 from nmt.data.meta import META, fingerprint, read_meta
+from nmt.data.names import (
+    LINK_TYPE,
+    OFFSET_TYPE,
+    TRAIN,
+    array_names,
+    link_names,
+    model_names,
+    raw_name,
+    side_langs,
+    token_type,
+)
 from nmt.data.offsets import offsets_problem
 from nmt.data.regular import open_regular
 from nmt.data.tokens import TokenArray
 from nmt.errors import DataChanged, NmtError
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import Subword
-
-TRAIN = "train"
-OFFSET_TYPE = np.dtype("<i8")
-LINK_TYPE = np.dtype("<u2")
-
-
-def token_type(vocab_size: int) -> np.dtype[Any]:
-    """Returns the integer type of stored tokens: two bytes if the vocabulary is small enough, otherwise four."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-def array_names(split: str, lang: str) -> tuple[str, str]:
-    """Returns the file names of the tokens and the offsets of one side of a split."""
-    return f"{split}.{lang}.tokens", f"{split}.{lang}.offsets"
-
-
-def link_names(split: str, config: TextConfig) -> tuple[str, str]:
-    """Returns the file names of the alignments of a split and of their offsets."""
-    pair = f"{config.source_lang}-{config.target_lang}"
-    return f"{split}.{pair}.links", f"{split}.{pair}.offsets"
-
-
-def raw_name(split: str, lang: str) -> str:
-    """Returns the file name of a split's raw text in one language."""
-    return f"{split}.{lang}.txt"
-
-
-def model_names(config: TextConfig) -> tuple[str, str]:
-    """Returns the file names of the source and the target subword model; a joint model has one name."""
-    if config.joint_vocab:
-        return "subword.model", "subword.model"
-    return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
 
 
 class ParallelSplit:
@@ -121,6 +100,11 @@ class ParallelSplit:
         for path, size in self._sizes.items():
             if problem := _size_problem(path, size):
                 raise DataChanged(f"{path} {problem}")
+
+
+def sentences_of(side: TokenArray | EpochArray, block: np.ndarray) -> list[np.ndarray]:
+    """Returns the ids of the sentences of a block, without EOS."""
+    return side.sentences(block) if isinstance(side, EpochArray) else [side[i] for i in block]
 
 
 class DataFolder:
@@ -223,11 +207,6 @@ class DataFolder:
             path = self.path / names[1]
             raise NmtError(f"{path} is damaged: {problem}; copy the data folder again or run nmt preprocess again")
         return TokenArray(tokens, offsets)
-
-
-def side_langs(config: TextConfig) -> dict[str, str]:
-    """Returns the language of each side, by the keys "source" and "target"."""
-    return {"source": config.source_lang, "target": config.target_lang}
 
 
 def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:

@@ -17,9 +17,10 @@ from typing import Any, BinaryIO
 
 from nmt import console
 from nmt.data.meta import META, hash_keys
+from nmt.data.names import array_names, link_names, raw_name, side_langs
 from nmt.data.plain import parse_json
 from nmt.data.regular import open_regular
-from nmt.data.store import DataFolder, array_names, link_names, raw_name, side_langs
+from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.files import replaced_file
 

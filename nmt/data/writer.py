@@ -14,7 +14,8 @@ import numpy as np
 
 from nmt import __version__
 from nmt.data.meta import META, SCHEMA_VERSION, hash_keys
-from nmt.data.store import OFFSET_TYPE, array_names, link_names, model_names, raw_name, read_model, token_type
+from nmt.data.names import OFFSET_TYPE, array_names, link_names, model_names, raw_name, token_type
+from nmt.data.store import read_model
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.loader import Links
+from nmt.data.links import Links
 from nmt.model.attention import DotProduct
 from nmt.model.masks import Mask
 from nmt.model.packed import PackedMask
