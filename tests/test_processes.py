@@ -87,7 +87,7 @@ def test_workers_are_numbered() -> None:
 def command(write_corpus: Callable[..., str], tmp_path: Path) -> list[str]:
     """Returns a preprocessing command that takes longer than any of these tests."""
     train, valid = write_corpus("large", invented_pairs(60_000)), write_corpus("valid", invented_pairs(5))
-    options = ["--source-lang=en", "--target-lang=de", *[f"--train={train}"] * 100, f"--valid={valid}"]
+    options = ["--source-lang=en", "--target-lang=de", *[f"--train={train}"] * 10, f"--valid={valid}"]
     return [*NMT, "preprocess", *options, f"--dest={tmp_path}/out/data", "--vocab-size=330", "--subword-sample=500"]
 
 
