@@ -17,7 +17,7 @@ from nmt.data.batching import make_plan
 from nmt.data.loader import updates
 from nmt.data.store import DataFolder
 from nmt.data.verification import Verification, verify
-from nmt.data.writer import StoreWriter, flatten
+from nmt.data.writer import SplitWriter, StoreWriter, flatten
 from nmt.errors import DataChanged, NmtError
 
 
@@ -147,7 +147,7 @@ def test_a_decrease_of_offsets_is_found_at_the_end_of_a_block_and_of_the_file(tm
     """Offsets are checked in blocks of 2^18 sentences."""
     pairs = (1 << 18) + 5
     with StoreWriter.at(tmp_path / "data") as writer:
-        with writer.split("train", CODEC.config, raw=False) as split:
+        with SplitWriter(writer.folder, "train", CODEC.config, raw=False) as split:
             lengths = np.ones(pairs, dtype=np.int64)
             split.append(*[flatten([], 330)._replace(tokens=np.full(pairs, 4, "<u2"), lengths=lengths)] * 2)
         writer.finish(CODEC, {"train": split.counts}, {})

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nmt.data.names import token_type
 from nmt.data.store import DataFolder
 from nmt.data.tokens import TokenArray
-from nmt.data.writer import StoreWriter, flatten
+from nmt.data.writer import SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
@@ -34,7 +34,7 @@ def write(dest: Path, splits: dict[str, Pairs], codec: TextCodec = CODEC, chunk:
     done = {}
     with StoreWriter.at(dest) as writer:
         for name, pairs in splits.items():
-            with writer.split(name, codec.config, raw=name != "train") as split:
+            with SplitWriter(writer.folder, name, codec.config, raw=name != "train") as split:
                 for start in range(0, len(pairs), chunk):
                     sides = zip(*pairs[start : start + chunk], strict=True)
                     split.append(*(flatten(list(side), len(codec.source)) for side in sides))
@@ -99,7 +99,7 @@ def test_lengths_of_many_tokens_do_not_overflow() -> None:
 def test_raw_text_is_stored_unchanged(tmp_path: Path) -> None:
     lines = ["", " a \u2028 b\x85", "ends in \r", "ä\0"]
     with StoreWriter.at(tmp_path / "data") as writer:
-        with writer.split("test1", TEXT_CONFIG, raw=True) as split:
+        with SplitWriter(writer.folder, "test1", TEXT_CONFIG, raw=True) as split:
             split.append(flatten([[4]] * 4, 330), flatten([[5]] * 4, 330))
             split.append_raw(lines[:1], lines[:1])
             split.append_raw(lines[1:], [line.upper() for line in lines[1:]])
@@ -185,7 +185,7 @@ def test_a_folder_that_was_not_finished_leaves_no_files(tmp_path: Path, error: B
     with (
         pytest.raises(type(error)),
         StoreWriter.at(tmp_path / "data") as writer,
-        writer.split("train", TEXT_CONFIG, raw=False) as split,
+        SplitWriter(writer.folder, "train", TEXT_CONFIG, raw=False) as split,
     ):
         split.append(flatten([[4]], 330), flatten([[5]], 330))
         assert not (tmp_path / "data").exists()
@@ -206,14 +206,14 @@ def test_sides_of_a_chunk_must_match(tmp_path: Path) -> None:
     with (
         pytest.raises(ValueError, match="2 source sentences but 1"),
         StoreWriter.at(tmp_path / "data") as writer,
-        writer.split("train", TEXT_CONFIG, raw=False) as split,
+        SplitWriter(writer.folder, "train", TEXT_CONFIG, raw=False) as split,
     ):
         split.append(flatten([[4], [5]], 330), flatten([[4]], 330))
 
 
 FULL_DISK = """
     import resource, sys
-    from nmt.data.writer import StoreWriter, flatten
+    from nmt.data.writer import SplitWriter, StoreWriter, flatten
     from nmt.errors import NmtError
     from nmt.text.codec import TextConfig
 
@@ -222,7 +222,7 @@ FULL_DISK = """
                         target_tokenizer="none", normalize_punctuation="both", lowercase=False, subword="bpe",
                         joint_vocab=True)
     try:
-        with StoreWriter.at(sys.argv[1]) as writer, writer.split("train", config, raw=False) as split:
+        with StoreWriter.at(sys.argv[1]) as writer, SplitWriter(writer.folder, "train", config, raw=False) as split:
             for _ in range(int(sys.argv[2])):
                 split.append(flatten([[4] * 50] * 100, 300), flatten([[4]] * 100, 300))
     except NmtError as error:

@@ -8,7 +8,7 @@ import numpy as np
 import sentencepiece
 
 from nmt.data.names import token_type
-from nmt.data.writer import Flat, StoreWriter
+from nmt.data.writer import Flat, SplitWriter, StoreWriter
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
@@ -74,7 +74,7 @@ class Generated:
         counts = {}
         with StoreWriter.at(folder) as writer:
             for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
-                with writer.split(split, codec.config, raw=split == "valid") as out:
+                with SplitWriter(writer.folder, split, codec.config, raw=split == "valid") as out:
                     for first in range(0, pairs, _PAIRS_AT_ONCE):
                         both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
                         out.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))

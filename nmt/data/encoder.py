@@ -40,11 +40,13 @@ def encoder(
         kept, dropped = np.arange(len(source)), Counter[str]()
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
         longest = limits[0] - max(map(len, tags)) if limits else None
-        if limits and longest:
+        if limits and longest is not None:
             kept, dropped = _filter(source, target, longest, limits[1])
-        links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in kept.tolist()]
-        source, target = sampling.encodings(codec, chunk, kept.tolist(), source, target, longest)
-        source, links = _tagged([tags[i] for i in kept.tolist()], source, links, sampling.source)
+        places = kept.tolist()
+        links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in places]
+        source = sampling.encode("source", codec, chunk, places, source, longest)
+        target = sampling.encode("target", codec, chunk, places, target, longest)
+        source, links = _tagged([tags[i] for i in places], source, links, sampling.encodings("source"))
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
         return Encoded(*flat, chunk.first + kept, len(chunk.source), dropped)
 

@@ -129,14 +129,10 @@ def _encode_training(
     if read:
         console.info(f"resuming after {read:,} of {total:,} training pairs")
     sampling = Sampling.of(config, codec)
+    counts = sampling.encodings("source"), sampling.encodings("target")
     with (
-        writer.split(
-            TRAIN,
-            codec.config,
-            raw=False,
-            kept=saved["files"],
-            aligned=bool(config.alignments),
-            encodings=(sampling.source, sampling.target),
+        SplitWriter(
+            writer.folder, TRAIN, codec.config, False, saved["files"], aligned=bool(config.alignments), encodings=counts
         ) as split,
         console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
         closing(_encoded(corpora, read, codec, config, sampling)) as results,
@@ -190,7 +186,7 @@ def _encode_split(
     make_encoder = partial(encoder, codec.to_dict(), None, Sampling())
     workers = useful_workers(config.workers, total)
     with (
-        writer.split(name, codec.config, raw=True) as split,
+        SplitWriter(writer.folder, name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pairs") as progress,
         closing(in_order(make_encoder, _stored_raw(corpora, split), workers)) as results,
     ):

@@ -1,31 +1,29 @@
 """Samples encodings of training text: BPE-dropout and unigram sampling."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 from nmt.config import DataConfig
 from nmt.data.corpora import Chunk
 from nmt.data.epochs import hash_of
-from nmt.text.codec import TextCodec
+from nmt.text.codec import Side, TextCodec
 
 Ids = list[int]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many encodings each training sentence gets, and how they are drawn.
+    """Which sides of the training text are sampled, and how.
 
     Attributes:
-        strength: --subword-dropout or --subword-alpha; None for the plain encoding only.
-        source, target: the number of encodings of each sentence; 1 on a side that is not sampled.
+        strength: --subword-dropout or --subword-alpha; None for plain encodings.
         sides: the sides that are sampled: `both`, `source` or `target`.
+        count: the encodings of each sentence on a side that is sampled.
     """
 
     strength: float | None = None
-    source: int = 1
-    target: int = 1
     sides: str = "both"
+    count: int = 1
     seed: int = 1
 
     @classmethod
@@ -38,41 +36,34 @@ class Sampling:
         if not config.samples:
             return cls()
         config.check_sampling(codec.config.subword)
-        strength = config.subword_dropout or config.subword_alpha
-        counts = [config.encodings if config.sampled_side in ("both", side) else 1 for side in ("source", "target")]
-        return cls(strength, counts[0], counts[1], config.sampled_side, config.seed)
+        return cls(config.subword_dropout or config.subword_alpha, config.sampled_side, config.encodings, config.seed)
 
-    def encodings(
-        self, codec: TextCodec, chunk: Chunk, kept: list[int], source: list[Ids], target: list[Ids], longest: int | None
-    ) -> tuple[list[Ids], list[Ids]]:
-        """Returns all encodings of the kept pairs of a chunk, one sentence after the other.
+    def encodings(self, side: Side) -> int:
+        """Returns how many encodings each sentence of a side gets."""
+        return self.count if self._samples(side) else 1
+
+    def _samples(self, side: Side) -> bool:
+        return self.strength is not None and self.sides in ("both", side)
+
+    def encode(
+        self, side: Side, codec: TextCodec, chunk: Chunk, kept: list[int], plain: list[Ids], longest: int | None
+    ) -> list[Ids]:
+        """Returns all encodings of the kept sentences of one side of a chunk, one sentence after the other.
 
         They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
         the plain one.
 
         Args:
             kept: the places of the kept pairs in the chunk.
-            source, target: the plain encodings of all pairs.
+            plain: the plain encodings of all sentences.
         """
-        return (
-            self._side("source", codec.sample_source, chunk.source, chunk.first, kept, source, longest),
-            self._side("target", codec.sample_target, chunk.target, chunk.first, kept, target, longest),
-        )
-
-    def _side(
-        self,
-        side: str,
-        sample: Callable[[list[str], float, list[list[int]]], list[list[Ids]]],
-        lines: list[str],
-        first: int,
-        kept: list[int],
-        plain: list[Ids],
-        longest: int | None,
-    ) -> list[Ids]:
-        if self.strength is None or self.sides not in ("both", side):
+        if self.strength is None or not self._samples(side):
             return [plain[i] for i in kept]
-        count = self.source if side == "source" else self.target
-        seeds = [[hash_of(self.seed, first + i, side == "target", number) for number in range(count)] for i in kept]
+        lines, sample = (chunk.source, codec.sample_source) if side == "source" else (chunk.target, codec.sample_target)
+        seeds = [
+            [hash_of(self.seed, chunk.first + i, side == "target", number) for number in range(self.count)]
+            for i in kept
+        ]
         sampled = sample([lines[i] for i in kept], self.strength, seeds)
         return [
             plain[i] if longest is not None and len(ids) > longest else ids

@@ -215,7 +215,7 @@ class StoreWriter:
     """Writes a data folder into the existing folder `folder`. Use `at` to make a new folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def read_models(self, config: TextConfig) -> TextCodec:
         """Returns the codec with the subword models that `write_models` wrote.
@@ -225,10 +225,10 @@ class StoreWriter:
         """
         names = model_names(config)
         try:
-            source, target = (read_model(self._folder / name, config.subword) for name in names)
+            source, target = (read_model(self.folder / name, config.subword) for name in names)
         except NmtError as error:
             raise NmtError(
-                f"the subword models in {self._folder} are damaged; remove that folder to start over"
+                f"the subword models in {self.folder} are damaged; remove that folder to start over"
             ) from error
         return TextCodec(config, source, source if config.joint_vocab else target)
 
@@ -245,24 +245,11 @@ class StoreWriter:
         with new_folder(dest, "--dest") as folder:
             yield cls(folder)
 
-    def split(
-        self,
-        name: str,
-        config: TextConfig,
-        raw: bool,
-        kept: Mapping[str, int] | None = None,
-        *,
-        aligned: bool = False,
-        encodings: tuple[int, int] = (1, 1),
-    ) -> SplitWriter:
-        """Returns the writer of one split; see `SplitWriter`."""
-        return SplitWriter(self._folder, name, config, raw, kept, aligned=aligned, encodings=encodings)
-
     def write_models(self, codec: TextCodec) -> None:
         """Writes the subword models that do not exist yet."""
         for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-            if not (self._folder / name).exists():
-                output = _Output(self._folder / name)
+            if not (self.folder / name).exists():
+                output = _Output(self.folder / name)
                 output.write(model.to_bytes())
                 output.close()
 
@@ -275,7 +262,7 @@ class StoreWriter:
         """
         self.write_models(codec)
         meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}
-        output = _Output(self._folder / META)
+        output = _Output(self.folder / META)
         output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1).encode())
         output.close()
 

@@ -12,13 +12,16 @@ Shapes: see docs/architecture.md; F flat positions of queries and G of keys, B s
 sentence, H heads, K d_k, U d_v.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.model.dropout import Dropout
-from nmt.model.masks import Mask
+from nmt.model.masks import BlockMask, Mask
 from nmt.model.packed import PackedMask
 from nmt.model.products import product_attention
 
@@ -77,17 +80,23 @@ def attend(q_FHK: Tensor, k_GHK: Tensor, v_GHU: Tensor, mask: Mask, function: At
     if isinstance(mask, PackedMask):
         assert isinstance(function, DotProduct)
         return mask.attend(q_FHK, k_GHK, v_GHU, function.scale)
-    outputs, query, key = [], 0, 0
-    for block in mask:
-        queries, keys = block.sentences * block.queries, block.sentences * block.keys
-        flat = (q_FHK[query : query + queries], k_GHK[key : key + keys], v_GHU[key : key + keys])
-        q_BHQK, k_BHSK, v_BHSU = (x.unflatten(0, (block.sentences, -1)).transpose(1, 2) for x in flat)
+    outputs = []
+    for block, q_BHQK, k_BHSK, v_BHSU in padded_blocks(mask, q_FHK, k_GHK, v_GHU):
         if block.window is None:
             attended_BHQU = function(q_BHQK, k_BHSK, v_BHSU, block.bias)
         else:
             attended_BHQU = block.window.attend(q_BHQK, k_BHSK, v_BHSU, function)
         outputs.append(attended_BHQU.transpose(1, 2).flatten(0, 1))
-        query, key = query + queries, key + keys
-    if query < len(q_FHK):
-        outputs.append(outputs[0].new_zeros(len(q_FHK) - query, *outputs[0].shape[1:]))
+    if (rest := len(q_FHK) - sum(map(len, outputs))) > 0:
+        outputs.append(outputs[0].new_zeros(rest, *outputs[0].shape[1:]))
     return torch.cat(outputs)
+
+
+def padded_blocks(mask: tuple[BlockMask, ...], q_FHK: Tensor, *of_keys_GH: Tensor) -> Iterator[tuple[Any, ...]]:
+    """Yields the mask of each block, its queries BHQK, and what belongs to its keys (keys and values), BHS and more."""
+    query = key = 0
+    for block in mask:
+        queries, keys = block.sentences * block.queries, block.sentences * block.keys
+        flat = (q_FHK[query : query + queries], *(x_GH[key : key + keys] for x_GH in of_keys_GH))
+        yield block, *(x.unflatten(0, (block.sentences, -1)).transpose(1, 2) for x in flat)
+        query, key = query + queries, key + keys

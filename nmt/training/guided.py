@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.data.links import Links
-from nmt.model.attention import DotProduct
+from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.masks import Mask
 from nmt.model.packed import PackedMask
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
@@ -47,17 +47,13 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     assert isinstance(attention.function, DotProduct)
     assert not isinstance(mask, PackedMask)
     d_k = attention.sizes[0] // attention.heads
-    q_MK = F.linear(x_MD, attention.query.weight[:d_k])
-    k_NK = F.linear(encoded_ND, attention.key_value.weight[:d_k])
-    found, query, key = [], 0, 0
-    for block in mask:
-        queries, keys = block.sentences * block.queries, block.sentences * block.keys
-        q_BTK = q_MK[query : query + queries].unflatten(0, (block.sentences, -1))
-        k_BSK = k_NK[key : key + keys].unflatten(0, (block.sentences, -1))
-        scores_BTS = q_BTK @ k_BSK.transpose(1, 2)
-        scores_BTS = scores_BTS.to(torch.promote_types(scores_BTS.dtype, torch.float32)) * attention.function.scale
+    q_M1K = F.linear(x_MD, attention.query.weight[:d_k])[:, None]  # an axis for one head
+    k_N1K = F.linear(encoded_ND, attention.key_value.weight[:d_k])[:, None]
+    found = []
+    for block, q_B1TK, k_B1SK in padded_blocks(mask, q_M1K, k_N1K):
+        scores_B1TS = q_B1TK @ k_B1SK.transpose(2, 3)
+        scores_B1TS = scores_B1TS.to(torch.promote_types(scores_B1TS.dtype, torch.float32)) * attention.function.scale
         if block.bias is not None:
-            scores_BTS = scores_BTS + block.bias.squeeze(1)  # the axis of heads
-        found.append(scores_BTS.log_softmax(-1).flatten())
-        query, key = query + queries, key + keys
+            scores_B1TS = scores_B1TS + block.bias
+        found.append(scores_B1TS.log_softmax(-1).flatten())
     return torch.cat(found)

@@ -35,15 +35,19 @@ class UpdateStream:
 
     @classmethod
     def of(cls, setup: Setup, state: TrainState) -> Self:
-        """Returns the stream that trains a state."""
-        packs = state.gradients.packs
-        return cls(setup.data.split("train"), setup.config, setup.device_tokens, packs, setup.world)
+        """Returns the stream that trains a state.
+
+        Raises:
+            NmtError: a sentence is longer than --device-tokens.
+        """
+        split = setup.data.split("train")
+        check_device_tokens(split, setup.device_tokens)
+        return cls(split, setup.config, setup.device_tokens, state.gradients.packs, setup.world)
 
     def plan(self, epoch: int) -> UpdatePlan:
         """Returns the update plan of an epoch.
 
         Raises:
-            NmtError: a sentence is longer than --device-tokens.
             DataChanged: on all ranks, if the training data of any of them has changed.
         """
         self._check_files()
@@ -53,7 +57,6 @@ class UpdateStream:
         drawn = self.world.broadcast(
             lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
         )
-        check_device_tokens(self.split, self.device_tokens)
         return UpdatePlan(*lengths, drawn, c.batch_groups)
 
     def _check_files(self) -> None:
