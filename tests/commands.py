@@ -3,12 +3,15 @@
 import io
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import nmt
 from nmt.cli.app import main
 
 SMALL = [
@@ -64,3 +67,33 @@ def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
     """Returns the records of these kinds in a run folder's metrics.jsonl."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] in kinds]
+
+
+def valid_losses(folder: Path) -> dict[int, float]:
+    """Returns the validation loss in nats a token at each update of a run folder that was validated."""
+    return {record["update"]: record["nll"] for record in records(folder, "valid")}
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    """Returns the weights of a checkpoint."""
+    return nmt.load_checkpoint(path).weights  # type: ignore[no-any-return]
+
+
+def same_weights(first: Path, second: Path) -> bool:
+    """Tells whether two checkpoints have the same weights to the last bit."""
+    expected, found = weights(first), weights(second)
+    return expected.keys() == found.keys() and all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def assert_resumes(train_until: Callable[[Path, int], object], folder: Path, stops: list[int]) -> None:
+    """Checks that a training that ends at each of `stops` and resumes gives the weights of an uninterrupted one.
+
+    Args:
+        train_until: trains into a run folder until an update.
+        folder: receives the run folders `whole` and `resumed`.
+    """
+    train_until(folder / "whole", stops[-1])
+    for stop in stops:
+        train_until(folder / "resumed", stop)
+    snapshot = f"snapshot-{stops[-1]:08d}.pt"
+    assert same_weights(folder / "whole" / snapshot, folder / "resumed" / snapshot)

@@ -1,22 +1,16 @@
 """The moving average of the weights: its values, where it is used, and resuming."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from checkpoints import resumable_checkpoint
-from commands import SMALL, TRAIN, run, train
+from commands import SMALL, TRAIN, assert_resumes, run, same_weights, train, valid_losses, weights
 
-import nmt
 from nmt.checkpoint import save_checkpoint
 from nmt.training.run_folder import RunFolder
 
 EVERY = ["--save-updates=1", "--valid-updates=100", "--valid-metric=nll"]
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    return nmt.load_checkpoint(path).weights
 
 
 def test_checkpoints_have_the_average_and_training_is_not_changed(trained: Path, tmp_path: Path) -> None:
@@ -37,24 +31,18 @@ def test_checkpoints_have_the_average_and_training_is_not_changed(trained: Path,
 
 def test_validation_uses_the_average(trained: Path, tmp_path: Path) -> None:
     train(trained / "data", tmp_path / "run", "--max-updates=10", "--ema=0.9", *EVERY)
-    (loss,) = nlls(tmp_path / "run")
+    (loss,) = valid_losses(tmp_path / "run").values()
     sizes = [option for option in TRAIN if not option.startswith("--arch")]
     run("train", trained / "data", f"--init-from={tmp_path}/run/best.pt", f"--save-dir={tmp_path}/again", *sizes,
         "--max-updates=1", "--valid-metric=nll")  # fmt: skip
-    assert nlls(tmp_path / "again")[0] == pytest.approx(loss, abs=1e-6)
-
-
-def nlls(folder: Path) -> list[float]:
-    found = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [record["nll"] for record in found if record["kind"] == "valid"]
+    assert valid_losses(tmp_path / "again")[0] == pytest.approx(loss, abs=1e-6)
 
 
 def test_a_resumed_average_is_the_same_to_the_last_bit(trained: Path, tmp_path: Path) -> None:
-    for folder, stops in (("whole", [20]), ("resumed", [4, 13, 20])):
-        for stop in stops:
-            train(trained / "data", tmp_path / folder, f"--max-updates={stop}", "--ema=0.99", "--valid-metric=nll")
-    whole, resumed = (weights(tmp_path / folder / "snapshot-00000020.pt") for folder in ("whole", "resumed"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    def train_until(folder: Path, update: int) -> None:
+        train(trained / "data", folder, f"--max-updates={update}", "--ema=0.99", "--valid-metric=nll")
+
+    assert_resumes(train_until, tmp_path, [4, 13, 20])
 
 
 def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_path: Path) -> None:
@@ -62,8 +50,7 @@ def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_p
     said = train(trained / "data", tmp_path / "run", "--max-updates=10", "--ema=0.5", "--valid-metric=nll")
     assert "changed option: --ema was None and is now 0.5" in said
     train(trained / "data", tmp_path / "run", "--max-updates=15", "--valid-metric=nll")
-    raw, used = (weights(tmp_path / "run" / f"{kind}-00000015.pt") for kind in ("state", "snapshot"))
-    assert all(torch.equal(raw[name], used[name]) for name in raw)
+    assert same_weights(tmp_path / "run" / "state-00000015.pt", tmp_path / "run" / "snapshot-00000015.pt")
 
 
 def test_two_ranks_keep_the_average_of_one(trained: Path, tmp_path: Path) -> None:

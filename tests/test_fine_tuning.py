@@ -1,6 +1,5 @@
 """Fine-tuning: data in the vocabulary of a checkpoint, its weights as a beginning, and frozen parts of the model."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, failed, run, train
+from commands import SMALL, TRAIN, assert_resumes, failed, run, same_weights, train, valid_losses, weights
 from conftest import invented_pairs
 
 import nmt
@@ -42,15 +41,6 @@ def fine_tune(data: Path, source: Path, folder: Path, *options: str) -> str:
                "--lr-schedule=constant", "--lr=0.002", "--valid-metric=nll", *options).stderr  # fmt: skip
 
 
-def losses(folder: Path) -> dict[int, float]:
-    found = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return {record["update"]: record["nll"] for record in found if record["kind"] == "valid"}
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    return nmt.load_checkpoint(path).weights
-
-
 def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(trained: Path, tuned: Path) -> None:
     codec = nmt.load_checkpoint(trained / "run" / "best.pt").codec
     data = DataFolder.open(tuned / "data")
@@ -76,7 +66,7 @@ def test_options_that_contradict_the_checkpoint_are_refused(
 
 def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
     said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", "--max-updates=20")
-    assert losses(tmp_path / "run")[0] == pytest.approx(losses(trained / "run")[40], abs=1e-6)
+    assert valid_losses(tmp_path / "run")[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
     assert "valid at 0 |" in said
     assert "lr 2.00e-03" in said
     counters = nmt.load_checkpoint(tmp_path / "run" / "state-00000020.pt").training["counters"]
@@ -86,26 +76,26 @@ def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Pat
 def test_the_first_validation_writes_the_best_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
     options = ["--max-updates=20", "--lr=3", "--warmup-updates=1"]  # the learning rate destroys the model
     fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", *options)
-    before, best = weights(trained / "run" / SAVED), weights(tmp_path / "run" / "best.pt")
-    assert all(torch.equal(before[name], best[name]) for name in before)
+    assert same_weights(trained / "run" / SAVED, tmp_path / "run" / "best.pt")
 
 
 def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(
     trained: Path, tuned: Path, tmp_path: Path
 ) -> None:
-    for folder, stops in (("whole", [40]), ("resumed", [10, 20, 40])):
-        for stop in stops:
-            said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / folder, f"--max-updates={stop}")
-    assert "resumed from" in said
-    assert "starting with" not in said
-    expected, found = (weights(tmp_path / folder / SAVED) for folder in ("whole", "resumed"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    said = []
+
+    def train_until(folder: Path, update: int) -> None:
+        said.append(fine_tune(tuned / "data", trained / "run" / SAVED, folder, f"--max-updates={update}"))
+
+    assert_resumes(train_until, tmp_path, [10, 20, 40])
+    assert "resumed from" in said[-1]
+    assert "starting with" not in said[-1]
 
 
 def test_two_ranks_start_from_the_same_weights(trained: Path, tuned: Path, tmp_path: Path) -> None:
     options = ["--max-updates=20", "--gpus=2", "--rank-timeout=60"]
     fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", *options)
-    assert losses(tmp_path / "run")[0] == pytest.approx(losses(trained / "run")[40], abs=1e-6)
+    assert valid_losses(tmp_path / "run")[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
 
 
 def test_dropout_may_change_but_not_the_sizes(trained: Path, tuned: Path, tmp_path: Path) -> None:
@@ -206,7 +196,9 @@ def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(trained:
     codecs = DataFolder.open(tmp_path / "data").codec
     known = {piece: i for i, piece in enumerate(old.codec.target.pieces(list(range(len(old.codec.target)))))}
     start = (
-        weights(tmp_path / "run" / "best.pt") if losses(tmp_path / "run")[0] <= losses(tmp_path / "run")[1] else None
+        weights(tmp_path / "run" / "best.pt")
+        if valid_losses(tmp_path / "run")[0] <= valid_losses(tmp_path / "run")[1]
+        else None
     )
     for name, subword in (("source_embedding.weight", codecs.source), ("target_embedding.weight", codecs.target)):
         pieces = subword.pieces(list(range(len(subword))))

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from commands import SMALL, TRAIN, failed, run, train
+from commands import SMALL, TRAIN, assert_resumes, failed, run, train
 from conftest import invented_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nmt
 from nmt.data.batching import make_plan
 from nmt.data.epochs import Mixture
 from nmt.data.loader import make_update
@@ -121,11 +119,11 @@ def test_training_on_a_mixture_of_sampled_encodings_resumes_to_the_last_bit(
 ) -> None:
     options = ["--weight=1", "--weight=3", "--subword-dropout=0.1", "--encodings=3"]
     preprocess(corpora, tmp_path / "data", *options)
-    for folder, stops in (("whole", [40]), ("resumed", [7, 23, 40])):
-        for stop in stops:
-            train(tmp_path / "data", tmp_path / folder, f"--max-updates={stop}", "--valid-metric=nll")
-    whole, resumed = (nmt.load_checkpoint(tmp_path / f / "snapshot-00000040.pt").weights for f in ("whole", "resumed"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+    def train_until(folder: Path, update: int) -> None:
+        train(tmp_path / "data", folder, f"--max-updates={update}", "--valid-metric=nll")
+
+    assert_resumes(train_until, tmp_path, [7, 23, 40])
 
 
 @pytest.mark.parametrize("mixture", [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import SMALL, TRAIN, failed, records, run, train
+from commands import SMALL, TRAIN, failed, records, run, train, weights
 from conftest import invented_pairs
 
 import nmt
@@ -22,10 +22,6 @@ from nmt.model import incremental
 from nmt.model.incremental import DecoderCache
 from nmt.model.transformer import Transformer
 from nmt.training.gradients import Gradients
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    return nmt.load_checkpoint(path).weights  # type: ignore[no-any-return]
 
 
 def test_generate_can_be_piped_into_score(trained: Path) -> None:

@@ -1,12 +1,11 @@
 """Which checkpoint is the best, and when training stops early: scripted sequences of scores, worked out by hand."""
 
-import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import SMALL, TRAIN, failed, run, train
+from commands import SMALL, TRAIN, failed, records, run, train
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,10 +94,6 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], None]:
 
 
 OPTIONS = ["--max-updates=100", "--valid-updates=10", "--save-updates=5", "--patience=3"]
-
-
-def records(folder: Path, kind: str) -> Iterator[dict[str, object]]:
-    return (r for r in map(json.loads, (folder / "metrics.jsonl").open()) if r["kind"] == kind)
 
 
 @pytest.mark.parametrize("scores, stop, best", [

@@ -9,13 +9,11 @@ from random import Random
 
 import numpy as np
 import pytest
-import torch
-from commands import failed, run, train
+from commands import assert_resumes, failed, run, train
 from conftest import invented_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nmt
 from nmt.data.batching import make_plan
 from nmt.data.loader import make_update
 from nmt.data.store import DataFolder
@@ -198,11 +196,11 @@ def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(
 
 def test_training_on_sampled_encodings_resumes_to_the_last_bit(tiny_corpus: dict[str, str], tmp_path: Path) -> None:
     preprocess(tiny_corpus, tmp_path / "data", "--subword-dropout=0.1", "--encodings=3")
-    for folder, stops in (("whole", [40]), ("resumed", [7, 23, 40])):
-        for stop in stops:
-            train(tmp_path / "data", tmp_path / folder, f"--max-updates={stop}", "--valid-metric=nll")
-    whole, resumed = (nmt.load_checkpoint(tmp_path / f / "snapshot-00000040.pt").weights for f in ("whole", "resumed"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+    def train_until(folder: Path, update: int) -> None:
+        train(tmp_path / "data", folder, f"--max-updates={update}", "--valid-metric=nll")
+
+    assert_resumes(train_until, tmp_path, [7, 23, 40])
 
 
 @pytest.mark.parametrize("options, message", [
