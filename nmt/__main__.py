@@ -11,7 +11,7 @@ from nmt import processes, resources, signals
 
 def main() -> None:
     """Runs the command that `sys.argv` names."""
-    if "train" in sys.argv[1:2]:
+    if _can_be_resumed(sys.argv[1:]):
         signals.end_resumably()
     else:
         signals.end_without_traceback()
@@ -20,6 +20,15 @@ def main() -> None:
     from nmt.cli.app import main as run
 
     run()
+
+
+def _can_be_resumed(arguments: list[str]) -> bool:
+    match arguments:
+        case ["train", *_]:
+            return True
+        case ["generate" | "rescore", *options]:
+            return any(option == "--output" or option.startswith("--output=") for option in options)
+    return False
 
 
 if __name__ == "__main__":

@@ -27,9 +27,18 @@ def end_without_traceback() -> None:
 
 
 def end_resumably() -> None:
-    """Makes signals end this process with INTERRUPTED_EXIT_CODE until training installs its own handlers."""
+    """Makes signals end this process with INTERRUPTED_EXIT_CODE.
+
+    A command that can be resumed calls this first. When its work begins, training installs its own handlers, and other
+    commands call `end_as_usual`.
+    """
     for number in not_ignored(STOPPING):
         signal.signal(number, _end_resumably)
+
+
+def end_as_usual() -> None:
+    """Undoes `end_resumably`."""
+    _restore([number for number in STOPPING if signal.getsignal(number) is _end_resumably])
 
 
 def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:

@@ -144,6 +144,9 @@ def test_workers_end_if_their_parent_is_killed(started: subprocess.Popen[str]) -
         (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGUSR1, 75),
         (["generate", "nowhere"], signal.SIGINT, -signal.SIGINT),
         (["generate", "nowhere"], signal.SIGTERM, -signal.SIGTERM),
+        (["generate", "nowhere", "--output-format=text"], signal.SIGTERM, -signal.SIGTERM),
+        (["generate", "nowhere", "--input=a", "--output=b"], signal.SIGTERM, 75),
+        (["rescore", "nowhere", "--output", "b"], signal.SIGTERM, 75),
     ],
 )
 def test_a_signal_during_imports_ends_the_command(arguments: list[str], number: signal.Signals, code: int) -> None:

@@ -16,6 +16,7 @@ from nmt.errors import NmtError
 from nmt.files import STDIO, is_replaceable, output_file, refuse_inputs
 from nmt.model.runtime import resolve
 from nmt.options import Config, flag_name
+from nmt.signals import end_as_usual
 from nmt.text.windows import windows_of
 
 
@@ -70,6 +71,7 @@ class JobOutput:
                 yield batch.numbers, list(map(self.form, batch.records, batch.results))
 
     def _write_directly(self) -> None:
+        end_as_usual()
         with (
             output_file(self.output, self.inputs.values()) as out,
             closing(self._finished(lambda _: False)) as finished,

@@ -17,7 +17,7 @@ from typing import Any
 from nmt.decoding.jobs import in_line_order
 from nmt.errors import Interrupted, NmtError
 from nmt.files import Output, writing
-from nmt.signals import cleaning_up
+from nmt.signals import cleaning_up, end_as_usual
 
 # If the machine fails, at most the work of this time is lost. If the process is killed, only unfinished batches are.
 _SYNC_SECONDS = 10.0
@@ -156,6 +156,7 @@ def unfinished(output: str, settings: Mapping[str, Any]) -> Iterator[Unfinished]
         Interrupted: a signal asked the process to end; the same command resumes the job.
         NmtError: as `Unfinished`.
     """
+    end_as_usual()
     with cleaning_up():
         lines = Unfinished(Path(f"{os.path.realpath(output)}.unfinished"), settings)
         try:
