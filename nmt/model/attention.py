@@ -2,8 +2,8 @@
 
 | backend | used for |
 |---|---|
-| `nmt.model.products` | CPUs: batched matrix products with the softmax in fp32 |
-| torch's scaled_dot_product_attention | GPUs, padded batches |
+| `nmt.model.products` | training on CPUs: batched matrix products with the softmax in fp32 |
+| torch's scaled_dot_product_attention | GPUs, padded batches; on CPUs, whatever needs no gradient, in fp32 |
 | `nmt.model.packed` | GPUs in bf16, batches without padding: one kernel for sentences of all lengths |
 | `nmt.model.windows` | --attention-window in long sentences: blocks of queries, each by one of the first two |
 | `Additive` | --attention additive |
@@ -23,7 +23,7 @@ from nmt.config import ModelConfig
 from nmt.model.dropout import Dropout
 from nmt.model.masks import BlockMask, Mask
 from nmt.model.packed import PackedMask
-from nmt.model.products import product_attention
+from nmt.model.products import product_attention, widened
 
 
 class DotProduct(nn.Module):
@@ -37,10 +37,13 @@ class DotProduct(nn.Module):
     def forward(self, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None = None) -> Tensor:
         """Returns the attended values, BHQU."""
         dropout = self.dropout if self.training else 0.0
-        if q_BHQK.device.type == "cpu":
+        on_cpu = q_BHQK.device.type == "cpu"
+        if on_cpu and torch.is_grad_enabled():
             return product_attention(q_BHQK, k_BHSK, v_BHSU, bias, self.scale, dropout)
-        mask = None if bias is None else bias.to(q_BHQK.dtype)
-        return F.scaled_dot_product_attention(q_BHQK, k_BHSK, v_BHSU, mask, dropout, scale=self.scale)
+        q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU)) if on_cpu else (q_BHQK, k_BHSK, v_BHSU)
+        mask = None if bias is None else bias.to(q.dtype)
+        with torch.autocast(q.device.type, enabled=False):
+            return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=self.scale).to(v_BHSU.dtype)
 
 
 class Additive(nn.Module):

@@ -145,7 +145,8 @@ def step(model: Transformer, ids_R: Tensor, cache: DecoderCache) -> tuple[Tensor
     ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
     bias = _ancestors_bias(ancestors_BWT) if beam > 1 else None
     now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias, cache.cross_bias)
-    padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if ids_R.device.type == "cpu" else ids_R
+    in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if in_bf16 else ids_R
     x_RD = model.embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
     for layer, layer_cache in zip(model.decoder, cache.layers, strict=True):
         x_RD = _step_layer(layer, x_RD, layer_cache, now)  # type: ignore[arg-type]

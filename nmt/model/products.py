@@ -1,4 +1,4 @@
-"""Attention as batched matrix products, which is the fastest way on a CPU at the lengths of sentences.
+"""Attention as batched matrix products, which is the fastest way to train on a CPU at the lengths of sentences.
 
 Shapes: see docs/architecture.md; B sentences, H heads, Q queries and S keys of a sentence, K d_k, U d_v.
 """
