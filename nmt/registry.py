@@ -10,6 +10,8 @@ from nmt.errors import NmtError
 _BASE = ModelConfig(
     encoder_layers=6, decoder_layers=6, d_model=512, d_ff=2048, heads=8, d_k=64, d_v=64, dropout=0.1
 )  # fmt: skip
+# The size that Wu et al. 2021 (arXiv:2105.14462) use for the 29,000 pairs of Multi30k.
+_TINY = replace(_BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3)
 _BIG = replace(_BASE, d_model=1024, d_ff=4096, heads=16, dropout=0.3)
 
 # The rows of the paper's Table 3. A name has the letter of the row and the difference from base. The two rows about
@@ -36,10 +38,11 @@ ARCHITECTURES: dict[str, ModelConfig] = {
     "transformer_parsing_small": replace(
         _BASE, encoder_layers=3, decoder_layers=3, d_model=192, d_ff=512, heads=4, d_k=48, d_v=48, dropout=0.3
     ),
-    # The size that Wu et al. 2021 (arXiv:2105.14462) use for the 29,000 pairs of Multi30k.
-    "transformer_tiny": replace(
-        _BASE, encoder_layers=4, decoder_layers=4, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, dropout=0.3
-    ),
+    "transformer_tiny": _TINY,
+    # Students of a teacher: a deep encoder costs little when decoding, and a shallow decoder much less than a deep one
+    # (Kasai et al. 2021, arXiv:2006.10369). See docs/distillation.md.
+    "transformer_base_fast": replace(_BASE, encoder_layers=12, decoder_layers=1),
+    "transformer_tiny_fast": replace(_TINY, encoder_layers=12, decoder_layers=1),
     **_TABLE_3,
 }
 

@@ -25,6 +25,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="batches translated in parallel")
     parser.add_argument("--threads", type=int, default=1, help="threads per batch")
     parser.add_argument("--batch", type=int, default=32, help="sentences per batch")
+    parser.add_argument("--beam", type=int, default=4, help="hypotheses kept at every step")
+    parser.add_argument("--alpha", type=float, default=0.6, help="length penalty")
+    parser.add_argument("--output", help="file to write the translations to")
     options = parser.parse_args()
     settings = json.loads((Path(options.model) / "config.json").read_text(encoding="utf-8"))
     config = TextConfig.from_dict(settings["text"], options.model)
@@ -36,13 +39,17 @@ def main() -> None:
     )
     lines = Path(options.input).read_text(encoding="utf-8").split("\n")[:-1]
 
-    def translate() -> None:
+    def translate() -> list[str]:
         pieces = [codec.source.pieces(sentence) for sentence in codec.encode_source(lines)]
-        found = translator.translate_batch(pieces, max_batch_size=options.batch, beam_size=4, length_penalty=0.6)
+        found = translator.translate_batch(
+            pieces, max_batch_size=options.batch, beam_size=options.beam, length_penalty=options.alpha
+        )
         ids = {piece: i for i, piece in enumerate(codec.target.pieces(list(range(len(codec.target)))))}
-        codec.decode_target([[ids[piece] for piece in result.hypotheses[0]] for result in found])
+        return codec.decode_target([[ids[piece] for piece in result.hypotheses[0]] for result in found])
 
-    translate()  # the first translation is slower, so it is not measured
+    texts = translate()  # the first translation is slower, so it is not measured
+    if options.output:
+        Path(options.output).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     started = time.perf_counter()
     translate()
     speed = len(lines) / (time.perf_counter() - started)

@@ -80,7 +80,7 @@ def test_rows_of_table_3_change_what_their_names_say() -> None:
 def scaled_down(config: ModelConfig) -> list[str]:
     """Returns flags that make an architecture small and change nothing else about it."""
     widths = {name: max(1, getattr(config, name) // SCALE) for name in ("d_model", "d_ff", "d_k", "d_v")}
-    layers = {name: getattr(config, name) // 2 for name in ("encoder_layers", "decoder_layers")}
+    layers = {name: max(1, getattr(config, name) // 4) for name in ("encoder_layers", "decoder_layers")}
     return [f"{flag_name(name)}={value}" for name, value in (widths | layers).items()]
 
 

@@ -139,19 +139,37 @@ def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_pat
     assert "(. .)" in silver and ":-RRB-" in silver
 
 
-def test_back_translation_from_half_a_corpus_to_scores(tmp_path: Path) -> None:
-    corpus_dir = tmp_path / "multi30k"
-    corpus_dir.mkdir()
+@pytest.fixture
+def multi30k(tmp_path: Path) -> Path:
+    """A stand-in for the corpus."""
+    folder = tmp_path / "multi30k"
+    folder.mkdir()
     for seed, (name, size) in enumerate({"train": 101, "val": 20, "test_2016_flickr": 10}.items()):
         for lang, text in zip(("en", "de"), corpus(size, seed), strict=True):
-            (corpus_dir / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
-    paths = {"MULTI30K": str(corpus_dir), "RUN": str(tmp_path / "run"), "VOCAB_SIZE": "430", "AVERAGED": "2"}
+            (folder / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+    return folder
+
+
+def test_back_translation_from_half_a_corpus_to_scores(multi30k: Path, tmp_path: Path) -> None:
+    paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "VOCAB_SIZE": "430", "AVERAGED": "2"}
     done = run_recipe("back_translation.sh", "sample", *TINY, **paths)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["BLEU", "BLEU"]
     synthetic = tmp_path / "run" / "synthetic-sample"
     assert [len((synthetic / f"text.{lang}").read_text().splitlines()) for lang in ("en", "de")] == [50, 50]
     assert "is not beam or sample; usage" in run_recipe("back_translation.sh", "x", **paths).stderr
+
+
+def test_distillation_from_a_teacher_to_scores_and_speeds(trained: Path, multi30k: Path, tmp_path: Path) -> None:
+    paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "AVERAGED": "2"}
+    teacher = str(trained / "run" / "average.pt")
+    done = run_recipe("distillation.sh", teacher, "--", *TINY, **paths)
+    assert done.returncode == 0, done.stderr
+    speeds = [line for line in done.stdout.splitlines() if "sentences/s" in line]
+    assert [line.split(":")[0] for line in speeds] == ["teacher", "student"]
+    assert done.stdout.count("out.int8.de") == 2
+    assert len((tmp_path / "run" / "distilled.de").read_text().splitlines()) == 101
+    assert "no teacher is given; usage" in run_recipe("distillation.sh", "--", *TINY, **paths).stderr
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:

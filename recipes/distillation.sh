@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Sequence-level knowledge distillation (Kim and Rush 2016, arXiv:1606.07947): a fast student learns from a teacher.
+#
+#   bash recipes/distillation.sh TEACHER... [-- nmt train option...]
+#
+# 1. The teacher, one checkpoint or an ensemble of several, translates the source side of the training text.
+# 2. The student, transformer_tiny_fast, is trained on these translations and on the real ones. It has the teacher's text
+#    processing and vocabulary.
+# 3. Both translate the validation set, or the test set with EVALUATE=test_2016_flickr: the teacher by beam search and
+#    the student by greedy search, here and in CTranslate2 with 8-bit integers. They are scored, and the speed is
+#    measured.
+#
+# The corpus is Multi30k, English to German. MULTI30K is its folder (default runs/multi30k-corpus, where multi30k.sh
+# puts it). RUN=folder receives all files. Start the recipe again to resume it.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+teachers=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    teachers+=("$(path_or "$1" '')")
+    shift
+done
+[ ${#teachers[@]} -gt 0 ] || fail "no teacher is given; usage: distillation.sh TEACHER... [-- nmt train option...]"
+corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
+[ -e "$corpus/train.en.gz" ] || fail "$corpus has no train.en.gz; download the corpus by recipes/multi30k.sh --prepare"
+run_dir=$(path_or "${RUN:-}" runs/distillation)
+evaluated=${EVALUATE:-val}
+# Settings for 29,000 pairs and as many translations; options on the command line take precedence.
+options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-groups 4 --warmup-updates 800
+    --max-updates 8000 --save-updates 180 --keep-checkpoints 10 --valid-updates 1500 "${@:2}")
+
+write_source() {
+    zcat < "$corpus/train.en.gz" > "$run_dir/distilled.en.part"
+    mv "$run_dir/distilled.en.part" "$run_dir/distilled.en"
+}
+
+# measure NAME BEAM CHECKPOINT...: translates, scores, and measures the speed on one core.
+measure() {
+    local name=$1 beam=$2 folder=$run_dir/$1
+    shift 2
+    mkdir -p "$folder"
+    run nmt generate "$@" --input "$corpus/$evaluated.en.gz" --output "$folder/out.de" --beam "$beam" --alpha 1.0
+    unless_there "$folder/int8" nmt export "$1" --output "$folder/int8" --quantization int8
+    OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$1" --input "$run_dir/$evaluated.en" --beam "$beam" \
+        --alpha 1.0 --json > "$folder/speed.json"
+    run python recipes/peer_ctranslate2.py "$folder/int8" "$run_dir/$evaluated.en" --type int8 --beam "$beam" \
+        --alpha 1.0 --output "$folder/out.int8.de" > "$folder/speed.int8.json"
+    python - "$name" "$folder" << 'END'
+import json, sys
+name, folder = sys.argv[1:]
+here = json.load(open(f"{folder}/speed.json"))["figures"]["speed"]["median"]
+int8 = json.load(open(f"{folder}/speed.int8.json"))["speed"]
+print(f"{name}: {here:,.0f} sentences/s, in CTranslate2 with int8 {int8:,.0f} sentences/s")
+END
+}
+
+set_up_environment
+mkdir -p "$run_dir"
+unless_there "$run_dir/distilled.en" write_source
+unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run_dir/distilled.en" \
+    --output "$run_dir/distilled.de" --beam 4 --alpha 1.0 --workers "${WORKERS:-1}"
+unless_there "$run_dir/data" nmt preprocess --like "${teachers[0]}" --source-lang en --target-lang de \
+    --train "$run_dir/distilled" --train "$corpus/train" --valid "$corpus/val" --dest "$run_dir/data"
+run nmt train "$run_dir/data" --save-dir "$run_dir/model" "${options[@]}"
+run nmt average-checkpoints "$run_dir/model" --last "${AVERAGED:-10}" --output "$run_dir/average.pt"
+zcat < "$corpus/$evaluated.en.gz" > "$run_dir/$evaluated.en"
+measure teacher 4 "${teachers[@]}"
+measure student 1 "$run_dir/average.pt"
+run nmt score --reference "$corpus/$evaluated.de.gz" --hypothesis "$run_dir/teacher/out.de" \
+    --hypothesis "$run_dir/student/out.de" --hypothesis "$run_dir/teacher/out.int8.de" \
+    --hypothesis "$run_dir/student/out.int8.de"
