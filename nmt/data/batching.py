@@ -150,7 +150,8 @@ def draw_epoch(
     If `groups` is odd, the size of a sentence pair is the length of its longer side. If `groups` is even, it is the sum
     of both sides, and groups with more source tokens are paired with groups with more target tokens.
 
-    The computation needs 30 bytes for each sentence, and the result needs 4.
+    The computation needs 30 bytes for each sentence, and the result needs 4. `Lengths` that are computed when they are
+    read, such as those of a mixture, need as much again.
     """
     random = np.random.default_rng((seed, epoch))
     source, target = (np.asarray(lengths) for lengths in (source_lengths, target_lengths))
