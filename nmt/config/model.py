@@ -48,8 +48,18 @@ class ModelConfig(Config):
         help="Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer.",
         panel="Model",
     )
+    activation: Literal["relu", "gelu", "swish"] = option(
+        "relu",
+        help="Activation of the feed-forward layers; the paper uses relu (§3.3).",
+        panel="Model",
+    )
     attention: Literal["scaled-dot-product", "dot-product", "additive"] = option(
         "scaled-dot-product", help="Function that scores a query against a key (paper §3.2.1).", panel="Model"
+    )
+    attention_biases: bool = option(
+        False,
+        help="Add a bias to the projections of attention: queries, keys, values and output. The paper has none.",
+        panel="Model",
     )
     attention_window: int | None = option(
         None,
@@ -65,7 +75,9 @@ class ModelConfig(Config):
         at_least=1,
         at_most=_MAX_POSITIONS,
     )
-
+    output_bias: bool = option(
+        False, help="Add a bias to the logit of each piece before the softmax. The paper has none.", panel="Model"
+    )
     guided_alignment: int | None = option(
         None,
         help="Train the first head of this decoder layer, counted from 1, on the word alignments of the data folder "
