@@ -59,7 +59,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             spec.save(str(folder))
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-                (folder / name).write_bytes(model.to_bytes())
+                (folder / name).write_bytes(model.model)
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "

@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.options import flag_name
 from nmt.text.codec import TextCodec
-from nmt.text.subword import Subword
+from nmt.text.mapped import SubwordModel
 
 _NAMED_PIECES = 5  # in a message
 
@@ -73,7 +73,9 @@ def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: Te
     return rows
 
 
-def _rows(subword: Subword, fresh: Tensor, tables: Sequence[tuple[Subword, Tensor]]) -> tuple[Tensor, list[str]]:
+def _rows(
+    subword: SubwordModel, fresh: Tensor, tables: Sequence[tuple[SubwordModel, Tensor]]
+) -> tuple[Tensor, list[str]]:
     """Returns the rows of the first table that has the piece, otherwise fresh ones; and the pieces with fresh ones."""
     found = fresh.detach().cpu().clone()
     known: dict[str, Tensor] = {}
