@@ -52,7 +52,7 @@ def our_config(values: Mapping[str, Any], path: Path) -> ModelConfig:
     if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
         raise NmtError(f"{path} has d_model {d_model!r:.20} for {heads!r:.20} heads, which does not divide it")
     activation = required(values, "activation_function", path)
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise _unknown(path, "activation_function", activation)
     sizes = {
         name: required({"attention_dropout": 0.0, "activation_dropout": 0.0, **values}, name, path) for name in _SIZES

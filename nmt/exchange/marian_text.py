@@ -1,6 +1,7 @@
 """The text processing of MarianMT folders: two sentencepiece models, and vocabularies for their pieces."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
 MODELS = "source.spm", "target.spm"
 # The key of config.json with what MarianMT does not have: the TextConfig and the ModelConfig of a checkpoint.
 RECORD = "nmt"
+
+_LANGUAGE_CODE = re.compile(r">>\S+<<")
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _text_config(
     values |= {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
     values |= {"lowercase": False, "subword": "marian"}
     values["joint_vocab"] = config.get("share_encoder_decoder_embeddings", True)
-    codes = [piece for _, piece in sorted(pieces.items()) if piece.startswith(">>") and piece.endswith("<<")]
+    codes = [piece for _, piece in sorted(pieces.items()) if _LANGUAGE_CODE.fullmatch(piece)]
     return TextConfig.from_dict({**values, "tags": codes}, str(folder))
 
 
