@@ -29,6 +29,7 @@ _SUPPORTED_VARIANTS = (
     "attention_biases",
     "learned_positions",
     "output_bias",
+    "sinusoids",
     "attention_dropout",
     "activation_dropout",
     "guided_alignment",
@@ -105,7 +106,7 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     # These are copies, because quantisation scales some weights in place.
     weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]
-    positions = sinusoids(LONGEST_EXPORTED, c.d_model).numpy()
+    positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
     if c.output_bias:

@@ -96,7 +96,7 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
         ["--norm=pre"],
         ["--learned-positions=600"],
         ["--attention-biases", "--output-bias", "--activation=gelu"],
-        ["--activation=swish"],
+        ["--activation=swish", "--sinusoids=fairseq"],
     ],
 )
 def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_path: Path, variant: list[str]) -> None:

@@ -34,6 +34,7 @@ from nmt.model.transformer import (
 from nmt.registry import ARCHITECTURES
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
+SIXTEEN = replace(SMALL, d_model=16)
 VOCABULARY = 50
 SOURCES = [[5, 6, 7, 3], [8, 3], [9, 10, 11, 12, 3]]
 TARGETS = [[2, 5, 6], [2, 7, 8, 9, 10], [2, 5]]
@@ -183,6 +184,7 @@ VARIANTS = {
     "biases": {"attention_biases": True, "output_bias": True},
     "gelu": {"activation": "gelu"},
     "swish": {"activation": "swish"},
+    "positions of fairseq": {"sinusoids": "fairseq"},
 }
 
 
@@ -379,8 +381,8 @@ def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> No
 
 
 def test_positions_follow_the_formula_and_grow() -> None:
-    torch.testing.assert_close(sinusoids(60, 16).double(), formula_positions(60, 16), rtol=0, atol=1e-6)
-    positions = SinusoidalPositions(16, length=4)
+    torch.testing.assert_close(sinusoids(60, SIXTEEN).double(), formula_positions(60, 16), rtol=0, atol=1e-6)
+    positions = SinusoidalPositions(SIXTEEN, length=4)
     found = positions(torch.tensor([50, 0]), 51)
     torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
 

@@ -67,6 +67,12 @@ class ModelConfig(Config):
         panel="Model",
         at_least=1,
     )
+    sinusoids: Literal["paper", "fairseq"] = option(
+        "paper",
+        help="Encodings of positions that are not learned: the paper's formula (§3.5), or those of fairseq, with other "
+        "wavelengths and a first position of 2.",
+        panel="Model",
+    )
     learned_positions: int | None = option(
         None,
         help="Learn the encodings of this many positions instead of using sinusoids (paper Table 3, row E). No "
@@ -95,6 +101,8 @@ class ModelConfig(Config):
             )
         if self.guided_alignment is not None and self.attention == "additive":
             raise NmtError("--guided-alignment does not work with --attention additive; leave out one of them")
+        if self.sinusoids == "fairseq" and self.d_model < 4:
+            raise NmtError(f"--sinusoids fairseq needs a --d-model of at least 4, but it is {self.d_model}")
         if self.d_model % 2:
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"

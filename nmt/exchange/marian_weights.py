@@ -49,7 +49,7 @@ def our_weights(
         bias_1V = found
     weights["output_bias"] = target.output_bias(bias_1V[0])
     _check_copies(tensors, embedding_VD, shared=shared)
-    _check_positions(tensors, config.d_model)
+    _check_positions(tensors, config)
     tensors.check_all_taken()
     return weights if scaled else _with_scale(weights, config)
 
@@ -65,13 +65,13 @@ def _check_copies(tensors: Tensors, embedding_VD: Tensor, *, shared: bool) -> No
             )
 
 
-def _check_positions(tensors: Tensors, d_model: int) -> None:
+def _check_positions(tensors: Tensors, config: ModelConfig) -> None:
     """Raises NmtError unless the positions in the file, if there are any, are sinusoids."""
     for name in _POSITIONS:
         found = tensors.take_if_there(name)
         if found is None:
             continue
-        expected = sinusoids(len(found), d_model)[:, our_columns(d_model).argsort()] if found.dim() == 2 else None
+        expected = sinusoids(len(found), config)[:, our_columns(config.d_model).argsort()] if found.dim() == 2 else None
         if expected is None or not _are_close(found, expected):
             raise NmtError(
                 f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "

@@ -15,7 +15,7 @@ from nmt.text.words import words_of_pieces
 
 Side = Literal["source", "target"]
 _CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": (*get_args(SubwordKind), *MAPPED_KINDS)}
-_MOSES = "moses-"
+_MOSES, _ESCAPING_MOSES = "moses-", "escaping-moses-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,8 @@ class TextConfig:
     """What determines how raw text becomes pieces; `nmt.config.DataConfig` explains the options.
 
     Attributes:
-        source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de.
+        source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de, or
+            `escaping-moses-de` to also escape some characters and split at hyphens.
         subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
         tags: words that are one piece each at the beginning of a source line.
     """
@@ -94,7 +95,7 @@ def _fits(field: Field[Any], value: Any) -> bool:
         return False
     if field.name in _CHOICES:
         return value in _CHOICES[field.name]
-    if field.name.endswith("_tokenizer") and value != "none" and not value.startswith(_MOSES):
+    if field.name.endswith("_tokenizer") and value != "none" and not value.startswith((_MOSES, _ESCAPING_MOSES)):
         return False
     return field.type is bool or (value.isprintable() and value != "" and "/" not in value)
 
@@ -115,7 +116,9 @@ class Preparer:
         if tokenizer != "none":
             from nmt.text.moses import Moses  # imported only if needed, because its tables take 0.2 s to load
 
-            self._moses = Moses(tokenizer.removeprefix(_MOSES), config.normalize_punctuation in ("both", side))
+            escapes = tokenizer.startswith(_ESCAPING_MOSES)
+            lang = tokenizer.removeprefix(_ESCAPING_MOSES if escapes else _MOSES)
+            self._moses = Moses(lang, config.normalize_punctuation in ("both", side), escapes=escapes)
 
     def prepare(self, line: str) -> str:
         """Returns the line for the subword model.
