@@ -71,6 +71,10 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "
             f"get the pieces from nmt.load_checkpoint({origin!r}).codec instead"
         )
+    if checkpoint.codec.config.subword == "subword-nmt":
+        console.warn(
+            f"{origin} has BPE codes, so the exported subword models are codes for subword-nmt, not sentencepiece models"
+        )
 
 
 def _specs() -> ModuleType:

@@ -229,7 +229,7 @@ def test_an_imported_model_is_tuned_and_exported(tmp_path: Path) -> None:
     for lang, text in zip(("en", "de"), zip(*invented_pairs(40), strict=True), strict=True):
         (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in text))
     corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
-    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--like", tmp_path / "nmt.pt")
+    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--like", tmp_path / "nmt.pt", "--workers=1")
     options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll"]
     run("train", tmp_path / "data", "--init-from", tmp_path / "nmt.pt", "--save-dir", tmp_path / "run", *options)
     run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "ct2")

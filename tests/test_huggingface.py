@@ -181,7 +181,7 @@ def test_fine_tuning_begins_with_the_loss_of_transformers(opus: tuple[Path, Mari
     lines = [line for line in mixed_lines(60, seed=5) if line.strip(" \u3000\u00a0▁")]
     write_corpus(tmp_path / "text", lines)
     corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
-    run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, "--like", folder / "model.pt")
+    run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, "--like", folder / "model.pt", "--workers=1")
     options = ["--max-updates=2", "--valid-metric=nll", "--lr-schedule=constant", "--lr=1e-3", "--ema=0.5"]
     run(
         "train",
