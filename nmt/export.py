@@ -73,7 +73,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         )
     if checkpoint.codec.config.subword == "subword-nmt":
         console.warn(
-            f"{origin} has BPE codes, so the exported subword models are codes for subword-nmt, not sentencepiece models"
+            f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
 
 

@@ -88,6 +88,7 @@ def write_model(folder: Path, *, separate_vocabs: bool = False, spare_ids: int =
     with torch.no_grad():
         made.final_logits_bias.normal_(std=0.5)
         made.final_logits_bias[0, 0] += 3  # so that sentences end
+        made.final_logits_bias[0, sizes[0] - 1] += 9  # no search may choose PAD, however probable it is
     made.generation_config.bad_words_ids = [[sizes[0] - 1]]
     made.save_pretrained(folder)
     return made

@@ -209,14 +209,13 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
     assert max(differences) < 1e-5
 
 
-def test_text_is_tokenised_escaped_and_cut_as_for_fairseq(tmp_path: Path) -> None:
-    theirs = Fairseq(tmp_path)
+@pytest.mark.parametrize("fastbpe", [False, True])
+def test_text_is_tokenised_escaped_and_cut_as_for_fairseq(tmp_path: Path, fastbpe: bool) -> None:
+    theirs = Fairseq(tmp_path, fastbpe=fastbpe)
     run(*theirs.command())
     codec = nmt.load_checkpoint(tmp_path / "nmt.pt").codec
-    expected = "It &apos;s a well @-@ known dog ."
-    assert codec.source.pieces(codec.encode_source(["It's a well-known dog."])[0])[-1] == "."
     found = codec.source.decode(codec.encode_source(["a well-known dog & b"]))
-    assert found == ["a well @-@ known dog &amp; b"], expected
+    assert found == ["a well @-@ known dog &amp; b"]
     assert codec.decode_target(codec.encode_target(["a well-known dog & b"])) == ["a well-known dog & b"]
     segmented = [theirs.bpe.segment(line).split() for line in theirs.tokens]
     known = set(theirs.pieces[0])
