@@ -58,6 +58,17 @@ def vocabulary(**changed: Any) -> Callable[[Path], None]:
     return change("vocab.json", **changed)
 
 
+def rename_piece(folder: Path, name: str) -> None:
+    """Renames a piece of the vocabulary, and `<pad>` itself to `[pad]`."""
+    path = folder / "vocab.json"
+    pieces = {
+        "[pad]" if piece == "<pad>" else name if i == 7 else piece: i
+        for piece, i in json.loads(path.read_text()).items()
+    }
+    pieces["<<pad>>"] = pieces.pop(next(piece for piece, i in pieces.items() if i == 8))
+    path.write_text(json.dumps(pieces))
+
+
 HUGE = {"x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
 DEEP = "[" * 200_000
 CASES: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -73,8 +84,18 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "heads": (change("config.json", encoder_attention_heads=3, decoder_attention_heads=3), "which does not divide it"),
     "more layers": (change("config.json", encoder_layers=2), "no tensor model.encoder.layers.1.self_attn.q_proj"),
     "fewer layers": (change("config.json", encoder_layers=1, decoder_layers=1, d_model=4), "with the shape"),
-    "vocabulary size": (change("config.json", vocab_size=3), "but the model has 3 ids"),
+    "vocabulary size": (change("config.json", vocab_size=3), "has the vocabulary size 3, but"),
+    "huge vocabulary": (change("config.json", vocab_size=10**10), "has the vocabulary size 10000000000, but"),
     "no vocabulary size": (change("config.json", vocab_size="9"), "has the vocabulary size '9'"),
+    "sharing is text": (change("config.json", share_encoder_decoder_embeddings="yes"), "joint_vocab is 'yes'"),
+    "separate embeddings": (
+        change("config.json", share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens.weight"
+    ),
+    "pipe": (lambda folder: remove("vocab.json")(folder) or os.mkfifo(folder / "vocab.json"), "not a regular file"),
+    "piece is no text": (
+        lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not text, or is a name that nmt uses"
+    ),
+    "piece with a name of nmt": (lambda folder: rename_piece(folder, "<pad>"), "has the piece '<<pad>>'"),
     "special id": (change("config.json", pad_token_id=10**6), "the id of padding is 1000000"),
     "no config": (remove("config.json"), "config.json cannot be read (No such file or directory)"),
     "config is no JSON": (write("config.json", "{"), "config.json is not JSON"),
@@ -93,7 +114,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty segmentation": (write("target.spm", b""), "target.spm is not a sentencepiece model"),
     "no weights": (remove("model.safetensors"), "has neither model.safetensors nor pytorch_model.bin"),
     "empty weights": (write("model.safetensors", b""), "is not a safetensors file"),
-    "no tensors": (tensors({}), "no tensor model.encoder.layers.0.self_attn.q_proj.weight"),
+    "no tensors": (tensors({}), "no tensor model.shared.weight"),
     "tensor beyond the file": (tensors(HUGE), "is not a safetensors file"),
     "header beyond the file": (tensors({}, length=2**50), "is not a safetensors file"),
     "shape and bytes differ": (

@@ -66,7 +66,9 @@ def import_fairseq(
     langs = {"source_lang": source_lang, "target_lang": target_lang}
     text = _text_config(options, langs, path, tokenizer=tokenizer, lowercase=lowercase, joint=joint)
     provenance = {"nmt": __version__, "imported": {"format": "fairseq", "file": file}}
-    checkpoint = Checkpoint(config, codec_of(text, (source, target), Path(codes)), weights, provenance)
+    checkpoint = Checkpoint(
+        config, codec_of(text, (source, target), Path(codes), (dictionaries[0], dictionaries[-1])), weights, provenance
+    )
     build_model(checkpoint, file)  # checks that the weights fit
     return checkpoint
 

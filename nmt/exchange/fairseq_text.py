@@ -63,8 +63,11 @@ def _text(path: Path) -> str:
         raise NmtError(f"{path} is not UTF-8 text ({error.reason}); give a text file") from error
 
 
-def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: Path) -> TextCodec:
+def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: Path, files: Sequence[str]) -> TextCodec:
     """Returns the codec for the dictionaries of source and target.
+
+    Args:
+        files: the names of the files of the dictionaries, for messages.
 
     Raises:
         NmtError: the codes cannot be read, or subword-nmt is not installed.
@@ -72,8 +75,8 @@ def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: P
     model = read_codes(codes)
     try:
         source, target = (
-            Mapped(ids_of_dictionary(pieces).vocabulary(dict(enumerate(pieces))), model, "subword-nmt")
-            for pieces in dictionaries
+            Mapped(ids_of_dictionary(pieces).vocabulary(dict(enumerate(pieces)), file), model, "subword-nmt")
+            for pieces, file in zip(dictionaries, files, strict=True)
         )
     except ValueError as error:
         raise NmtError(f"{codes} is not a file of BPE codes ({error}); give that of the model") from error

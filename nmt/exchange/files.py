@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nmt.data.regular import open_regular
 from nmt.errors import NmtError
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -19,7 +20,8 @@ def read_bytes(path: Path) -> bytes:
         NmtError: the file is missing or cannot be read.
     """
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.readall()
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); a model consists of all its files") from error
 
@@ -71,6 +73,20 @@ class Tensors:
     def __init__(self, tensors: dict[str, Tensor], origin: Path) -> None:
         self._tensors, self.origin = dict(tensors), origin
 
+    def rows(self, name: str) -> int:
+        """Returns the rows of a tensor, which may still be taken.
+
+        Raises:
+            NmtError: it is missing, or is a single number.
+        """
+        found = self._tensors.get(name)
+        if found is None or not found.dim():
+            raise self._missing(name)
+        return len(found)
+
+    def _missing(self, name: str) -> NmtError:
+        return NmtError(f"{self.origin} has no tensor {name}, which config.json asks for; download both again")
+
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Returns a tensor.
 
@@ -79,7 +95,7 @@ class Tensors:
         """
         found = self.take_if_there(name)
         if found is None:
-            raise NmtError(f"{self.origin} has no tensor {name}, which config.json asks for; download both again")
+            raise self._missing(name)
         if found.shape != shape:
             raise NmtError(
                 f"{self.origin} has the tensor {name} with the shape {tuple(found.shape)}, but config.json asks for "

@@ -16,7 +16,7 @@ from nmt.exchange.files import Tensors, read_json, read_safetensors
 from nmt.exchange.layers import without_attention_biases
 from nmt.exchange.marian_config import check_expressible, our_config, special_ids, their_config
 from nmt.exchange.marian_text import RECORD, read_text, write_text
-from nmt.exchange.marian_weights import our_weights, their_weights
+from nmt.exchange.marian_weights import our_weights, their_weights, vocabulary_sizes
 from nmt.exchange.torch_files import read_torch_file
 from nmt.files import new_folder, writing
 from nmt.text.subword import BOS, PAD
@@ -37,10 +37,12 @@ def import_huggingface(folder: str, source_lang: str | None = None, target_lang:
     path = Path(folder)
     values = read_json(path / _CONFIG)
     config = our_config(values, path / _CONFIG)
-    text = read_text(path, values, source_lang, target_lang)
-    shared = text.codec.config.joint_vocab
+    shared = bool(values.get("share_encoder_decoder_embeddings", True))
+    tensors = _tensors(path)
+    sizes = vocabulary_sizes(values, tensors, path / _CONFIG, shared=shared)
+    text = read_text(path, values, sizes, source_lang, target_lang)
     scaled = bool(values.get("scale_embedding", False))
-    weights = our_weights(config, _tensors(path), text.source, text.target, shared=shared, scaled=scaled)
+    weights = our_weights(config, tensors, text.source, text.target, shared=shared, scaled=scaled)
     config, weights = _without_needless(config, weights, _recorded(values, path))
     _warn_of_generation(path)
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}

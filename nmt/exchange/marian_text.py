@@ -9,7 +9,7 @@ from typing import Any
 
 from nmt.errors import NmtError
 from nmt.exchange.files import read_bytes, read_json
-from nmt.exchange.marian_config import POSITIONS, required
+from nmt.exchange.marian_config import POSITIONS
 from nmt.exchange.vocabulary import SPECIAL_PIECES, Ids, ids_of
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.mapped import Mapped
@@ -37,11 +37,18 @@ class MarianText:
     target: Ids
 
 
-def read_text(folder: Path, config: Mapping[str, Any], source_lang: str | None, target_lang: str | None) -> MarianText:
+def read_text(
+    folder: Path,
+    config: Mapping[str, Any],
+    sizes: tuple[int, int],
+    source_lang: str | None,
+    target_lang: str | None,
+) -> MarianText:
     """Returns the text processing of a MarianMT folder.
 
     Args:
         config: the content of config.json.
+        sizes: the numbers of source and target ids.
         source_lang, target_lang: the languages; None if the folder says which.
 
     Raises:
@@ -53,18 +60,16 @@ def read_text(folder: Path, config: Mapping[str, Any], source_lang: str | None, 
     if joint and separate:
         raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
     unknown = _token(options.get("unk_token", SPECIAL_PIECES[UNK]))
-    sizes = {"source": required(config, "vocab_size", folder / "config.json")}
-    sizes["target"] = sizes["source"] if joint else config.get("decoder_vocab_size") or sizes["source"]
-    files = {"source": folder / VOCABULARY, "target": folder / (TARGET_VOCABULARY if separate else VOCABULARY)}
-    pieces = {side: _vocabulary(files[side], sizes[side]) for side in files}
-    ids = {side: _ids(config, pieces[side], sizes[side], unknown, files[side]) for side in files}
-    text = _text_config(folder, config, options, pieces["source"], source_lang, target_lang)
+    files = folder / VOCABULARY, folder / (TARGET_VOCABULARY if separate else VOCABULARY)
+    pieces = [_vocabulary(file, size) for file, size in zip(files, sizes, strict=True)]
+    ids = [_ids(config, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
+    text = _text_config(folder, config, options, pieces[0], source_lang, target_lang)
     models = [
-        _subword(folder / name, text.subword, ids[side].vocabulary(pieces[side]))
-        for side, name in zip(files, MODELS, strict=True)
+        _subword(folder / name, text.subword, of_side.vocabulary(names, str(file)))
+        for name, of_side, names, file in zip(MODELS, ids, pieces, files, strict=True)
     ]
     source, target = (models[0], models[0]) if text.one_model else models
-    return MarianText(TextCodec.checked(text, source, target, str(folder)), ids["source"], ids["target"])
+    return MarianText(TextCodec.checked(text, source, target, str(folder)), *ids)
 
 
 def _token(value: Any) -> Any:
@@ -79,8 +84,6 @@ def _vocabulary(path: Path, size: int) -> dict[int, str]:
         NmtError: an id is not below `size`, or two pieces have the same id.
     """
     ids = read_json(path)
-    if type(size) is not int or size < 1:
-        raise NmtError(f"{path.parent / 'config.json'} has the vocabulary size {size!r:.40}; download it again")
     for piece, i in ids.items():
         if type(i) is not int or not 0 <= i < size:
             raise NmtError(
@@ -92,7 +95,7 @@ def _vocabulary(path: Path, size: int) -> dict[int, str]:
     return {i: piece for piece, i in ids.items()}
 
 
-def _ids(config: Mapping[str, Any], pieces: Mapping[int, str], size: int, unknown: Any, path: Path) -> Ids:
+def _ids(config: Mapping[str, Any], pieces: Mapping[int, str], size: int, path: Path, unknown: Any) -> Ids:
     found = [i for i, piece in pieces.items() if piece == unknown]
     if not found:
         raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")

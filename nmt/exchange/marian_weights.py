@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +22,27 @@ _BIAS = "final_logits_bias"
 _POSITIONS = "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"
 # Some models are stored in 16 bits.
 _POSITIONS_TOLERANCE = 1e-3
+
+
+def vocabulary_sizes(values: Mapping[str, Any], tensors: Tensors, path: Path, *, shared: bool) -> tuple[int, int]:
+    """Returns the numbers of source and target ids, which the embeddings have a row for.
+
+    Args:
+        values: the content of config.json, whose path is `path`.
+
+    Raises:
+        NmtError: an embedding is missing, or config.json has another number.
+    """
+    source, target = (_SHARED, _SHARED) if shared else (_SIDES["source"], _SIDES["target"])
+    claimed = values.get("vocab_size")
+    sizes = (source, claimed), (target, claimed if shared else values.get("decoder_vocab_size", claimed))
+    for name, size in sizes:
+        if tensors.rows(name) != size:
+            raise NmtError(
+                f"{path} has the vocabulary size {size!r:.40}, but {name} in {tensors.origin.name} has "
+                f"{tensors.rows(name):,} rows; download both again"
+            )
+    return tensors.rows(source), tensors.rows(target)
 
 
 def our_weights(

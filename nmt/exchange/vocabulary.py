@@ -4,6 +4,7 @@ MarianMT begins a target with its PAD, and fairseq with its EOS. Here, BOS is an
 embeddings becomes two rows of ours, and an output bias removes one of the two from the softmax.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.errors import NmtError
+from nmt.text.subword import without_surrogates
 
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
 # A logit of this size has the probability 0 in 32 bits. It is finite, because label smoothing sums all logits.
@@ -41,10 +43,20 @@ class Ids:
         ours_V[silent] = _SILENT
         return ours_V
 
-    def vocabulary(self, pieces: Mapping[int, str]) -> list[str]:
-        """Returns the piece of each of our ids. An id without a piece gets a name that does not occur in text."""
+    def vocabulary(self, pieces: Mapping[int, str], origin: str) -> list[str]:
+        """Returns the piece of each of our ids. An id without a piece gets a name, and so does a second special piece.
+
+        Raises:
+            NmtError: a piece has such a name, or is not text. The message names `origin`.
+        """
         rest = (pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
-        return [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
+        found = [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
+        for piece, count in Counter(found).items():
+            if count > 1 or piece != without_surrogates(piece):
+                raise NmtError(
+                    f"{origin} has the piece {piece!r:.40}, which is not text, or is a name that nmt uses; rename it"
+                )
+        return found
 
 
 def ids_of(special: Sequence[object], size: int, origin: str) -> Ids:

@@ -153,7 +153,9 @@ def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
 
 
 def _check_vocabulary(vocabulary: Any) -> None:
-    if not isinstance(vocabulary, list) or not all(isinstance(piece, str) for piece in vocabulary):
+    if not isinstance(vocabulary, list) or not all(
+        isinstance(p, str) and p == without_surrogates(p) for p in vocabulary
+    ):
         raise ValueError("a vocabulary that is not a list of pieces")
     if len(set(vocabulary)) != len(vocabulary) or len(vocabulary) <= EOS:
         raise ValueError("a vocabulary with too few pieces, or with a piece twice")
