@@ -14,7 +14,7 @@ import pytest
 import torch
 from commands import failed, run
 from marian import write_model
-from safetensors.torch import load_file
+from transformers import MarianMTModel
 
 import nmt
 
@@ -70,6 +70,7 @@ def rename_piece(folder: Path, name: str) -> None:
 
 
 HUGE = {"x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
+POSITIONS = "model.encoder.embed_positions.weight"
 DEEP = "[" * 200_000
 CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "another model": (change("config.json", model_type="t5"), "is for a model of type 't5'"),
@@ -93,7 +94,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "pipe": (lambda folder: remove("vocab.json")(folder) or os.mkfifo(folder / "vocab.json"), "not a regular file"),
     "piece is no text": (
-        lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not text, or is a name that nmt uses"
+        lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not text, or"
     ),
     "piece with a name of nmt": (lambda folder: rename_piece(folder, "<pad>"), "has the piece '<<pad>>'"),
     "special id": (change("config.json", pad_token_id=10**6), "the id of padding is 1000000"),
@@ -143,21 +144,42 @@ def test_damaged_and_unsuitable_folders_are_refused(model: Path, tmp_path: Path,
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-def test_weights_in_a_torch_file_are_those_in_safetensors(model: Path, tmp_path: Path, legacy: bool) -> None:
+@pytest.mark.parametrize(("legacy", "dtype"), [
+    (False, torch.float32), (True, torch.float32), (False, torch.float16), (True, torch.bfloat16),
+])  # fmt: skip
+def test_weights_in_a_torch_file_are_those_in_safetensors(
+    model: Path, tmp_path: Path, legacy: bool, dtype: torch.dtype
+) -> None:
+    """The torch file also has position encodings, and all names of the embedding, as those of Opus-MT."""
+    theirs = MarianMTModel.from_pretrained(model, dtype=dtype)
+    theirs.save_pretrained(tmp_path / "safetensors")
     shutil.copytree(model, tmp_path / "model")
-    weights = load_file(model / "model.safetensors")
-    copies = dict.fromkeys(("lm_head.weight", "model.encoder.embed_tokens.weight"), weights["model.shared.weight"])
-    state = torch.nn.Module().state_dict() | weights | copies | {"version": torch.tensor([1])}
-    torch.save(state, tmp_path / "model" / "pytorch_model.bin", _use_new_zipfile_serialization=not legacy)
     (tmp_path / "model" / "model.safetensors").unlink()
-    for folder, name in ((model, "a.pt"), (tmp_path / "model", "b.pt")):
-        run("import", "huggingface", folder, "--output", tmp_path / name)
-    first, second = (nmt.load_checkpoint(tmp_path / name).weights for name in ("a.pt", "b.pt"))
+    state = theirs.state_dict()
+    assert {"lm_head.weight", "model.encoder.embed_tokens.weight", POSITIONS} <= state.keys()
+    path = tmp_path / "model" / "pytorch_model.bin"
+    torch.save(state | {"version": torch.tensor([1])}, path, _use_new_zipfile_serialization=not legacy)
+    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "torch.pt")
+    shutil.copy(tmp_path / "safetensors" / "model.safetensors", tmp_path / "model")
+    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "safetensors.pt")
+    first, second = (nmt.load_checkpoint(tmp_path / name).weights for name in ("torch.pt", "safetensors.pt"))
+    assert first.keys() == second.keys()
     assert all(torch.equal(weight, second[name]) for name, weight in first.items())
-    torch.save(state | {"lm_head.weight": torch.zeros(3)}, tmp_path / "model" / "pytorch_model.bin")
-    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "c.pt")
-    assert "has another lm_head.weight than the target embedding" in said
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("lm_head.weight", "has another lm_head.weight than the target embedding"),
+    ("model.encoder.embed_positions.weight", "are not the sinusoids of MarianMT"),
+    ("final_logits_bias", "has final_logits_bias for 3 pieces instead of"),
+    ("model.encoder.layers.0.adapter", "has the tensor 'model.encoder.layers.0.adapter', which nmt does not know"),
+    ("model.encoder.layers.0.fc1.bias", "has the tensor model.encoder.layers.0.fc1.bias with the shape (3,), but"),
+])  # fmt: skip
+def test_other_weights_are_refused(model: Path, tmp_path: Path, name: str, message: str) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    state = MarianMTModel.from_pretrained(model).state_dict() | {name: torch.ones(3)}
+    torch.save(state, tmp_path / "model" / "pytorch_model.bin")
+    assert message in failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
 
 
 class Trap:

@@ -257,6 +257,10 @@ def test_an_imported_model_goes_out_and_comes_back(shape: str, tmp_path: Path) -
     run("import", "huggingface", tmp_path / "second", "--output", tmp_path / "second.pt")
     assert same(*(nmt.load_checkpoint(tmp_path / f"{name}.pt") for name in ("first", "second")))
     first, second = (MarianMTModel.from_pretrained(tmp_path / name).eval() for name in ("first", "second"))
+    for part in (second, MarianTokenizer.from_pretrained(tmp_path / "second")):
+        part.save_pretrained(tmp_path / "third")
+    run("import", "huggingface", tmp_path / "third", "--output", tmp_path / "third.pt")
+    assert same(*(nmt.load_checkpoint(tmp_path / f"{name}.pt") for name in ("first", "third")))
     source, target = (["abc def"], ["abc"])
     losses = [
         model(**MarianTokenizer.from_pretrained(tmp_path / name)(source, text_target=target, return_tensors="pt")).loss
