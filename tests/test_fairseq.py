@@ -4,6 +4,7 @@ import argparse
 import io
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -284,3 +285,11 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str, content: str, mess
     (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     assert message in failed(*theirs.command())
     assert not (tmp_path / "nmt.pt").exists()
+
+
+def test_the_package_for_the_codes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = Fairseq(tmp_path)
+    run(*theirs.command())
+    monkeypatch.setitem(sys.modules, "subword_nmt.apply_bpe", None)
+    for command in (theirs.command(), ["generate", tmp_path / "nmt.pt"]):
+        assert "pip install subword-nmt" in failed(*command)

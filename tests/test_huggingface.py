@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from commands import TRAIN, records, run, train
+from commands import TRAIN, failed, records, run, train
 from conftest import invented_pairs
 from marian import mixed_lines, write_model
 from test_export import check_probabilities
@@ -299,3 +299,33 @@ def test_the_code_in_the_model_card_translates_without_nmt(tmp_path: Path, monke
     exec(program, names)
     assert names["lines"] == expected
     assert all(2 < len(line.split()) < 10 and line.endswith(".") for line in expected), expected
+
+
+def test_what_cannot_be_exported_is_refused(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opus: tuple[Path, MarianMTModel]
+) -> None:
+    average = trained / "run" / "average.pt"
+    command = ["--format=huggingface", "--output", tmp_path / "model"]
+    train(trained / "data", tmp_path / "run", "--d-k=8", "--max-updates=1", "--valid-metric=nll")
+    assert "has d_model 32, heads 2, d_k 8" in failed("export", tmp_path / "run" / "best.pt", *command)
+    train(
+        trained / "data",
+        tmp_path / "pre",
+        "--norm=pre",
+        "--attention-window=3",
+        "--max-updates=1",
+        "--valid-metric=nll",
+    )
+    message = failed("export", tmp_path / "pre" / "best.pt", *command)
+    assert "MarianMT does not support --norm or --attention-window" in message
+    assert "--quantization is only for --format ctranslate2" in failed(
+        "export", average, *command, "--quantization=int8"
+    )
+    assert "--scores is only for" in failed("export", average, "--scores=x", "--output", tmp_path / "model")
+    assert "does not exist" in failed("export", average, *command, "--scores", tmp_path / "missing")
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    assert "pip install safetensors" in failed("export", average, *command)
+    source = opus[0] / "marian"
+    assert "pip install safetensors" in failed("import", "huggingface", source, "--output", tmp_path / "model")
+    assert not (tmp_path / "model").exists()

@@ -41,7 +41,7 @@ def import_fairseq(
     source_lang: str | None = None,
     target_lang: str | None = None,
 ) -> Checkpoint:
-    """Returns a checkpoint of fairseq as a checkpoint.
+    """Returns the model in a checkpoint file of fairseq.
 
     Args:
         dictionaries: the files of the dictionaries of source and target; one file if they are the same.

@@ -26,7 +26,7 @@ _SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
 
 
 def import_huggingface(folder: str, source_lang: str | None = None, target_lang: str | None = None) -> Checkpoint:
-    """Returns the MarianMT model in a folder as a checkpoint.
+    """Returns the checkpoint of the MarianMT model in a folder.
 
     Args:
         source_lang, target_lang: the languages; None if the folder says which.

@@ -12,7 +12,7 @@ from nmt.exchange.files import read_bytes, read_json
 from nmt.exchange.marian_config import POSITIONS
 from nmt.exchange.vocabulary import SPECIAL_PIECES, Ids, ids_of
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.mapped import Mapped
+from nmt.text.mapped import Mapped, SubwordModel
 from nmt.text.subword import EOS, PAD, UNK, Subword
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -65,7 +65,7 @@ def read_text(
     ids = [_ids(config, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
     text = _text_config(folder, config, options, pieces[0], source_lang, target_lang)
     models = [
-        _subword(folder / name, text.subword, of_side.vocabulary(names, str(file)))
+        _subword(folder / name, text.subword, of_side, names, file)
         for name, of_side, names, file in zip(MODELS, ids, pieces, files, strict=True)
     ]
     source, target = (models[0], models[0]) if text.one_model else models
@@ -128,16 +128,17 @@ def _text_config(
     return TextConfig.from_dict({**values, "tags": codes}, str(folder))
 
 
-def _subword(path: Path, kind: str, vocabulary: list[str]) -> Subword | Mapped:
+def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabulary_path: Path) -> SubwordModel:
     model = read_bytes(path)
     if kind == "marian":
+        vocabulary = ids.vocabulary(pieces, str(vocabulary_path))
         try:
             return Mapped(vocabulary, model, kind)
         except (ValueError, RuntimeError) as error:
             raise NmtError(f"{path} is not a sentencepiece model, or is damaged; download it again") from error
     subword = Subword.from_bytes(model, kind, str(path))
-    if subword.pieces(list(range(len(subword)))) != vocabulary:
-        raise NmtError(f"{path} has other pieces than the vocabulary beside it; export the model again")
+    if subword.pieces(list(range(len(subword)))) != [pieces.get(i) for i in ids.order]:
+        raise NmtError(f"{path} and {vocabulary_path} have different pieces; export the model again")
     return subword
 
 
