@@ -180,8 +180,8 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
 
 
 def _parameters(config: ModelConfig, codec: TextCodec) -> int:
-    source_embeddings = 0 if codec.config.joint_vocab else len(codec.source)
-    return parameters(config, source_embeddings + len(codec.target))
+    source_size = 0 if codec.config.joint_vocab else len(codec.source)
+    return parameters(config, len(codec.target), source_size)
 
 
 def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:

@@ -62,7 +62,7 @@ def read_content(path: Path) -> dict[str, Any]:
         NmtError: the file is missing, not a checkpoint, damaged, too large for the memory, or has another schema
             version.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         try:
             archive = _Archive(file)
             record = archive.data()
@@ -96,7 +96,12 @@ def _is_text(file: BufferedReader) -> bool:
     return b"\n" in beginning and b"\0" not in beginning
 
 
-def _opened(path: Path) -> BufferedReader:
+def opened(path: Path) -> BufferedReader:
+    """Returns the open file of a checkpoint.
+
+    Raises:
+        NmtError: it is missing, is not a regular file, or cannot be read.
+    """
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -121,12 +126,7 @@ class _Archive:
 
     def __init__(self, file: BufferedReader) -> None:
         self._file, self._zip = file, zipfile.ZipFile(file)
-        entries = self._zip.infolist()
-        if any(e.compress_type != zipfile.ZIP_STORED or e.file_size != e.compress_size for e in entries):
-            raise ValueError("an archive with compressed entries")
-        if sum(entry.file_size for entry in entries) > os.fstat(file.fileno()).st_size:
-            raise ValueError("an archive with entries that overlap")
-        self._entries = {entry.filename.partition("/")[2]: entry for entry in entries}
+        self._entries = uncompressed_entries(file)
         self._tensors: list[tuple[Tensor, zipfile.ZipInfo]] = []
 
     def data(self) -> Any:
@@ -150,11 +150,30 @@ class _Archive:
 
     def _read(self, tensor: Tensor, entry: zipfile.ZipInfo) -> None:
         # Reading with `zipfile` would also compute the checksum of zip, which makes loading a third slower.
-        self._file.seek(entry.header_offset + _LENGTHS_AT)
-        name_bytes, extra_bytes = struct.unpack("<HH", self._file.read(4))
-        self._file.seek(name_bytes + extra_bytes, os.SEEK_CUR)
+        self._file.seek(data_start(self._file, entry))
         if self._file.readinto(_numbers(tensor)) != entry.file_size:
             raise EOFError
+
+
+def data_start(file: BufferedReader, entry: zipfile.ZipInfo) -> int:
+    """Returns the offset in the file at which the data of an uncompressed entry begins."""
+    file.seek(entry.header_offset + _LENGTHS_AT)
+    name_bytes, extra_bytes = struct.unpack("<HH", file.read(4))
+    return file.tell() + int(name_bytes) + int(extra_bytes)
+
+
+def uncompressed_entries(file: BufferedReader) -> dict[str, zipfile.ZipInfo]:
+    """Returns the entries of the zip archive that torch.save writes, by their names without the archive's name.
+
+    Raises:
+        ValueError: an entry is compressed, or all entries together claim more bytes than the file has.
+    """
+    entries = zipfile.ZipFile(file).infolist()
+    if any(e.compress_type != zipfile.ZIP_STORED or e.file_size != e.compress_size for e in entries):
+        raise ValueError("an archive with compressed entries")
+    if sum(entry.file_size for entry in entries) > os.fstat(file.fileno()).st_size:
+        raise ValueError("an archive with entries that overlap")
+    return {entry.filename.partition("/")[2]: entry for entry in entries}
 
 
 def _check_header(record: Any, path: Path) -> None:

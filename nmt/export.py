@@ -23,7 +23,19 @@ from nmt.text.subword import BOS, EOS, UNK
 # The largest number of source or target pieces that the exported model accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 # Options of the model, besides its sizes, that CTranslate2 supports or that do not matter after training.
-_SUPPORTED_VARIANTS = ("norm", "learned_positions", "attention_dropout", "activation_dropout", "guided_alignment")
+_SUPPORTED_VARIANTS = (
+    "norm",
+    "activation",
+    "attention_biases",
+    "learned_positions",
+    "output_bias",
+    "sinusoids",
+    "attention_dropout",
+    "activation_dropout",
+    "guided_alignment",
+)
+# The name of each activation in CTranslate2.
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
 
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
@@ -48,7 +60,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             spec.save(str(folder))
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-                (folder / name).write_bytes(model.to_bytes())
+                (folder / name).write_bytes(model.model)
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
@@ -58,6 +70,10 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         console.warn(
             f"{origin} segments words greedily, but sentencepiece with the exported subword model does not; "
             f"get the pieces from nmt.load_checkpoint({origin!r}).codec instead"
+        )
+    if checkpoint.codec.config.subword == "subword-nmt":
+        console.warn(
+            f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
 
 
@@ -88,13 +104,17 @@ def _check(c: ModelConfig, origin: str) -> None:
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     """Returns CTranslate2's specification of the model, with all weights."""
     c, codec = checkpoint.model_config, checkpoint.codec
-    spec = specs.TransformerSpec.from_config((c.encoder_layers, c.decoder_layers), c.heads, pre_norm=c.norm == "pre")
+    layers = c.encoder_layers, c.decoder_layers
+    activation = specs.common_spec.Activation[_ACTIVATIONS[c.activation]]
+    spec = specs.TransformerSpec.from_config(layers, c.heads, pre_norm=c.norm == "pre", activation=activation)
     # These are copies, because quantisation scales some weights in place.
     weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]
-    positions = sinusoids(LONGEST_EXPORTED, c.d_model).numpy()
+    positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
+    if c.output_bias:
+        spec.decoder.projection.bias = weights["output_bias"]
     for side, stack, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
         side.position_encodings.encodings = weights.get(f"{language}_positions.table", positions)
         for number, layer in enumerate(side.layer):

@@ -10,7 +10,7 @@ the value is a short string. Therefore the content cannot be much larger than th
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "EMPTY_TUPLE": lambda _: (),
     "EMPTY_LIST": lambda _: [],
     "EMPTY_DICT": lambda _: {},
-    "GLOBAL": lambda name: _Global(name),
+    "GLOBAL": lambda name: Global(name),
     **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE"), lambda value: value),
 }
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -36,7 +36,7 @@ MakeTensor = Callable[[str, tuple[int, ...]], Tensor]
 
 
 @dataclass(frozen=True)
-class _Global:
+class Global:
     """A class or function that the pickle refers to, as `module name`. It is never imported."""
 
     name: str
@@ -65,16 +65,10 @@ def plain_data(pickled: bytes, make_tensor: MakeTensor) -> Any:
     Raises:
         ValueError, LookupError: the pickle is damaged or has values of other types.
     """
-    machine = _Machine(make_tensor)
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(pickled)):
-        if count > _MOST_OPCODES:
-            raise ValueError(f"a pickle of more than {_MOST_OPCODES:,} opcodes")
-        machine.run(opcode.name, argument)
-    (content,) = machine.stack
-    return content
+    return Machine(make_tensor).content(pickled)
 
 
-class _Machine:
+class Machine:
     """The stack machine that executes the opcodes of a pickle."""
 
     def __init__(self, make_tensor: MakeTensor) -> None:
@@ -83,7 +77,17 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
 
+    def content(self, pickled: bytes | IO[bytes]) -> Any:
+        """Returns the content of a pickle."""
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(pickled)):
+            if count > _MOST_OPCODES:
+                raise ValueError(f"a pickle of more than {_MOST_OPCODES:,} opcodes")
+            self.run(opcode.name, argument)
+        (content,) = self.stack
+        return content
+
     def run(self, opcode: str, argument: Any) -> None:
+        """Executes one opcode."""
         if opcode in _VALUES:
             self.stack.append(_VALUES[opcode](argument))
             return
@@ -93,47 +97,61 @@ class _Machine:
             case "MARK":
                 self.marks.append(len(self.stack))
             case "TUPLE":
-                self.stack.append(tuple(self._popped(self.marks.pop())))
+                self.stack.append(tuple(self.popped(self.marks.pop())))
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                self.stack.append(tuple(self._popped(-_TUPLES[opcode])))
+                self.stack.append(tuple(self.popped(-_TUPLES[opcode])))
             case "APPEND" | "APPENDS":
-                items = self._popped(self.marks.pop() if opcode == "APPENDS" else -1)
-                self._innermost(list).extend(items)
+                items = self.popped(self.marks.pop() if opcode == "APPENDS" else -1)
+                self.innermost(list).extend(items)
             case "SETITEM" | "SETITEMS":
-                items = self._popped(self.marks.pop() if opcode == "SETITEMS" else -2)
-                self._innermost(dict).update(_pairs(items))
+                items = self.popped(self.marks.pop() if opcode == "SETITEMS" else -2)
+                self.innermost(dict).update(_pairs(items))
             case "BINPUT" | "LONG_BINPUT":
-                if _can_be_shared(self.stack[-1]):
+                if self.can_be_shared(self.stack[-1]):
                     self.memo[argument] = self.stack[-1]
             case "BINGET" | "LONG_BINGET":
                 self.stack.append(self.memo[argument])
             case "BINPERSID":
-                self.stack.append(_storage(self.stack.pop()))
+                self.stack.append(self.storage(self.stack.pop()))
             case "REDUCE":
-                function, arguments = self._popped(-2)
-                self.stack.append(self._call(function, arguments))
+                function, arguments = self.popped(-2)
+                self.stack.append(self.call(function, arguments))
             case _:
                 raise ValueError(f"the opcode {opcode}")
 
-    def _popped(self, start: int) -> list[Any]:
+    def can_be_shared(self, value: Any) -> bool:
+        """Returns whether the pickle may refer to a value several times."""
+        return isinstance(value, Global) or (isinstance(value, str) and len(value) <= _LONGEST_SHARED)
+
+    def storage(self, reference: Any) -> Any:
+        """Returns the storage for what the pickle says about it."""
+        match reference:
+            case ("storage", Global("torch FloatStorage"), str(key), str(), int(numbers)):
+                return _Storage(key, numbers)
+        raise ValueError("a reference to something other than an fp32 storage")
+
+    def popped(self, start: int) -> list[Any]:
+        """Removes the values from `start` on from the stack and returns them."""
         popped = self.stack[start:]
         del self.stack[start:]
         return popped
 
-    def _innermost(self, kind: type) -> Any:
+    def innermost(self, kind: type) -> Any:
+        """Returns the newest value of the stack, which must be of this type."""
         if type(self.stack[-1]) is not kind:
             raise ValueError(f"items for a value that is not a {kind.__name__}")
         return self.stack[-1]
 
-    def _call(self, function: Any, arguments: Any) -> Any:
+    def call(self, function: Any, arguments: Any) -> Any:
+        """Returns what a call stands for. No function is ever called."""
         match function, arguments:
-            case _Global("collections OrderedDict"), ():
+            case Global("collections OrderedDict"), ():
                 return {}
-            case _Global("_codecs encode"), (str(text), str("latin1")):
+            case Global("_codecs encode"), (str(text), str("latin1")):
                 return text.encode("latin1")
             # The arguments are storage, offset, shape, stride, requires_grad and hooks.
             case (
-                _Global("torch._utils _rebuild_tensor_v2"),
+                Global("torch._utils _rebuild_tensor_v2"),
                 (_Storage() as storage, int(0), tuple(shape), tuple(stride), False, {} as hooks),
             ) if not hooks:
                 return self._tensor(storage, shape, stride)
@@ -146,17 +164,6 @@ class _Machine:
         if made.numel() != storage.numbers or made.stride() != stride:
             raise ValueError("a tensor that is only a part of its storage, or is not contiguous")
         return made
-
-
-def _storage(reference: Any) -> _Storage:
-    match reference:
-        case ("storage", _Global("torch FloatStorage"), str(key), str(), int(numbers)):
-            return _Storage(key, numbers)
-    raise ValueError("a reference to something other than an fp32 storage")
-
-
-def _can_be_shared(value: Any) -> bool:
-    return isinstance(value, _Global) or (isinstance(value, str) and len(value) <= _LONGEST_SHARED)
 
 
 def _pairs(items: list[Any]) -> list[tuple[Any, Any]]:

@@ -90,7 +90,15 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
     assert ctranslate2.Translator(str(tmp_path / "int8")).compute_type.startswith("int8")
 
 
-@pytest.mark.parametrize("variant", [["--norm=pre"], ["--learned-positions=600"]])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        ["--norm=pre"],
+        ["--learned-positions=600"],
+        ["--attention-biases", "--output-bias", "--activation=gelu"],
+        ["--activation=swish", "--sinusoids=fairseq"],
+    ],
+)
 def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_path: Path, variant: list[str]) -> None:
     options = [*TRAIN, *SMALL, *variant, "--max-updates=3", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)

@@ -41,7 +41,7 @@ LEVELS = [
     ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding", "nmt.export"],
+    ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],
     ["nmt.benchmark", "nmt.pages"],
     ["nmt.cli", "nmt.__main__"],
 ]

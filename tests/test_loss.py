@@ -1,8 +1,11 @@
 """The loss equals torch's label-smoothed cross-entropy in float64, and the learning rate follows the paper."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig, TrainConfig
@@ -26,10 +29,13 @@ def logits_of(model: Transformer, made: Batch) -> torch.Tensor:
     return model.logits(model.decode(made.target.ids_F, made.target.layout, encoded, made.source.layout))
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
-def test_loss_and_gradient_equal_those_of_torchs_cross_entropy(smoothing: float) -> None:
+def test_loss_and_gradient_equal_those_of_torchs_cross_entropy(smoothing: float, biased: bool) -> None:
     torch.manual_seed(0)
-    module = TrainingLoss(Transformer(CONFIG, 30, 30, shared=True), smoothing)
+    module = TrainingLoss(Transformer(replace(CONFIG, output_bias=biased), 30, 30, shared=True), smoothing)
+    if biased:
+        nn.init.normal_(module.model.output_bias)
     made = batch()
     loss, nll = module(made)
     loss.backward()

@@ -34,6 +34,7 @@ from nmt.model.transformer import (
 from nmt.registry import ARCHITECTURES
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
+SIXTEEN = replace(SMALL, d_model=16)
 VOCABULARY = 50
 SOURCES = [[5, 6, 7, 3], [8, 3], [9, 10, 11, 12, 3]]
 TARGETS = [[2, 5, 6], [2, 7, 8, 9, 10], [2, 5]]
@@ -54,21 +55,22 @@ def padded(sentences: list[list[int]]) -> Tensor:
 
 def model(config: ModelConfig = SMALL, *, shared: bool = True) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(config, VOCABULARY, VOCABULARY, shared=shared).eval()
+    made = Transformer(config, VOCABULARY, VOCABULARY, shared=shared).eval()
+    for name, weight in made.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(weight, std=0.1)
+    return made
 
 
 def copy_attention(source: MultiHeadAttention, target: nn.MultiheadAttention) -> None:
-    weights = (
-        [source.query_key_value.weight]
-        if hasattr(source, "query_key_value")
-        else [source.query.weight, source.key_value.weight]
-    )
+    inputs = [source.query_key_value] if hasattr(source, "query_key_value") else [source.query, source.key_value]
+    biased = source.output.bias is not None
     target.load_state_dict(
         {
-            "in_proj_weight": torch.cat(weights),
-            "in_proj_bias": torch.zeros(3 * SMALL.d_model),
+            "in_proj_weight": torch.cat([part.weight for part in inputs]),
+            "in_proj_bias": torch.cat([part.bias for part in inputs]) if biased else torch.zeros(3 * SMALL.d_model),
             "out_proj.weight": source.output.weight,
-            "out_proj.bias": torch.zeros(SMALL.d_model),
+            "out_proj.bias": source.output.bias if biased else torch.zeros(SMALL.d_model),
         }
     )
 
@@ -132,12 +134,19 @@ def torch_transformer(ours: Transformer) -> nn.Transformer:
 
 
 @torch.no_grad()
-def test_the_model_and_torchs_transformer_have_the_same_logits() -> None:
-    ours = model()
+@pytest.mark.parametrize("activation, function", [("relu", F.relu), ("gelu", F.gelu), ("swish", F.silu)])
+@pytest.mark.parametrize("biases", [False, True])
+def test_the_model_and_torchs_transformer_have_the_same_logits(
+    activation: str, function: Callable[[Tensor], Tensor], biases: bool
+) -> None:
+    ours = model(replace(SMALL, activation=activation, attention_biases=biases, output_bias=biases))
     (source, padding), (target, _) = embedded(ours, SOURCES), embedded(ours, TARGETS)
     causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
     masks = {"src_key_padding_mask": padding, "memory_key_padding_mask": padding, "tgt_mask": causal}
-    expected = torch_transformer(ours)(source, target, **masks) @ ours.target_embedding.weight.T
+    theirs = torch_transformer(ours)
+    for layer in (*theirs.encoder.layers, *theirs.decoder.layers):
+        layer.activation, layer.activation_relu_or_gelu = function, 0  # the latter would choose another function
+    expected = F.linear(theirs(source, target, **masks), ours.target_embedding.weight, ours.output_bias)
     found = ours(padded(SOURCES), padded(TARGETS))
     real = padded(TARGETS) != 0
     torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
@@ -172,6 +181,10 @@ VARIANTS = {
     "window of 1": {"attention_window": 1},
     "window of 3": {"attention_window": 3},
     "window of 4": {"attention_window": 4},
+    "biases": {"attention_biases": True, "output_bias": True},
+    "gelu": {"activation": "gelu"},
+    "swish": {"activation": "swish"},
+    "positions of fairseq": {"sinusoids": "fairseq"},
 }
 
 
@@ -368,8 +381,8 @@ def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> No
 
 
 def test_positions_follow_the_formula_and_grow() -> None:
-    torch.testing.assert_close(sinusoids(60, 16).double(), formula_positions(60, 16), rtol=0, atol=1e-6)
-    positions = SinusoidalPositions(16, length=4)
+    torch.testing.assert_close(sinusoids(60, SIXTEEN).double(), formula_positions(60, 16), rtol=0, atol=1e-6)
+    positions = SinusoidalPositions(SIXTEEN, length=4)
     found = positions(torch.tensor([50, 0]), 51)
     torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
 

@@ -56,6 +56,11 @@ def test_only_optional_fields_accept_none(config: type[Config], declared: Field[
         (ModelConfig, {"dropout": 7}, "--dropout must be at least 0 and below 1, but is 7"),
         (ModelConfig, {"d_ff": 2**31 - 1}, "--d-ff must be at least 1 and at most 50000, but is 2147483647"),
         (ModelConfig, {"learned_positions": 2**31 - 1}, "--learned-positions must be at least 1 and at most 1000000"),
+        (
+            ModelConfig,
+            {"sinusoids": "fairseq", "d_model": 2},
+            "--sinusoids fairseq needs a --d-model of at least 4, but",
+        ),
         (ModelConfig, {"norm": "middle"}, "--norm must be one of post, pre, but is 'middle'"),
         (TrainConfig, {"gpus": 1025}, "--gpus must be at least 1 and at most 1024, but is 1025"),
         (TrainConfig, {"rank_timeout": 1e300}, "--rank-timeout must be above 0 and at most 1000000, but is 1e+300"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import invented_pairs
+from marian import write_model
 
 ROOT = Path(__file__).parents[1]
 TINY = [
@@ -170,6 +171,21 @@ def test_distillation_from_a_teacher_to_scores_and_speeds(trained: Path, multi30
     assert done.stdout.count("out.int8.de") == 2
     assert len((tmp_path / "run" / "distilled.de").read_text().splitlines()) == 101
     assert "no teacher is given; usage" in run_recipe("distillation.sh", "--", *TINY, **paths).stderr
+
+
+def test_a_model_of_transformers_is_tuned_compared_and_exported(tmp_path: Path) -> None:
+    write_model(tmp_path / "marian", scale_embedding=True, activation_function="swish")
+    paths = {"RUN": str(tmp_path / "run")}
+    for seed, (name, size) in enumerate({"TRAIN": 60, "VALID": 10, "TEST": 3}.items()):
+        for lang, text in zip(("en", "fr"), corpus(size, seed), strict=True):
+            (tmp_path / f"{name}.{lang}").write_bytes(text)
+        paths[name] = str(tmp_path / name)
+    options = ["--lr=1e-2", "--batch-tokens=1000", "--valid-updates=2", "--max-updates=4", "--device=cpu"]
+    done = run_recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths)
+    assert done.returncode == 0, done.stderr
+    assert "before.fr" in done.stdout and "after.fr" in done.stdout and "bs:1000" in done.stdout
+    assert "BLEU" in (tmp_path / "run" / "exported" / "README.md").read_text()
+    assert "usage: TRAIN=prefix" in run_recipe("fine_tune.sh", "marian", **paths).stderr
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:

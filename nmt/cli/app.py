@@ -14,6 +14,7 @@ from nmt.cli.average_checkpoints import average_checkpoints
 from nmt.cli.benchmark import benchmark
 from nmt.cli.export import export
 from nmt.cli.generate import generate
+from nmt.cli.import_ import import_
 from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
 from nmt.cli.rescore import rescore
@@ -44,6 +45,7 @@ for command in (
 ):
     app.command(no_args_is_help=command is not architectures)(command)
 app.add_typer(benchmark)
+app.add_typer(import_)
 app.add_typer(trees)
 
 

@@ -1,29 +1,48 @@
-"""`nmt export` writes a checkpoint for another inference engine."""
+"""`nmt export` writes a checkpoint for another toolkit."""
 
 from typing import Annotated, Literal
 
 import typer
 
 from nmt import console
+from nmt.errors import NmtError
 
 
 def export(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
-    format: Annotated[Literal["ctranslate2"], typer.Option(help="Format to write.")] = "ctranslate2",  # noqa: ARG001
+    format: Annotated[
+        Literal["ctranslate2", "huggingface"],
+        typer.Option(help="Format to write: for CTranslate2, or a MarianMT model for transformers."),
+    ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"],
-        typer.Option(help="Data type of the stored weights."),
+        typer.Option(help="Data type of the stored weights; only for ctranslate2."),
     ] = "float32",
+    scores: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What nmt score printed, for the model card; only for huggingface."),
+    ] = None,
 ) -> None:
-    """Write a checkpoint in the format of another inference engine, for serving without PyTorch.
+    """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
-    The exported model takes sentences of up to 2,048 pieces.
-
-    This command needs the package ctranslate2: pip install ctranslate2.
+    A model for CTranslate2 takes sentences of up to 2,048 pieces. It needs the package ctranslate2, and a model for
+    Hugging Face the package safetensors: pip install ctranslate2 safetensors.
     """
+    if format == "huggingface" and quantization != "float32":
+        raise NmtError("--quantization is only for --format ctranslate2; leave it out")
+    if format == "ctranslate2" and scores is not None:
+        raise NmtError("--scores is only for --format huggingface; leave it out")
     from nmt.checkpoint import load_checkpoint
-    from nmt.export import export_ctranslate2
 
-    export_ctranslate2(load_checkpoint(checkpoint), checkpoint, output, quantization)
+    loaded = load_checkpoint(checkpoint)
+    if format == "huggingface":
+        from nmt.exchange.huggingface import export_huggingface
+        from nmt.text.corpus import read_lines
+
+        export_huggingface(loaded, checkpoint, output, "\n".join(read_lines(scores)) if scores else None)
+    else:
+        from nmt.export import export_ctranslate2
+
+        export_ctranslate2(loaded, checkpoint, output, quantization)
     console.info(f"wrote {output}")

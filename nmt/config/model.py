@@ -48,14 +48,30 @@ class ModelConfig(Config):
         help="Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer.",
         panel="Model",
     )
+    activation: Literal["relu", "gelu", "swish"] = option(
+        "relu",
+        help="Activation of the feed-forward layers; the paper uses relu (§3.3).",
+        panel="Model",
+    )
     attention: Literal["scaled-dot-product", "dot-product", "additive"] = option(
         "scaled-dot-product", help="Function that scores a query against a key (paper §3.2.1).", panel="Model"
+    )
+    attention_biases: bool = option(
+        False,
+        help="Add a bias to the projections of attention: queries, keys, values and output. The paper has none.",
+        panel="Model",
     )
     attention_window: int | None = option(
         None,
         help="Restrict self-attention to the r nearest of the positions that a position may attend to (paper §4).",
         panel="Model",
         at_least=1,
+    )
+    sinusoids: Literal["paper", "fairseq"] = option(
+        "paper",
+        help="Encodings of positions that are not learned: the paper's formula (§3.5), or those of fairseq, with other "
+        "wavelengths and a first position of 2.",
+        panel="Model",
     )
     learned_positions: int | None = option(
         None,
@@ -65,7 +81,9 @@ class ModelConfig(Config):
         at_least=1,
         at_most=_MAX_POSITIONS,
     )
-
+    output_bias: bool = option(
+        False, help="Add a bias to the logit of each piece before the softmax. The paper has none.", panel="Model"
+    )
     guided_alignment: int | None = option(
         None,
         help="Train the first head of this decoder layer, counted from 1, on the word alignments of the data folder "
@@ -83,6 +101,8 @@ class ModelConfig(Config):
             )
         if self.guided_alignment is not None and self.attention == "additive":
             raise NmtError("--guided-alignment does not work with --attention additive; leave out one of them")
+        if self.sinusoids == "fairseq" and self.d_model < 4:
+            raise NmtError(f"--sinusoids fairseq needs a --d-model of at least 4, but it is {self.d_model}")
         if self.d_model % 2:
             raise NmtError(
                 f"--d-model must be even, because positions are pairs of sine and cosine, but is {self.d_model}"

@@ -33,8 +33,8 @@ def raw_name(split: str, lang: str) -> str:
 
 
 def model_names(config: TextConfig) -> tuple[str, str]:
-    """Returns the file names of the source and the target subword model; a joint model has one name."""
-    if config.joint_vocab:
+    """Returns the file names of the source and the target subword model, which may be the same."""
+    if config.one_model:
         return "subword.model", "subword.model"
     return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
 

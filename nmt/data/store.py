@@ -41,7 +41,7 @@ from nmt.data.regular import open_regular
 from nmt.data.tokens import TokenArray
 from nmt.errors import DataChanged, NmtError
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.subword import Subword
+from nmt.text.mapped import SubwordModel, load_subword
 
 
 class ParallelSplit:
@@ -251,7 +251,7 @@ def _read_codec(path: Path, meta: Mapping[str, Any], config: TextConfig) -> Text
     source_name, target_name = model_names(config)
     hashes = meta["subword_sha256"]
     source = read_model(path / source_name, config.subword, hashes["source"])
-    target = source if config.joint_vocab else read_model(path / target_name, config.subword, hashes["target"])
+    target = source if config.one_model else read_model(path / target_name, config.subword, hashes["target"])
     for side, model in (("source", source), ("target", target)):
         recorded_size = meta["vocab_sizes"][side]
         if recorded_size != len(model):
@@ -259,10 +259,10 @@ def _read_codec(path: Path, meta: Mapping[str, Any], config: TextConfig) -> Text
                 f"{path / META} is damaged (vocab_sizes.{side} is {recorded_size:,}, but the subword model has "
                 f"{len(model):,} pieces); run nmt preprocess again"
             )
-    return TextCodec(config, source, target)
+    return TextCodec.checked(config, source, target, str(path / META))
 
 
-def read_model(path: Path, kind: str, sha256: str | None = None) -> Subword:
+def read_model(path: Path, kind: str, sha256: str | None = None) -> SubwordModel:
     """Returns the subword model in a file of a data folder.
 
     Args:
@@ -282,4 +282,4 @@ def read_model(path: Path, kind: str, sha256: str | None = None) -> Subword:
             f"{path} is not the subword model that the data was encoded with; copy the data folder again or run "
             f"nmt preprocess again"
         )
-    return Subword.from_bytes(data, kind, str(path))
+    return load_subword(data, kind, str(path))

@@ -230,7 +230,7 @@ class StoreWriter:
             raise NmtError(
                 f"the subword models in {self.folder} are damaged; remove that folder to start over"
             ) from error
-        return TextCodec(config, source, source if config.joint_vocab else target)
+        return TextCodec(config, source, source if config.one_model else target)
 
     @classmethod
     @contextmanager

@@ -160,6 +160,7 @@ def beam_search(
     eos: int,
     config: SearchConfig,
     required: Sequence[Required],
+    never: Sequence[int],
 ) -> list[list[Found]]:
     """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
 
@@ -172,7 +173,7 @@ def beam_search(
     groups, width = config.beam_groups, config.beam // config.beam_groups
     diversity = Diversity(groups, config.diversity) if groups > 1 else None
     asked = [wanted for wanted in required for _ in range(groups)]
-    rules = Rules(config, asked, max_lengths_B.repeat_interleave(groups), eos)
+    rules = Rules(config, asked, max_lengths_B.repeat_interleave(groups), eos, never)
     possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
     beams = _Beams(rules, Constraints.start(possible, rules, width), width, bos)
     finished = _Finished(asked, possible, config)

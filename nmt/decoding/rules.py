@@ -1,4 +1,4 @@
-"""Which tokens may follow: minimum and maximum length, no repeated n-grams, forced prefixes.
+"""Which tokens may follow: none that no output has, minimum and maximum length, no repeated n-grams, forced prefixes.
 
 A rule sets the log P of the other tokens to -inf and leaves the rest as the model gives it.
 
@@ -17,14 +17,22 @@ from nmt.decoding.outputs import Required
 class Rules:
     """The rules for the outputs of a batch; a later rule overrides the earlier ones.
 
-    1. No n-gram of pieces occurs twice.
-    2. An output has a minimum length.
-    3. An output of its maximum length ends.
-    4. An output begins with its prefix.
+    1. Tokens in `never` do not occur.
+    2. No n-gram of pieces occurs twice.
+    3. An output has a minimum length.
+    4. An output of its maximum length ends.
+    5. An output begins with its prefix.
     """
 
-    def __init__(self, config: SearchConfig, required: Sequence[Required], max_lengths_B: Tensor, eos: int) -> None:
-        self.config, self.eos = config, eos
+    def __init__(
+        self,
+        config: SearchConfig,
+        required: Sequence[Required],
+        max_lengths_B: Tensor,
+        eos: int,
+        never: Sequence[int] = (),
+    ) -> None:
+        self.config, self.eos, self.never = config, eos, never
         device = max_lengths_B.device
         lengths = [len(wanted.prefix) for wanted in required]
         self.longest_prefix = max(lengths)
@@ -47,6 +55,8 @@ class Rules:
             needed_BWX: tokens that continue a required phrase, which may repeat an n-gram.
         """
         length = tokens_BWT.shape[2]  # with the next token
+        for token in self.never:
+            log_probs_BWV[:, :, token] = -torch.inf
         if self.config.no_repeat_ngram:
             pieces_BWT, exempt_BWX = tokens_BWT[:, :, 1:], self._exempt(tokens_BWT, sentences_B, needed_BWX)
             _block_repeats(log_probs_BWV, pieces_BWT, self.config.no_repeat_ngram, exempt_BWX)

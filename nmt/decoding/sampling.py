@@ -104,13 +104,14 @@ def sample(
     config: SearchConfig,
     required: Sequence[Required],
     streams: Sequence[int],
+    never: Sequence[int],
 ) -> list[list[Found]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers.
 
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
     model's own. Arguments and errors are those of `search`.
     """
-    rules = Rules(config, required, max_lengths_B, eos)
+    rules = Rules(config, required, max_lengths_B, eos, never)
     uniforms = _Uniforms(config.seed, streams, config.samples)
     samples = _Samples(len(required), config, bos, max_lengths_B.device)
     found: list[dict[int, Found]] = [{} for _ in required]

@@ -26,6 +26,7 @@ def search(
     config: SearchConfig,
     required: Sequence[Required] | None = None,
     streams: Sequence[int] | None = None,
+    never: Sequence[int] = (),
 ) -> list[list[Found]]:
     """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
 
@@ -36,6 +37,7 @@ def search(
         max_lengths_B: most tokens of each sentence's output, EOS included, at least 1. A longer prefix is kept whole.
         required: prefix and phrases of each sentence; none if not given.
         streams: the numbers that the random numbers of each sentence depend on; 0, 1, … if not given.
+        never: tokens that no output has.
 
     Raises:
         NmtError: phrases are required of samples or of diverse beam search.
@@ -45,8 +47,18 @@ def search(
         _check_phrases(config)
     if config.sample:
         streams = range(len(max_lengths_B)) if streams is None else streams
-        return sample(step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, streams=streams)
-    return beam_search(step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required)
+        return sample(
+            step,
+            cache,
+            max_lengths_B,
+            bos=bos,
+            eos=eos,
+            config=config,
+            required=required,
+            streams=streams,
+            never=never,
+        )
+    return beam_search(step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, never=never)
 
 
 def _check_phrases(config: SearchConfig) -> None:

@@ -28,7 +28,7 @@ from nmt.model.runtime import Runtime, in_halves, resolve
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.links import Link
-from nmt.text.subword import BOS, EOS, with_eos
+from nmt.text.subword import BOS, EOS, PAD, with_eos
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
 _STREAMS_OF_LINES = 2**40
@@ -216,6 +216,7 @@ class Translator:
             config=search,
             required=[s.required for s in sentences],
             streams=[s.stream for s in sentences],
+            never=(PAD, BOS),  # imported models may give BOS a high probability
         )
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:

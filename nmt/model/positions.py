@@ -16,17 +16,28 @@ from nmt.errors import NmtError
 def position_encodings(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
     """Returns the encodings of source and target positions: the same sinusoids, or learned ones for each side."""
     if config.learned_positions is None:
-        sinusoidal = SinusoidalPositions(config.d_model)
+        sinusoidal = SinusoidalPositions(config)
         return sinusoidal, sinusoidal
     size = config.d_model, config.learned_positions
     return LearnedPositions(*size), LearnedPositions(*size)
 
 
-def sinusoids(length: int, d_model: int) -> Tensor:
-    """Returns PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos of the same, (length, d_model)."""
+# The first token of a sentence has this position in fairseq, behind the id of its PAD.
+_FIRST_IN_FAIRSEQ = 2
+
+
+def sinusoids(length: int, config: ModelConfig) -> Tensor:
+    """Returns the encodings of the first positions, (length, d_model).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
+    is 2i/(d_model - 2), positions begin with 2, and angles are computed in 32 bits.
+    """
+    fairseq = config.sinusoids == "fairseq"
+    first, dtype = (_FIRST_IN_FAIRSEQ, torch.float32) if fairseq else (0, torch.float64)
+    divisor = config.d_model - 2 if fairseq else config.d_model
     with torch.device("cpu"):  # even for a model that is made on torch's meta device
-        frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
-        angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+        frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
+        angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 
@@ -35,14 +46,15 @@ class SinusoidalPositions(nn.Module):
 
     table: Tensor
 
-    def __init__(self, d_model: int, length: int = 512) -> None:
+    def __init__(self, config: ModelConfig, length: int = 512) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoids(length, d_model), persistent=False)
+        self.config = config
+        self.register_buffer("table", sinusoids(length, config), persistent=False)
 
     def forward(self, positions_F: Tensor, longest: int) -> Tensor:
         """Returns the encodings FD of `positions_F`, all of them below `longest`."""
         if longest > len(self.table):
-            grown = sinusoids(2 * longest, self.table.shape[1])
+            grown = sinusoids(2 * longest, self.config)
             self.table = grown.to(self.table)
         return self.table[positions_F]
 

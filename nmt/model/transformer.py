@@ -3,7 +3,8 @@
 The positions of all sentences lie one after the other in one flat axis, which a `Layout` describes. Only attention
 looks at sentences: the scores, their softmax and attention dropout are in `nmt.model.attention`. The axis may hold
 padding, which is computed like the rest and ignored by what reads the result. Training calls `encode` and `decode`, and
-the loss multiplies with `softmax_matrix_VD`. Decoding position by position is in `nmt.model.incremental`.
+the loss computes the logits from `softmax_matrix_VD` and `output_bias`. Decoding position by position is in
+`nmt.model.incremental`.
 
 Shapes: see docs/architecture.md; N flat source positions, M flat target positions, F flat positions of either side,
 B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
@@ -44,9 +45,10 @@ class Residual(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2); no biases.
+    """Concat(head_1 … head_h) W_O with head_i = Attention(x W_iQ, y W_iK, y W_iV) (paper §3.2.2).
 
-    The matrices of all heads are stored as one, and so are those that multiply the same input.
+    The matrices of all heads are stored as one, and so are those that multiply the same input. The paper has no biases;
+    --attention-biases adds one to each product.
     """
 
     def __init__(self, config: ModelConfig, *, cross: bool) -> None:
@@ -54,16 +56,17 @@ class MultiHeadAttention(nn.Module):
         self.heads = config.heads
         self.function = attention_function(config)
         self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
+        bias = config.attention_biases
         if cross:
-            self.query = nn.Linear(config.d_model, self.sizes[0], bias=False)
-            self.key_value = nn.Linear(config.d_model, sum(self.sizes[1:]), bias=False)
+            self.query = nn.Linear(config.d_model, self.sizes[0], bias)
+            self.key_value = nn.Linear(config.d_model, sum(self.sizes[1:]), bias)
         else:
-            self.query_key_value = nn.Linear(config.d_model, sum(self.sizes), bias=False)
-        self.output = nn.Linear(config.heads * config.d_v, config.d_model, bias=False)
+            self.query_key_value = nn.Linear(config.d_model, sum(self.sizes), bias)
+        self.output = nn.Linear(config.heads * config.d_v, config.d_model, bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialises the matrices as they are stored (Glorot uniform), so that joint ones start smaller.
+        """Initialises the matrices as they are stored (Glorot uniform), so that joint ones start smaller; biases are 0.
 
         The paper does not say how to initialise; its authors' code does this. If every part of a joint matrix is
         initialised by itself, up to √2 times as large, small models ignore the source for a long time.
@@ -71,6 +74,8 @@ class MultiHeadAttention(nn.Module):
         for part in self.children():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
 
     def self_projections(self, x_FD: Tensor) -> tuple[Tensor, ...]:
         """Returns queries FHK, keys FHK and values FHU of self-attention."""
@@ -99,11 +104,15 @@ class MultiHeadAttention(nn.Module):
         return self.output(attend(q, k, v, mask, self.function).flatten(1))
 
 
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
 class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2 (paper §3.3)."""
+    """max(0, x W_1 + b_1) W_2 + b_2 (paper §3.3), or with another --activation instead of max(0, …)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.activation = _ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
         self.inner = nn.Linear(config.d_model, config.d_ff)
         self.outer = nn.Linear(config.d_ff, config.d_model)
@@ -113,7 +122,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x_FD: Tensor) -> Tensor:
         """Returns FD; every position by itself."""
-        return self.outer(self.dropout(F.relu(self.inner(x_FD))))
+        return self.outer(self.dropout(self.activation(self.inner(x_FD))))
 
 
 class EncoderLayer(nn.Module):
@@ -172,6 +181,7 @@ class Transformer(nn.Module):
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm, self.decoder_norm = _final_norm(config), _final_norm(config)
+        self.output_bias = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
         self._call_packed = _call
         for embedding in (self.target_embedding, self.source_embedding):
             if embedding is not None:
@@ -216,12 +226,12 @@ class Transformer(nn.Module):
 
     @property
     def softmax_matrix_VD(self) -> Tensor:
-        """The matrix whose product with the decoder output are the logits (paper §3.4)."""
+        """The matrix whose product with the decoder output are the logits (paper §3.4), without `output_bias`."""
         return self.target_embedding.weight
 
     def logits(self, x_MD: Tensor) -> Tensor:
         """Returns the scores MV of every next token before the softmax."""
-        return F.linear(x_MD, self.softmax_matrix_VD)
+        return F.linear(x_MD, self.softmax_matrix_VD, self.output_bias)
 
     def compile_layers(self) -> None:
         """Makes torch compile the layers, for packed batches of any size, when they first meet one."""

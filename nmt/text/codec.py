@@ -10,12 +10,12 @@ import numpy as np
 from nmt.config import Normalization, SubwordKind
 from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
-from nmt.text.subword import Subword
+from nmt.text.mapped import MAPPED_KINDS, SubwordModel, load_subword
 from nmt.text.words import words_of_pieces
 
 Side = Literal["source", "target"]
-_CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": get_args(SubwordKind)}
-_MOSES = "moses-"
+_CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": (*get_args(SubwordKind), *MAPPED_KINDS)}
+_MOSES, _ESCAPING_MOSES = "moses-", "escaping-moses-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,9 @@ class TextConfig:
     """What determines how raw text becomes pieces; `nmt.config.DataConfig` explains the options.
 
     Attributes:
-        source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de.
+        source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de, or
+            `escaping-moses-de` to also escape some characters and split at hyphens.
+        subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
         tags: words that are one piece each at the beginning of a source line.
     """
 
@@ -36,6 +38,11 @@ class TextConfig:
     subword: str
     joint_vocab: bool
     tags: tuple[str, ...] = ()
+
+    @property
+    def one_model(self) -> bool:
+        """Whether both sides have the same subword model. Mapped kinds segment each side with a model of its own."""
+        return self.joint_vocab and self.subword not in MAPPED_KINDS
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as plain data, without tags if there are none, as in versions that did not have them."""
@@ -88,7 +95,7 @@ def _fits(field: Field[Any], value: Any) -> bool:
         return False
     if field.name in _CHOICES:
         return value in _CHOICES[field.name]
-    if field.name.endswith("_tokenizer") and value != "none" and not value.startswith(_MOSES):
+    if field.name.endswith("_tokenizer") and value != "none" and not value.startswith((_MOSES, _ESCAPING_MOSES)):
         return False
     return field.type is bool or (value.isprintable() and value != "" and "/" not in value)
 
@@ -109,7 +116,9 @@ class Preparer:
         if tokenizer != "none":
             from nmt.text.moses import Moses  # imported only if needed, because its tables take 0.2 s to load
 
-            self._moses = Moses(tokenizer.removeprefix(_MOSES), config.normalize_punctuation in ("both", side))
+            escapes = tokenizer.startswith(_ESCAPING_MOSES)
+            lang = tokenizer.removeprefix(_ESCAPING_MOSES if escapes else _MOSES)
+            self._moses = Moses(lang, config.normalize_punctuation in ("both", side), escapes=escapes)
 
     def prepare(self, line: str) -> str:
         """Returns the line for the subword model.
@@ -125,11 +134,11 @@ class Preparer:
 
 
 class TextCodec:
-    """The text processing of both languages. `source` and `target` are the same object if the vocabulary is joint."""
+    """The text processing of both languages. `source` and `target` are the same object if `config.one_model`."""
 
-    def __init__(self, config: TextConfig, source: Subword, target: Subword) -> None:
-        if config.joint_vocab and source is not target:
-            raise ValueError("source and target must be the same model if the vocabulary is joint")
+    def __init__(self, config: TextConfig, source: SubwordModel, target: SubwordModel) -> None:
+        if config.one_model and source is not target:
+            raise ValueError("source and target must be the same model")
         self.config = config
         self.source = source
         self.target = target
@@ -188,12 +197,12 @@ class TextCodec:
         """Returns the number of the word of a raw target line that each id belongs to, or NO_WORD."""
         return self._words(self.target, line, ids)
 
-    def _words(self, subword: Subword, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
+    def _words(self, subword: SubwordModel, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
         return words_of_pieces(subword.pieces(list(map(int, ids))), line.lower() if self.config.lowercase else line)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration and the subword models as plain data. `target_model` is None if they are joint."""
-        target = None if self.config.joint_vocab else self.target.to_bytes()
+        """Returns the configuration and the subword models as plain data; `target_model` is None if there is one."""
+        target = None if self.config.one_model else self.target.to_bytes()
         return {**self.config.to_dict(), "source_model": self.source.to_bytes(), "target_model": target}
 
     @classmethod
@@ -212,14 +221,27 @@ class TextCodec:
         text = {name: values[name] for name in values if name not in models}
         config = TextConfig.from_dict(text, origin)
         wrong = [name for name, kind in models.items() if name not in values or not isinstance(values[name], kind)]
-        if wrong or config.joint_vocab != (values["target_model"] is None):
+        if wrong or config.one_model != (values["target_model"] is None):
             raise _damaged(origin, ", ".join(wrong) or "joint_vocab contradicts target_model")
-        source = Subword.from_bytes(values["source_model"], config.subword, origin)
-        target = source if config.joint_vocab else Subword.from_bytes(values["target_model"], config.subword, origin)
+        source = load_subword(values["source_model"], config.subword, origin)
+        target = source if config.one_model else load_subword(values["target_model"], config.subword, origin)
+        return cls.checked(config, source, target, origin)
+
+    @classmethod
+    def checked(cls, config: TextConfig, source: SubwordModel, target: SubwordModel, origin: str) -> Self:
+        """Returns the codec of models that were read from `origin`.
+
+        Raises:
+            NmtError: the vocabulary is joint, but the models give different ids to a piece. The message names `origin`.
+        """
+        if config.joint_vocab and source is not target:
+            source_pieces, target_pieces = (model.pieces(list(range(len(model)))) for model in (source, target))
+            if source_pieces != target_pieces:
+                raise _damaged(origin, "joint_vocab contradicts the vocabularies")
         return cls(config, source, target)
 
 
 def _sampled(
-    subword: Subword, text: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
+    subword: SubwordModel, text: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
 ) -> list[list[list[int]]]:
     return [subword.sample([line] * len(of_line), strength, of_line) for line, of_line in zip(text, seeds, strict=True)]

@@ -16,10 +16,12 @@ class Moses:
     Args:
         normalize: whether `tokenize` normalises punctuation. Otherwise, words that touch typographic punctuation are
             not split, because the detokeniser could not put them together again.
+        escapes: whether `tokenize` writes `&` as `&amp;` and the like, and splits at hyphens, as for fairseq's models.
     """
 
-    def __init__(self, lang: str, normalize: bool = True) -> None:
+    def __init__(self, lang: str, normalize: bool = True, *, escapes: bool = False) -> None:
         self.lang = lang
+        self._escapes = escapes
         self._normalize = normalize
         self._tokenizer = MosesTokenizer(lang)
         self._detokenizer = MosesDetokenizer(lang)
@@ -34,7 +36,7 @@ class Moses:
         return line.strip()
 
     def tokenize(self, line: str) -> str:
-        """Returns the tokens of the line, separated by one space. Nothing is escaped: `&` stays `&`."""
+        """Returns the tokens of the line, separated by one space."""
         if self._normalize:
             return self._tokens(self.normalize(line))
         groups = groupby(line.split(), key=lambda word: bool(_TYPOGRAPHIC.search(word)))
@@ -42,8 +44,8 @@ class Moses:
         return " ".join(filter(None, (text if typographic else self._tokens(text) for typographic, text in texts)))
 
     def _tokens(self, text: str) -> str:
-        return " ".join(self._tokenizer.tokenize(text, escape=False))
+        return " ".join(self._tokenizer.tokenize(text, aggressive_dash_splits=self._escapes, escape=self._escapes))
 
     def detokenize(self, line: str) -> str:
         """Returns the line before `tokenize`, except for normalised punctuation and a few ambiguous quotes."""
-        return str(self._detokenizer.detokenize(line.split(), unescape=False))
+        return str(self._detokenizer.detokenize(line.split(), unescape=self._escapes))

@@ -1,5 +1,7 @@
 """Subword models, which convert text to piece ids and back. All of them are sentencepiece models.
 
+Models of other toolkits are in `nmt.text.mapped`.
+
 There are three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`, a vocabulary chosen by
 maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is
 spelt in UTF-8 bytes, with one piece for each byte, so that nothing becomes the unknown piece. A run of spaces becomes
@@ -42,7 +44,7 @@ class Subword:
 
     def __init__(self, model: bytes, kind: str) -> None:
         self.kind = kind
-        self._model = model
+        self.model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._greedy = Greedy(self._processor) if kind == "wordpiece" else None
         self._sampler: Sampler | None = None
@@ -126,14 +128,14 @@ class Subword:
 
     def to_bytes(self) -> bytes:
         """Returns the content of the sentencepiece model file."""
-        return self._model
+        return self.model
 
     def __len__(self) -> int:
         return int(self._processor.get_piece_size())
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
-        clean = [_SURROGATE.sub("\ufffd", line) for line in lines]
+        clean = list(map(without_surrogates, lines))
         if self._greedy:
             return [self._greedy.encode(line) for line in clean]
         return list(self._processor.encode(clean, num_threads=1)) if clean else []
@@ -153,15 +155,13 @@ class Subword:
             raise NmtError(f"a {self.kind} model cannot be sampled; use one of {', '.join(_SAMPLERS)}")
         if self._sampler is None:
             self._sampler = _SAMPLERS[self.kind](self._processor)
-        clean = [str(self._processor.normalize(_SURROGATE.sub("\ufffd", line))) for line in lines]
+        clean = [str(self._processor.normalize(without_surrogates(line))) for line in lines]
         return [self._sampler.sample(line, strength, Random(seed)) for line, seed in zip(clean, seeds, strict=True)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Returns one line of text for each sequence of ids. Special ids are dropped; invalid UTF-8 becomes U+FFFD."""
         without_special = [[int(i) for i in line if i > EOS] for line in ids]
-        lines = [str(self._processor.decode(line)) for line in without_special]
-        # A translation may spell a line break or a ▁ in bytes.
-        return [line.replace("\n", " ").replace(_SPACE, " ").strip(" ") for line in lines]
+        return [clean_line(str(self._processor.decode(line))) for line in without_special]
 
     def pieces(self, ids: list[int]) -> list[str]:
         """Returns the pieces with these ids, as text."""
@@ -170,6 +170,16 @@ class Subword:
     def ids(self, pieces: list[str]) -> list[int]:
         """Returns the ids of the pieces; the inverse of `pieces`."""
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]
+
+
+def without_surrogates(line: str) -> str:
+    """Returns the line with U+FFFD instead of lone surrogates, which have no UTF-8."""
+    return _SURROGATE.sub("\ufffd", line)
+
+
+def clean_line(text: str) -> str:
+    """Returns decoded text as one line. A translation may spell a line break or a ▁ in bytes."""
+    return text.replace("\n", " ").replace(_SPACE, " ").strip(" ")
 
 
 def with_bos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -192,7 +202,7 @@ class _Guarded:
     def __iter__(self) -> Iterator[str]:
         try:
             for line in self.lines:
-                yield _SURROGATE.sub("\ufffd", line)
+                yield without_surrogates(line)
         except BaseException as error:
             self.error = error
             raise

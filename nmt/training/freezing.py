@@ -8,7 +8,7 @@ from nmt.errors import NmtError
 
 # The beginnings of the names of the weights in each group of --freeze.
 _GROUPS = {
-    "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions."),
+    "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
     "encoder": ("encoder.", "encoder_norm."),
     "decoder": ("decoder.", "decoder_norm."),
 }

@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.options import flag_name
 from nmt.text.codec import TextCodec
-from nmt.text.subword import Subword
+from nmt.text.mapped import SubwordModel
 
 _NAMED_PIECES = 5  # in a message
 
@@ -52,38 +52,49 @@ def _check(path: str, checkpoint: Checkpoint, config: ModelConfig, codec: TextCo
 
 
 def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:
-    """Returns the embeddings of the model, with the rows of the checkpoint for the pieces that it has."""
+    """Returns the weights that have a row for each piece, with the checkpoint's rows for the pieces that it has."""
     weights = checkpoint.weights
     old = {
         "target": (checkpoint.codec.target, weights["target_embedding.weight"]),
         "source": (checkpoint.codec.source, weights.get("source_embedding.weight", weights["target_embedding.weight"])),
     }
+    rows: dict[str, Tensor] = {}
+    if model.output_bias is not None:
+        bias_of = (checkpoint.codec.target, weights["output_bias"])
+        rows["output_bias"], _ = _rows(codec.target, model.output_bias, [bias_of])
+    tables = {"target_embedding.weight": (codec.target, model.target_embedding, [old["target"]])}
     if model.source_embedding is None:
-        tables = [old["target"], old["source"]]
-        return {"target_embedding.weight": _rows(path, codec.target, model.target_embedding.weight, tables)}
-    return {
-        "target_embedding.weight": _rows(path, codec.target, model.target_embedding.weight, [old["target"]]),
-        "source_embedding.weight": _rows(path, codec.source, model.source_embedding.weight, [old["source"]]),
-    }
+        tables["target_embedding.weight"][2].append(old["source"])
+    else:
+        tables["source_embedding.weight"] = (codec.source, model.source_embedding, [old["source"]])
+    for name, (subword, embedding, known) in tables.items():
+        rows[name], new = _rows(subword, embedding.weight, known)
+        _show_new(path, len(subword), new)
+    return rows
 
 
-def _rows(path: str, subword: Subword, fresh: Tensor, tables: Sequence[tuple[Subword, Tensor]]) -> Tensor:
-    """Returns an embedding whose rows are those of the first table that has the piece; other rows are fresh."""
+def _rows(
+    subword: SubwordModel, fresh: Tensor, tables: Sequence[tuple[SubwordModel, Tensor]]
+) -> tuple[Tensor, list[str]]:
+    """Returns the rows of the first table that has the piece, otherwise fresh ones; and the pieces with fresh ones."""
     found = fresh.detach().cpu().clone()
     known: dict[str, Tensor] = {}
     for old, weight in reversed(tables):
         known |= {piece: weight[i] for i, piece in enumerate(old.pieces(list(range(len(old)))))}
     pieces = subword.pieces(list(range(len(subword))))
-    new = [piece for piece in pieces if piece not in known]
     for i, piece in enumerate(pieces):
         if piece in known:
             found[i] = known[piece]
+    return found, [piece for piece in pieces if piece not in known]
+
+
+def _show_new(path: str, pieces: int, new: list[str]) -> None:
+    """Logs how many of the pieces have embeddings in the checkpoint, and names some of the others."""
     named = ", ".join(new[:_NAMED_PIECES]) + (", …" if len(new) > _NAMED_PIECES else "")
     console.info(
-        f"{len(pieces) - len(new):,} of {len(pieces):,} pieces have embeddings in {Path(path).name}"
+        f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
         + (f"; {len(new):,} start at random: {named}" if new else "")
     )
-    return found
 
 
 def model_config_of(path: str) -> ModelConfig:

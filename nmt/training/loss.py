@@ -17,7 +17,7 @@ from nmt.training.guided import alignment_loss
 
 
 class _ChunkedNll(torch.autograd.Function):
-    """−Σ log softmax(hidden · weightᵀ)[label] over labels other than PAD, and its gradient.
+    """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient; bias may be None.
 
     Logits are computed a few rows at a time, so that all M × V of them never exist together. Matrix products are
     computed in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under
@@ -25,15 +25,23 @@ class _ChunkedNll(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden_MD: Tensor, weight_VD: Tensor, labels_M: Tensor, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any,
+        hidden_MD: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        labels_M: Tensor,
+        dtype: torch.dtype,
+    ) -> Tensor:
         grad_hidden_MD, grad_weight_VD = torch.empty_like(hidden_MD), torch.zeros_like(weight_VD)
+        grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
         real_M = labels_M != PAD
-        weight = weight_VD.to(dtype)
+        weight, bias = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
         rows = LOGIT_ROWS[hidden_MD.device.type]
         chunks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_JD, labels_J1, real_J, grad_hidden_JD in zip(*chunks, strict=True):
-            logits_JV = (hidden_JD @ weight.T).to(total.dtype)
+            logits_JV = F.linear(hidden_JD, weight, bias).to(total.dtype)
             probabilities_JV = logits_JV.softmax(-1)
             # log Σ exp is computed from the largest probability, because the label's probability may underflow.
             log_sum_J = logits_JV.amax(-1) - probabilities_JV.amax(-1).log()
@@ -42,13 +50,15 @@ class _ChunkedNll(torch.autograd.Function):
             grad_JV = probabilities_JV.scatter_add_(1, labels_J1, -ones_J1).to(dtype)
             grad_hidden_JD.copy_((grad_JV @ weight) * real_J[:, None])
             grad_weight_VD += grad_JV.T @ (hidden_JD * real_J[:, None])
-        ctx.save_for_backward(grad_hidden_MD, grad_weight_VD)
+            if grad_bias_V is not None:
+                grad_bias_V += grad_JV.T @ real_J.to(dtype)
+        ctx.save_for_backward(grad_hidden_MD, grad_weight_VD, grad_bias_V)
         return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden_MD, grad_weight_VD = ctx.saved_tensors
-        return grad_hidden_MD * gradients[0], grad_weight_VD * gradients[0], None, None
+        parts = (None if part is None else part * gradients[0] for part in ctx.saved_tensors)
+        return *parts, None, None
 
 
 class TrainingLoss(nn.Module):
@@ -70,15 +80,17 @@ class TrainingLoss(nn.Module):
         source, target = batch.source, batch.target
         encoded_ND = self.model.encode(source.ids_F, source.layout)
         hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
-        weight_VD = self.model.softmax_matrix_VD
+        weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
         dtype = _product_dtype(hidden_MD)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            nll = _ChunkedNll.apply(hidden_MD, weight_VD, batch.labels_M, dtype)
+            nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, dtype)
         if not self.label_smoothing:
             return nll, nll.detach()
         # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row of
         # the softmax matrix, so smoothing costs one product of D numbers per token, not a pass over the vocabulary.
         margin_M = (hidden_MD * (F.embedding(batch.labels_M, weight_VD) - weight_VD.mean(0))).sum(-1)
+        if bias_V is not None:
+            margin_M = margin_M + bias_V[batch.labels_M] - bias_V.mean()
         return nll + self.label_smoothing * (margin_M * (batch.labels_M != PAD)).sum(), nll.detach()
 
 

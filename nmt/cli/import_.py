@@ -1,0 +1,80 @@
+"""`nmt import` makes checkpoints of models of other toolkits."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from nmt.errors import NmtError
+
+if TYPE_CHECKING:
+    from nmt.checkpoint import Checkpoint
+
+import_ = typer.Typer(
+    name="import", help="Make a checkpoint of a model that another toolkit has trained.", no_args_is_help=True
+)
+
+Output = Annotated[str, typer.Option(help="Checkpoint file to write.")]
+
+
+@import_.command(no_args_is_help=True)
+def huggingface(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder of a MarianMT model, such as one of Opus-MT.")],
+    output: Output,
+    source_lang: Annotated[str | None, typer.Option(help="Source language, if the folder does not say it.")] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Target language, if the folder does not say it.")] = None,
+) -> None:
+    """Make a checkpoint of a MarianMT model in the format of Hugging Face.
+
+    Models in model.safetensors need the package safetensors: pip install safetensors.
+    """
+    from nmt.exchange.huggingface import import_huggingface
+
+    _write(import_huggingface(folder, source_lang, target_lang), output, [])
+
+
+@import_.command(no_args_is_help=True)
+def fairseq(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Checkpoint of a transformer of fairseq.")],
+    dict_: Annotated[
+        list[str],
+        typer.Option(
+            "--dict", metavar="FILE", help="Dictionary of the source, and then of the target; once for a joined one."
+        ),
+    ],
+    codes: Annotated[str, typer.Option(metavar="FILE", help="BPE codes of subword-nmt or fastBPE.")],
+    output: Output,
+    tokenizer: Annotated[
+        Literal["moses", "none"], typer.Option(help="How the text was tokenised before it was cut into subwords.")
+    ] = "moses",
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="The text was lowercased.")] = False,
+    source_lang: Annotated[str | None, typer.Option(help="Source language, if the file does not say it.")] = None,
+    target_lang: Annotated[str | None, typer.Option(help="Target language, if the file does not say it.")] = None,
+) -> None:
+    """Make a checkpoint of a model that fairseq has trained. No code in the file runs.
+
+    This command needs the package subword-nmt: pip install subword-nmt.
+    """
+    if len(dict_) > 2:
+        raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")
+    from nmt.exchange.fairseq import import_fairseq
+
+    checkpoint = import_fairseq(
+        file,
+        dict_,
+        codes,
+        tokenizer=tokenizer,
+        lowercase=lowercase,
+        source_lang=source_lang,
+        target_lang=target_lang,
+    )
+    _write(checkpoint, output, [file, *dict_, codes])
+
+
+def _write(checkpoint: "Checkpoint", output: str, inputs: list[str]) -> None:
+    from nmt import console
+    from nmt.checkpoint import write_checkpoint
+    from nmt.files import output_file
+
+    with output_file(output, inputs) as file:
+        write_checkpoint(checkpoint, file)
+    console.info(f"wrote {output}")

@@ -1,0 +1,120 @@
+"""Reads the files of models of other toolkits, which are not trusted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.data.regular import open_regular
+from nmt.errors import NmtError
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns the content of a file of a model.
+
+    Raises:
+        NmtError: the file is missing or cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return file.readall()
+    except OSError as error:
+        raise NmtError(f"{path} cannot be read ({error.strerror}); a model consists of all its files") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file.
+
+    Raises:
+        NmtError: the file is missing, or is not a JSON object.
+    """
+    try:
+        values = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{path} is not JSON ({error!s:.100}); download it again") from error
+    if not isinstance(values, dict):
+        raise NmtError(f"{path} is a JSON {type(values).__name__}, not an object; download it again")
+    return values
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes before reading.
+
+    Raises:
+        NmtError: the file is missing or damaged, or the package is not installed.
+    """
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise NmtError(
+            f"{path} needs the package safetensors ({error}); install it with pip install safetensors"
+        ) from error
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise NmtError(
+            f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
+        ) from error
+    return {name: tensor.float() for name, tensor in tensors.items() if tensor.dtype in _FLOATS}
+
+
+class Tensors:
+    """The tensors of a model by name. Each is taken once.
+
+    Args:
+        origin: the name of their file, for messages.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor], origin: Path) -> None:
+        self._tensors, self.origin = dict(tensors), origin
+
+    def rows(self, name: str) -> int:
+        """Returns the rows of a tensor, which may still be taken.
+
+        Raises:
+            NmtError: it is missing, or is a single number.
+        """
+        found = self._tensors.get(name)
+        if found is None or not found.dim():
+            raise self._missing(name)
+        return len(found)
+
+    def _missing(self, name: str) -> NmtError:
+        return NmtError(f"{self.origin} has no tensor {name}, which config.json asks for; download both again")
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Returns a tensor.
+
+        Raises:
+            NmtError: it is missing or has another shape.
+        """
+        found = self.take_if_there(name)
+        if found is None:
+            raise self._missing(name)
+        if found.shape != shape:
+            raise NmtError(
+                f"{self.origin} has the tensor {name} with the shape {tuple(found.shape)}, but config.json asks for "
+                f"{shape}; download both again"
+            )
+        return found
+
+    def take_if_there(self, name: str) -> Tensor | None:
+        """Returns a tensor of any shape, or None if there is none."""
+        return self._tensors.pop(name, None)
+
+    def check_all_taken(self) -> None:
+        """Raises an error if tensors are left, because the model computes more than nmt would.
+
+        Raises:
+            NmtError: a tensor is left.
+        """
+        if self._tensors:
+            name = min(self._tensors)
+            raise NmtError(
+                f"{self.origin} has the tensor {name!r:.80}, which nmt does not know; use a model without changes"
+            )

@@ -1,0 +1,134 @@
+"""Imports MarianMT models of Hugging Face, such as those of Opus-MT, and exports checkpoints as such models."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nmt import __version__, console
+from nmt.checkpoint import Checkpoint, build_model
+from nmt.config import ModelConfig
+from nmt.errors import NmtError
+from nmt.exchange.card import model_card
+from nmt.exchange.files import Tensors, read_json, read_safetensors
+from nmt.exchange.layers import without_attention_biases
+from nmt.exchange.marian_config import check_expressible, our_config, special_ids, their_config
+from nmt.exchange.marian_text import RECORD, read_text, write_text
+from nmt.exchange.marian_weights import our_weights, their_weights, vocabulary_sizes
+from nmt.exchange.torch_files import read_torch_file
+from nmt.files import new_folder, writing
+from nmt.text.subword import BOS, PAD
+
+_CONFIG, _GENERATION = "config.json", "generation_config.json"
+_SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
+
+
+def import_huggingface(folder: str, source_lang: str | None = None, target_lang: str | None = None) -> Checkpoint:
+    """Returns the checkpoint of the MarianMT model in a folder.
+
+    Args:
+        source_lang, target_lang: the languages; None if the folder says which.
+
+    Raises:
+        NmtError: a file is missing or damaged, or the model is not one that nmt can compute.
+    """
+    path = Path(folder)
+    values = read_json(path / _CONFIG)
+    config = our_config(values, path / _CONFIG)
+    shared = bool(values.get("share_encoder_decoder_embeddings", True))
+    tensors = _tensors(path)
+    sizes = vocabulary_sizes(values, tensors, path / _CONFIG, shared=shared)
+    text = read_text(path, values, sizes, source_lang, target_lang)
+    scaled = bool(values.get("scale_embedding", False))
+    weights = our_weights(config, tensors, text.source, text.target, shared=shared, scaled=scaled)
+    config, weights = _without_needless(config, weights, _recorded(values, path))
+    _warn_of_generation(path)
+    provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
+    checkpoint = Checkpoint(config, text.codec, weights, provenance)
+    build_model(checkpoint, folder)  # checks that the weights fit
+    return checkpoint
+
+
+def _tensors(folder: Path) -> Tensors:
+    if (folder / _SAFETENSORS).exists():
+        return Tensors(read_safetensors(folder / _SAFETENSORS), folder / _SAFETENSORS)
+    if (folder / _TORCH).exists():
+        return Tensors(read_torch_file(folder / _TORCH)[1], folder / _TORCH)
+    raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
+
+
+def _recorded(values: dict[str, Any], folder: Path) -> ModelConfig | None:
+    """Returns the architecture that nmt recorded when it exported the model; None for other models."""
+    record = values.get(RECORD)
+    if not isinstance(record, dict) or not isinstance(record.get("model"), dict):
+        return None
+    return ModelConfig.from_dict(record["model"], str(folder / _CONFIG))
+
+
+def _without_needless(
+    config: ModelConfig, weights: dict[str, Tensor], recorded: ModelConfig | None
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Returns the architecture and the weights without biases that are zero, unless the exported model had them."""
+    if recorded is not None:
+        config = replace(config, guided_alignment=recorded.guided_alignment)
+        smaller = without_attention_biases(config, weights)
+        biased = any(weight.any() for name, weight in weights.items() if name not in smaller)
+        if not recorded.attention_biases and not biased:
+            config, weights = replace(config, attention_biases=False), smaller
+    if not (recorded and recorded.output_bias) and not weights["output_bias"].any():
+        config = replace(config, output_bias=False)
+        weights = {name: weight for name, weight in weights.items() if name != "output_bias"}
+    return config, weights
+
+
+def _warn_of_generation(folder: Path) -> None:
+    """Warns if transformers would begin every translation with a given token."""
+    for name in (_CONFIG, _GENERATION):
+        values = read_json(folder / name) if (folder / name).exists() else {}
+        if values.get("forced_bos_token_id") is not None:
+            console.warn(
+                f"{folder / name} has a forced_bos_token_id, with which transformers begins every translation; "
+                f"give its piece to nmt generate with --prefixes"
+            )
+            return
+
+
+def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores: str | None = None) -> None:
+    """Writes the folder `output`, which transformers loads as a MarianMT model.
+
+    Args:
+        origin: the file name of the checkpoint, for messages and the model card.
+        scores: what `nmt score` printed, for the model card.
+
+    Raises:
+        NmtError: MarianMT cannot express the model, a package is missing, or the folder cannot be written.
+    """
+    config, codec = checkpoint.model_config, checkpoint.codec
+    check_expressible(config, origin)
+    if codec.config.subword not in ("bpe", "unigram", "marian"):
+        raise NmtError(
+            f"MarianMT segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
+            f"translate with nmt generate"
+        )
+    tensors = their_weights(config, checkpoint.weights)
+    values = their_config(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
+    values[RECORD] = {"text": codec.config.to_dict(), "model": config.to_dict()}
+    generation = {**special_ids(), "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512}
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+        _write_safetensors(tensors, folder / _SAFETENSORS)
+        for name, content in ((_CONFIG, values), (_GENERATION, generation)):
+            (folder / name).write_text(json.dumps(content, indent=1) + "\n")
+        write_text(codec, folder)
+        (folder / "README.md").write_text(model_card(checkpoint, origin, scores), encoding="utf-8")
+
+
+def _write_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise NmtError(
+            f"--format huggingface needs the package safetensors ({error}); install it with pip install safetensors"
+        ) from error
+    path.write_bytes(save(tensors, metadata={"format": "pt"}))

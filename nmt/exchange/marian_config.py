@@ -1,0 +1,133 @@
+"""The architecture of MarianMT models of Hugging Face, in their config.json and here."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmt.config import ModelConfig
+from nmt.errors import NmtError
+from nmt.options import flag_name
+from nmt.text.subword import BOS, EOS, PAD
+
+# The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
+POSITIONS = 1024
+# Our name of each activation. swish and silu are the same function.
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_SIZES = ("encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout")
+# Settings that nmt does not have, and the values that change nothing.
+_WITHOUT_EFFECT = {
+    "normalize_before": False,
+    "static_position_embeddings": True,
+    "tie_word_embeddings": True,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+}
+# Options of the model that MarianMT can express, or that do not matter after training.
+_EXPRESSED = (
+    "activation",
+    "attention_biases",
+    "output_bias",
+    "attention_dropout",
+    "activation_dropout",
+    "guided_alignment",
+)
+
+
+def our_config(values: Mapping[str, Any], path: Path) -> ModelConfig:
+    """Returns the architecture in a config.json, with all biases.
+
+    Raises:
+        NmtError: it is of another kind of model, lacks a setting, or has one that nmt does not have.
+    """
+    if values.get("model_type") != "marian":
+        raise NmtError(
+            f"{path} is for a model of type {values.get('model_type')!r:.40}, but nmt imports only marian; "
+            f"choose a MarianMT model such as those of Opus-MT"
+        )
+    for name, ignored in _WITHOUT_EFFECT.items():
+        if values.get(name, ignored) != ignored:
+            raise _unknown(path, name, values[name])
+    heads = _same_on_both_sides(values, "attention_heads", path)
+    d_model = required(values, "d_model", path)
+    if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
+        raise NmtError(f"{path} has d_model {d_model!r:.20} for {heads!r:.20} heads, which does not divide it")
+    activation = required(values, "activation_function", path)
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise _unknown(path, "activation_function", activation)
+    sizes = {
+        name: required({"attention_dropout": 0.0, "activation_dropout": 0.0, **values}, name, path) for name in _SIZES
+    }
+    d_ff = _same_on_both_sides(values, "ffn_dim", path)
+    widths = {"d_ff": d_ff, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
+    options = {"activation": _ACTIVATIONS[activation], "attention_biases": True, "output_bias": True}
+    return ModelConfig.from_dict({**sizes, **widths, **options}, str(path))
+
+
+def required(values: Mapping[str, Any], name: str, path: Path) -> Any:
+    """Returns a setting of a config.json.
+
+    Raises:
+        NmtError: it is missing.
+    """
+    if name not in values:
+        raise NmtError(f"{path} has no {name}; download it again")
+    return values[name]
+
+
+def _same_on_both_sides(values: Mapping[str, Any], name: str, path: Path) -> Any:
+    encoder, decoder = (required(values, f"{side}_{name}", path) for side in ("encoder", "decoder"))
+    if encoder != decoder:
+        raise NmtError(
+            f"{path} has different encoder_{name} and decoder_{name}, which nmt does not have; use another model"
+        )
+    return encoder
+
+
+def _unknown(path: Path, name: str, value: Any) -> NmtError:
+    return NmtError(f"{path} has {name} {value!r:.40}, which nmt does not have; use another model")
+
+
+def check_expressible(config: ModelConfig, origin: str) -> None:
+    """Raises an error if transformers has no MarianMT model of this architecture.
+
+    Raises:
+        NmtError: it has none. The message names `origin` and the option.
+    """
+    if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
+        raise NmtError(
+            f"MarianMT needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, "
+            f"heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}; translate with nmt generate"
+        )
+    unsupported = [flag_name(name) for name in config.variants() if name not in _EXPRESSED]
+    if unsupported:
+        raise NmtError(
+            f"MarianMT does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"
+        )
+
+
+def their_config(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> dict[str, Any]:
+    """Returns the config.json of a MarianMT model."""
+    sides = {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
+    sides |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "is_encoder_decoder": True,
+        **{name: getattr(config, name) for name in _SIZES},
+        **sides,
+        "activation_function": config.activation,
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": shared,
+        "tie_word_embeddings": True,
+        "vocab_size": source_size,
+        "decoder_vocab_size": target_size,
+        "max_position_embeddings": POSITIONS,
+        **special_ids(),
+        "forced_eos_token_id": EOS,
+        "dtype": "float32",
+    }
+
+
+def special_ids() -> dict[str, int]:
+    """Returns the special ids of an exported model, as config.json and generation_config.json name them."""
+    return {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}

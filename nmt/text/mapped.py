@@ -1,0 +1,161 @@
+"""Subword models of other toolkits: a segmentation, and a vocabulary that gives each piece its id.
+
+There are two kinds: `marian` segments with a sentencepiece model, as MarianMT models do, and `subword-nmt` segments
+tokenised text with the codes of subword-nmt, as fairseq models do. A piece that is not in the vocabulary becomes UNK,
+so some characters are lost.
+"""
+
+import base64
+import binascii
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self
+
+import sentencepiece
+
+from nmt.errors import NmtError
+from nmt.text.subword import EOS, UNK, Subword, clean_line, without_surrogates
+
+MAPPED_KINDS = "marian", "subword-nmt"
+# A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
+_LANGUAGE_CODE = re.compile(r"(>>.*?<<)?(.*)", re.DOTALL)
+_SEPARATOR = "@@"
+
+
+class _Sentencepiece:
+    """The pieces of a sentencepiece model."""
+
+    def __init__(self, model: bytes) -> None:
+        if not model:  # sentencepiece would regard empty data as a missing argument
+            raise ValueError("no data")
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+
+    def split(self, line: str) -> list[str]:
+        """Returns the pieces of a line."""
+        code, text = _LANGUAGE_CODE.fullmatch(line).groups()  # type: ignore[union-attr] # it matches every line
+        return [*([code] if code else []), *self._processor.encode(text, out_type=str)]
+
+    def join(self, pieces: list[str]) -> str:
+        """Returns the text of pieces."""
+        return str(self._processor.decode_pieces(pieces))
+
+
+class _Codes:
+    """The pieces of words, by the merges of subword-nmt. A piece within a word ends in @@."""
+
+    def __init__(self, codes: bytes) -> None:
+        try:
+            from subword_nmt.apply_bpe import BPE
+        except ImportError as error:
+            raise NmtError(
+                f"a model with codes of subword-nmt needs the package subword-nmt ({error}); install it with "
+                f"pip install subword-nmt"
+            ) from error
+        text = codes.decode()
+        # The library ends the process if a line is wrong.
+        if not all(len(line.strip("\r ").split(" ")) == 2 for line in text.rstrip("\n").split("\n")):
+            raise ValueError("a line that is not two pieces")
+        self._bpe = BPE(io.StringIO(text, newline="\n"), separator=_SEPARATOR)
+
+    def split(self, line: str) -> list[str]:
+        """Returns the pieces of a line whose tokens are separated by spaces."""
+        return self._bpe.segment(" ".join(line.split())).split()
+
+    def join(self, pieces: list[str]) -> str:
+        """Returns the text of pieces."""
+        return f"{' '.join(pieces)} ".replace(f"{_SEPARATOR} ", "").rstrip()
+
+
+class Mapped:
+    """A subword model with the same methods as `Subword`. It cannot be trained or sampled.
+
+    Args:
+        vocabulary: the piece of each id. Ids 0 to 3 are PAD, UNK, BOS and EOS.
+        model: the content of the file that segments: a sentencepiece model or the codes of subword-nmt.
+
+    Raises:
+        ValueError, RuntimeError: `model` is damaged.
+        NmtError: a package for models of this kind is not installed.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], model: bytes, kind: str) -> None:
+        self.kind, self.model = kind, model
+        self._vocabulary = list(vocabulary)
+        self._ids = {piece: i for i, piece in enumerate(vocabulary)}
+        self._pieces = _Sentencepiece(model) if kind == "marian" else _Codes(model)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
+        """Returns the model that `to_bytes` returned.
+
+        Args:
+            origin: the name of the file that the data is from, for messages.
+
+        Raises:
+            NmtError: `data` is not such a model. The message names `origin`.
+        """
+        try:
+            content = json.loads(data)
+            vocabulary, model = content["vocabulary"], base64.b64decode(content["model"], validate=True)
+            _check_vocabulary(vocabulary)
+            return cls(vocabulary, model, kind)
+        except (ValueError, LookupError, TypeError, RuntimeError, binascii.Error) as error:
+            raise NmtError(
+                f"{origin} is not a {kind} subword model, or is damaged; make it or copy it again"
+            ) from error
+
+    def to_bytes(self) -> bytes:
+        """Returns vocabulary and model as JSON."""
+        content = {"vocabulary": self._vocabulary, "model": base64.b64encode(self.model).decode()}
+        return json.dumps(content).encode()
+
+    def __len__(self) -> int:
+        return len(self._vocabulary)
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
+        return [self.ids(self._pieces.split(without_surrogates(line))) for line in lines]
+
+    def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> NoReturn:  # noqa: ARG002
+        """Raises NmtError, because a model of this kind cannot be sampled."""
+        raise NmtError(f"a {self.kind} model cannot be sampled; leave out --subword-dropout and --subword-alpha")
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """Returns one line of text for each sequence of ids. Special ids are dropped."""
+        return [clean_line(self._pieces.join(self.pieces([i for i in line if i > EOS]))) for line in ids]
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """Returns the pieces with these ids, as text."""
+        return [self._vocabulary[i] for i in ids]
+
+    def ids(self, pieces: list[str]) -> list[int]:
+        """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""
+        return [self._ids.get(piece, UNK) for piece in pieces]
+
+
+SubwordModel = Subword | Mapped
+
+
+def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
+    """Returns the subword model of any kind that `to_bytes` returned.
+
+    Args:
+        origin: the name of the file that the data is from, for messages.
+
+    Raises:
+        NmtError: `data` is not such a model. The message names `origin`.
+    """
+    if kind in MAPPED_KINDS:
+        return Mapped.from_bytes(data, kind, origin)
+    return Subword.from_bytes(data, kind, origin)
+
+
+def _check_vocabulary(vocabulary: Any) -> None:
+    if not isinstance(vocabulary, list) or not all(
+        isinstance(p, str) and p == without_surrogates(p) for p in vocabulary
+    ):
+        raise ValueError("a vocabulary that is not a list of pieces")
+    if len(set(vocabulary)) != len(vocabulary) or len(vocabulary) <= EOS:
+        raise ValueError("a vocabulary with too few pieces, or with a piece twice")

@@ -1,0 +1,94 @@
+"""Random MarianMT models in the format of Hugging Face, as transformers writes them."""
+
+import io
+import json
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from transformers import MarianConfig, MarianMTModel
+
+_SCRIPTS = [(0x61, 0x7A), (0xC0, 0xFF), (0x370, 0x3FF), (0x410, 0x44F), (0x5D0, 0x5EA), (0x621, 0x64A), (0x905, 0x939),
+            (0x3041, 0x3093), (0x4E00, 0x4E60), (0xAC00, 0xAC60), (0x1F600, 0x1F640), (0x30, 0x39)]  # fmt: skip
+_MARKS = [".", ",", "!", "…", "«", "»", "“", "’", "-", "   ", "\u00a0", "\u3000", "½", "ﬁ", "e\u0301", "&amp;", "▁"]
+
+
+def mixed_lines(count: int, seed: int) -> list[str]:
+    """Returns lines of words in many scripts, with marks and spaces that normalisation changes."""
+    draw = random.Random(seed)
+
+    def word() -> str:
+        first, last = draw.choice(_SCRIPTS)
+        return "".join(chr(draw.randint(first, last)) for _ in range(draw.randint(1, 6)))
+
+    def line() -> str:
+        return " ".join(
+            word() + (draw.choice(_MARKS) if draw.random() < 0.3 else "") for _ in range(draw.randint(0, 12))
+        )
+
+    return [line() for _ in range(count)]
+
+
+@cache
+def spm(seed: int, size: int) -> bytes:
+    """Returns a sentencepiece model with its usual ids and normalisation, as those of Opus-MT."""
+    model = io.BytesIO()
+    options: dict[str, Any] = {"vocab_size": size, "hard_vocab_limit": False, "minloglevel": 2, "num_threads": 1}
+    lines = iter(mixed_lines(1000, seed))
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=model, **options)
+    return model.getvalue()
+
+
+def pieces(model: bytes) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(i) for i in range(3, len(processor))]
+
+
+def write_vocabulary(path: Path, *models: bytes) -> int:
+    """Writes a vocabulary with EOS first and PAD last, as Opus-MT has it, and returns its size."""
+    found = dict.fromkeys(
+        ["</s>", "<unk>", ">>fra<<", *(piece for model in models for piece in pieces(model)), "<pad>"]
+    )
+    path.write_text(json.dumps({piece: i for i, piece in enumerate(found)}))
+    return len(found)
+
+
+def write_model(folder: Path, *, separate_vocabs: bool = False, spare_ids: int = 0, **options: Any) -> MarianMTModel:
+    """Writes a folder with a random model, and returns the model.
+
+    Args:
+        separate_vocabs: whether each side has a vocabulary of its own.
+        spare_ids: how many ids without a piece the model has.
+        options: settings of MarianConfig.
+    """
+    folder.mkdir()
+    models = spm(1, 1000), spm(2, 900)
+    for name, model in zip(("source", "target"), models, strict=True):
+        (folder / f"{name}.spm").write_bytes(model)
+    if separate_vocabs:
+        files = ("vocab.json", "target_vocab.json")
+        # transformers takes the ids of both sides from one vocabulary, so both must have the same size.
+        sizes = [write_vocabulary(folder / name, *models) for name in files]
+    else:
+        sizes = [write_vocabulary(folder / "vocab.json", *models)] * 2
+    tokenizer = {"source_lang": "en", "target_lang": "fr", "separate_vocabs": separate_vocabs}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    size = sizes[0] + spare_ids
+    small = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+    small |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 256}
+    special = {"pad_token_id": sizes[0] - 1, "decoder_start_token_id": sizes[0] - 1, "eos_token_id": 0}
+    torch.manual_seed(0)
+    made = MarianMTModel(MarianConfig(**{"vocab_size": size, **small, **special, **options})).eval()
+    for name, weight in made.named_parameters():
+        if "embed_positions" not in name:
+            torch.nn.init.normal_(weight, 1.0 if "norm.weight" in name else 0.0, 0.15)
+    with torch.no_grad():
+        made.final_logits_bias.normal_(std=0.5)
+        made.final_logits_bias[0, 0] += 3  # so that sentences end
+        made.final_logits_bias[0, sizes[0] - 1] += 9  # no search may choose PAD, however probable it is
+    made.generation_config.bad_words_ids = [[sizes[0] - 1]]
+    made.save_pretrained(folder)
+    return made

@@ -1,0 +1,295 @@
+"""Imported fairseq models have the logits of fairseq's formulas and the pieces of subword-nmt."""
+
+import argparse
+import io
+import math
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import TRAIN, failed, run
+from conftest import invented_pairs
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+from test_export import check_probabilities
+from torch import Tensor
+from torch.nn import functional as F
+
+import nmt
+from nmt.config import RuntimeConfig
+from nmt.text.subword import BOS, EOS
+
+FP32 = RuntimeConfig(device="cpu", precision="fp32")
+WIDTH, HEADS, LAYERS = 16, 4, 2
+BASE = {
+    "encoder_embed_dim": WIDTH, "decoder_embed_dim": WIDTH, "encoder_ffn_embed_dim": 24, "decoder_ffn_embed_dim": 24,
+    "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS, "encoder_layers": LAYERS,
+    "decoder_layers": LAYERS, "encoder_normalize_before": False, "decoder_normalize_before": False, "dropout": 0.1,
+    "source_lang": "en", "target_lang": "de",
+}  # fmt: skip
+TEXT = ["It's a well-known dog.", 'A "quoted" <b> & [c] | d', "Dogs don't run — they sleep!", "1,000.5 % of it"] * 3
+
+
+def state_dict(source: int, target: int, *, pre: bool, joint: bool) -> dict[str, Tensor]:
+    """Returns random weights of fairseq's transformer, in its names."""
+    draw = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw) * 0.3
+
+    found: dict[str, Tensor] = {}
+
+    def linear(name: str, rows: int, columns: int) -> None:
+        found[f"{name}.weight"], found[f"{name}.bias"] = random(rows, columns), random(rows)
+
+    def norm(name: str) -> None:
+        found[f"{name}.weight"], found[f"{name}.bias"] = 1 + random(WIDTH), random(WIDTH)
+
+    for stack, attentions in (("encoder", ["self_attn"]), ("decoder", ["self_attn", "encoder_attn"])):
+        found[f"{stack}.version"] = torch.tensor([3.0])
+        found[f"{stack}.embed_positions._float_tensor"] = torch.zeros(1)
+        for prefix in (f"{stack}.layers.{n}" for n in range(LAYERS)):
+            for attention in attentions:
+                for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
+                    linear(f"{prefix}.{attention}.{part}", WIDTH, WIDTH)
+                norm(f"{prefix}.{attention}_layer_norm")
+            linear(f"{prefix}.fc1", 24, WIDTH)
+            linear(f"{prefix}.fc2", WIDTH, 24)
+            norm(f"{prefix}.final_layer_norm")
+        if pre:
+            norm(f"{stack}.layer_norm")
+    found["encoder.embed_tokens.weight"] = random(source, WIDTH)
+    found["decoder.embed_tokens.weight"] = found["encoder.embed_tokens.weight"] if joint else random(target, WIDTH)
+    return found
+
+
+def logits(w: dict[str, Tensor], source: list[int], target: list[int], activation: Callable, pre: bool) -> Tensor:
+    """Returns the logits of one sentence by fairseq's formulas, with fairseq's ids."""
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.layer_norm(x, (WIDTH,), w[f"{name}.weight"], w[f"{name}.bias"])
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def attention(q: Tensor, kv: Tensor, name: str, causal: bool) -> Tensor:
+        parts = [
+            linear(x, f"{name}.{p}_proj").view(-1, HEADS, WIDTH // HEADS) for p, x in (("q", q), ("k", kv), ("v", kv))
+        ]
+        scores = torch.einsum("qhd,khd->hqk", parts[0] * (WIDTH // HEADS) ** -0.5, parts[1])
+        if causal:
+            scores = scores + torch.full(scores.shape[1:], -math.inf).triu(1)
+        return linear(torch.einsum("hqk,khd->qhd", scores.softmax(-1), parts[2]).reshape(-1, WIDTH), f"{name}.out_proj")
+
+    def embedded(ids: list[int], stack: str) -> Tensor:
+        half = WIDTH // 2
+        frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+        angles = torch.arange(100, dtype=torch.float)[:, None] * frequencies[None]
+        positions = torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)
+        first = 1 + 1  # padding_idx + 1
+        return math.sqrt(WIDTH) * w[f"{stack}.embed_tokens.weight"][ids] + positions[first : first + len(ids)]
+
+    def sublayer(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
+        return x + function(norm(x, name)) if pre else norm(x + function(x), name)
+
+    def stack(x: Tensor, side: str, memory: Tensor | None) -> Tensor:
+        for n in range(LAYERS):
+            p = f"{side}.layers.{n}"
+            causal = memory is not None
+            x = sublayer(x, f"{p}.self_attn_layer_norm", lambda y, p=p, c=causal: attention(y, y, f"{p}.self_attn", c))
+            if memory is not None:
+                name = f"{p}.encoder_attn"
+                x = sublayer(x, f"{name}_layer_norm", lambda y, name=name: attention(y, memory, name, False))
+            x = sublayer(
+                x, f"{p}.final_layer_norm", lambda y, p=p: linear(activation(linear(y, f"{p}.fc1")), f"{p}.fc2")
+            )
+        return norm(x, f"{side}.layer_norm") if pre else x
+
+    memory = stack(embedded(source, "encoder"), "encoder", None)
+    return stack(embedded(target, "decoder"), "decoder", memory) @ w["decoder.embed_tokens.weight"].T
+
+
+def as_old(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights as the checkpoints of 2018 have them."""
+    found = dict(weights)
+    for name in [name for name in weights if ".q_proj." in name]:
+        prefix, kind = name.split(".q_proj.")
+        found[f"{prefix}.in_proj_{kind}"] = torch.cat([found.pop(f"{prefix}.{p}_proj.{kind}") for p in "qkv"])
+    norms = {"encoder": ["self_attn", "final"], "decoder": ["self_attn", "encoder_attn", "final"]}
+    for name in list(found):
+        side = name.split(".")[0]
+        for number, kind in enumerate(norms[side]):
+            if f".{kind}_layer_norm." in name:
+                found[name.replace(f"{kind}_layer_norm", f"layer_norms.{number}")] = found.pop(name)
+    return found
+
+
+class Fairseq:
+    """The files of a random model of fairseq."""
+
+    def __init__(
+        self, folder: Path, *, joint: bool = True, old: bool = False, fastbpe: bool = False, **options: Any
+    ) -> None:
+        self.folder, self.options = folder, BASE | options
+        self.tokens = [line.replace("-", " @-@ ").replace("&", "&amp;") for line in TEXT]
+        codes = io.StringIO()
+        learn_bpe(io.StringIO("\n".join(self.tokens)), codes, 60, min_frequency=1)
+        self.bpe = BPE(io.StringIO(codes.getvalue()))
+        lines = codes.getvalue().splitlines()
+        text = "".join(f"{line} 7\n" for line in lines[1:]) if fastbpe else codes.getvalue()
+        (folder / "codes").write_text(text)
+        characters = sorted({c for line in self.tokens for c in line if c != " "})
+        merged = [left + right for left, right in self.bpe.bpe_codes]
+        symbols = [c for p in [*characters, *merged] for c in (p.replace("</w>", ""), f"{p}@@") if "</w>@@" not in c]
+        self.pieces = [
+            ["<s>", "<pad>", "</s>", "<unk>", *dict.fromkeys(symbols[extra:])] for extra in (0, 0 if joint else 2)
+        ]
+        for name, pieces in zip(("dict.en.txt", "dict.de.txt"), self.pieces, strict=True):
+            (folder / name).write_text("".join(f"{piece} {9}\n" for piece in pieces[4:]))
+        pre = self.options["encoder_normalize_before"]
+        self.weights = state_dict(*map(len, self.pieces), pre=pre, joint=joint)
+        saved = (
+            as_old(self.weights)
+            if old
+            else self.weights | {"decoder.output_projection.weight": self.weights["decoder.embed_tokens.weight"]}
+        )
+        model = argparse.Namespace(**self.options)
+        content = {"args": model} if old else {"args": None, "cfg": {"model": model, "task": {"_name": "translation"}}}
+        content |= {
+            "model": saved,
+            "optimizer_history": [{"num_updates": 3}],
+            "last_optimizer_state": {140_000_000_000: 1},
+        }
+        torch.save(content, folder / "model.pt", _use_new_zipfile_serialization=not old)
+
+    def command(self) -> list[str | Path]:
+        dictionaries = [f"--dict={self.folder / name}" for name in ("dict.en.txt", "dict.de.txt")]
+        return ["import", "fairseq", self.folder / "model.pt", *dictionaries, "--codes", self.folder / "codes",
+                "--output", self.folder / "nmt.pt"]  # fmt: skip
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "post-norm, relu, joined dictionary": {},
+    "checkpoint of 2018": {"old": True, "relu_dropout": 0.1},
+    "pre-norm, gelu, separate dictionaries": {
+        "joint": False, "activation_fn": "gelu", "encoder_normalize_before": True, "decoder_normalize_before": True,
+    },
+    "fastBPE": {"fastbpe": True},
+}  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES)
+def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None:
+    theirs = Fairseq(tmp_path, **CASES[case])
+    run(*theirs.command())
+    ours = nmt.Translator.load(tmp_path / "nmt.pt", runtime=FP32)
+    assert ours.codec.config.joint_vocab == CASES[case].get("joint", True)
+    activation = F.gelu if CASES[case].get("activation_fn") == "gelu" else F.relu
+    pre = theirs.options["encoder_normalize_before"]
+    differences = []
+    for line in TEXT[:4]:
+        (source,), (target,) = ours.codec.encode_source([line]), ours.codec.encode_target([line[::-1]])
+        ids = [
+            [theirs.pieces[side].index(piece) if piece in theirs.pieces[side] else 3 for piece in subword.pieces(found)]
+            for side, (subword, found) in enumerate(((ours.codec.source, source), (ours.codec.target, target)))
+        ]
+        found = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))[0]
+        expected = logits(theirs.weights, [*ids[0], 2], [2, *ids[1]], activation, pre)
+        order = [1, 3, 2, 2, 0, *range(4, len(theirs.pieces[1]))]
+        kept = [i for i in range(len(order)) if i != BOS]
+        differences.append((found[:, kept] - expected[:, [order[i] for i in kept]]).abs().max().item())
+        torch.testing.assert_close(found[:, BOS] + 100, found[:, EOS])
+        log_probs = expected.log_softmax(-1)[:, [order[i] for i in kept]]
+        torch.testing.assert_close(found.log_softmax(-1)[:, kept], log_probs, rtol=0, atol=1e-5)
+    print(f"largest difference of the logits: {max(differences):.1e}")
+    assert max(differences) < 1e-5
+
+
+@pytest.mark.parametrize("fastbpe", [False, True])
+def test_text_is_tokenised_escaped_and_cut_as_for_fairseq(tmp_path: Path, fastbpe: bool) -> None:
+    theirs = Fairseq(tmp_path, fastbpe=fastbpe)
+    run(*theirs.command())
+    codec = nmt.load_checkpoint(tmp_path / "nmt.pt").codec
+    found = codec.source.decode(codec.encode_source(["a well-known dog & b"]))
+    assert found == ["a well @-@ known dog &amp; b"]
+    assert codec.decode_target(codec.encode_target(["a well-known dog & b"])) == ["a well-known dog & b"]
+    segmented = [theirs.bpe.segment(line).split() for line in theirs.tokens]
+    known = set(theirs.pieces[0])
+    ids = codec.source.encode(theirs.tokens)
+    assert [[p if p in known else "<unk>" for p in line] for line in segmented] == [codec.source.pieces(i) for i in ids]
+
+
+def test_an_imported_model_is_tuned_and_exported(tmp_path: Path) -> None:
+    run(*Fairseq(tmp_path).command())
+    for lang, text in zip(("en", "de"), zip(*invented_pairs(40), strict=True), strict=True):
+        (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in text))
+    corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
+    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--like", tmp_path / "nmt.pt", "--workers=1")
+    options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll"]
+    run("train", tmp_path / "data", "--init-from", tmp_path / "nmt.pt", "--save-dir", tmp_path / "run", *options)
+    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "ct2")
+    check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "ct2", ["a dog"], ["a dog"])
+    said = failed("export", tmp_path / "nmt.pt", "--format=huggingface", "--output", tmp_path / "hf")
+    assert "does not support --sinusoids" in said
+
+
+class Trap:
+    """An object whose unpickling makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "activation": ({"activation_fn": "gelu_accurate"}, "has the activation 'gelu_accurate'"),
+    "sides differ": ({"decoder_ffn_embed_dim": 8}, "different encoder_ffn_embed_dim and decoder_ffn_embed_dim"),
+    "layers": ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight"),
+    "heads": ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "which does not divide it"),
+    "scale": ({"no_scale_embedding": True}, "has the option no_scale_embedding"),
+    "languages": ({"source_lang": None}, "give them with --source-lang"),
+    "code as an option": ({"dropout": "trap"}, "--dropout must be a number"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("old", [False, True])
+def test_unsuitable_models_are_refused(tmp_path: Path, case: str, old: bool) -> None:
+    options, message = WRONG[case]
+    trapped = {name: Trap(tmp_path / "trapped") if value == "trap" else value for name, value in options.items()}
+    assert message in failed(*Fairseq(tmp_path, old=old, **trapped).command())
+    assert not (tmp_path / "trapped").exists()
+    assert not (tmp_path / "nmt.pt").exists()
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("dict.en.txt", "a\n", "dict.en.txt, line 1: 'a' is not a piece and a number"),
+    ("dict.en.txt", "a 1\na 1\n", "dict.en.txt, line 2: the piece 'a' is there twice"),
+    ("dict.en.txt", "a 1\n", "has the tensor encoder.embed_tokens.weight with the shape"),
+    ("dict.de.txt", "\udcff", "dict.de.txt is not UTF-8 text"),
+    ("codes", "a b\na\n", "codes, line 2: 'a' is not a merge of two pieces"),
+    ("codes", "a b c d\n", "codes, line 1: 'a b c d' is not a merge of two pieces"),
+    ("codes", "#version: x\na b\n", "codes is not a file of BPE codes"),
+    ("codes", "", "codes, line 1: '' is not a merge"),
+    ("model.pt", "x", "is not a torch file with the weights of a model"),
+])  # fmt: skip
+def test_damaged_files_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
+    theirs = Fairseq(tmp_path)
+    (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
+    assert message in failed(*theirs.command())
+    assert not (tmp_path / "nmt.pt").exists()
+
+
+def test_the_package_for_the_codes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = Fairseq(tmp_path)
+    run(*theirs.command())
+    monkeypatch.setitem(sys.modules, "subword_nmt.apply_bpe", None)
+    for command in (theirs.command(), ["generate", tmp_path / "nmt.pt"]):
+        assert "pip install subword-nmt" in failed(*command)

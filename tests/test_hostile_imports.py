@@ -1,0 +1,239 @@
+"""Damaged and malicious models of other toolkits are refused in one sentence, and no code in them runs."""
+
+import argparse
+import json
+import os
+import pickle
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import failed, run
+from marian import write_model
+from transformers import MarianMTModel
+
+import nmt
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder of a small MarianMT model."""
+    folder = tmp_path_factory.mktemp("marian") / "model"
+    write_model(
+        folder, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2
+    )
+    return folder
+
+
+def change(name: str, **values: Any) -> Callable[[Path], None]:
+    """Returns a function that changes fields of a JSON file; None removes a field."""
+
+    def apply(folder: Path) -> None:
+        content = json.loads((folder / name).read_text()) | values
+        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+
+    return apply
+
+
+def write(name: str, content: str | bytes) -> Callable[[Path], None]:
+    data = content.encode() if isinstance(content, str) else content
+    return lambda folder: (folder / name).write_bytes(data) and None
+
+
+def tensors(header: dict[str, Any], length: int | None = None, data: bytes = b"") -> Callable[[Path], None]:
+    """Returns a function that writes a safetensors file with this header."""
+    text = json.dumps(header).encode()
+    return write("model.safetensors", struct.pack("<Q", len(text) if length is None else length) + text + data)
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def vocabulary(**changed: Any) -> Callable[[Path], None]:
+    return change("vocab.json", **changed)
+
+
+def rename_piece(folder: Path, name: str) -> None:
+    """Renames a piece of the vocabulary, and `<pad>` itself to `[pad]`."""
+    path = folder / "vocab.json"
+    pieces = {
+        "[pad]" if piece == "<pad>" else name if i == 7 else piece: i
+        for piece, i in json.loads(path.read_text()).items()
+    }
+    pieces["<<pad>>"] = pieces.pop(next(piece for piece, i in pieces.items() if i == 8))
+    path.write_text(json.dumps(pieces))
+
+
+HUGE = {"x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
+POSITIONS = "model.encoder.embed_positions.weight"
+DEEP = "[" * 200_000
+CASES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "another model": (change("config.json", model_type="t5"), "is for a model of type 't5'"),
+    "pre-norm": (change("config.json", normalize_before=True), "has normalize_before True, which nmt does not have"),
+    "untied": (change("config.json", tie_word_embeddings=False), "has tie_word_embeddings False"),
+    "activation": (change("config.json", activation_function="tanh"), "has activation_function 'tanh'"),
+    "list as activation": (change("config.json", activation_function=["relu"]), "has activation_function ['relu']"),
+    "sides differ": (change("config.json", decoder_ffn_dim=7), "different encoder_ffn_dim and decoder_ffn_dim"),
+    "no size": (change("config.json", d_model=None), "config.json has no d_model"),
+    "wrong size": (change("config.json", encoder_layers="1"), "--encoder-layers must be a whole number"),
+    "huge size": (change("config.json", encoder_layers=10**9), "--encoder-layers must be at least 1"),
+    "heads": (change("config.json", encoder_attention_heads=3, decoder_attention_heads=3), "which does not divide it"),
+    "more layers": (change("config.json", encoder_layers=2), "no tensor model.encoder.layers.1.self_attn.q_proj"),
+    "fewer layers": (change("config.json", encoder_layers=1, decoder_layers=1, d_model=4), "with the shape"),
+    "vocabulary size": (change("config.json", vocab_size=3), "has the vocabulary size 3, but"),
+    "huge vocabulary": (change("config.json", vocab_size=10**10), "has the vocabulary size 10000000000, but"),
+    "no vocabulary size": (change("config.json", vocab_size="9"), "has the vocabulary size '9'"),
+    "sharing is text": (change("config.json", share_encoder_decoder_embeddings="yes"), "joint_vocab is 'yes'"),
+    "separate embeddings": (
+        change("config.json", share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens.weight"
+    ),
+    "pipe": (lambda folder: remove("vocab.json")(folder) or os.mkfifo(folder / "vocab.json"), "not a regular file"),
+    "piece is no text": (
+        lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not text, or"
+    ),
+    "piece with a name of nmt": (lambda folder: rename_piece(folder, "<pad>"), "has the piece '<<pad>>'"),
+    "special id": (change("config.json", pad_token_id=10**6), "the id of padding is 1000000"),
+    "no config": (remove("config.json"), "config.json cannot be read (No such file or directory)"),
+    "config is no JSON": (write("config.json", "{"), "config.json is not JSON"),
+    "deep JSON": (write("config.json", DEEP), "config.json is not JSON"),
+    "config is a list": (write("config.json", "[]"), "is a JSON list, not an object"),
+    "no languages": (change("tokenizer_config.json", source_lang=None), "give them with --source-lang"),
+    "same languages": (change("tokenizer_config.json", source_lang="fr"), "both languages are fr"),
+    "language with a slash": (change("tokenizer_config.json", source_lang="../x"), "source_lang is '../x'"),
+    "no vocabulary": (remove("vocab.json"), "vocab.json cannot be read"),
+    "no unknown piece": (vocabulary(**{"<unk>": None}), "has no piece '<unk>' for unknown text"),
+    "id twice": (vocabulary(another=5), "gives the same id to two pieces"),
+    "id too large": (vocabulary(another=10**6), "has the id 1000000 for the piece 'another'"),
+    "id is text": (vocabulary(another="5"), "has the id '5' for the piece 'another'"),
+    "two vocabularies": (change("tokenizer_config.json", separate_vocabs=True), "one embedding for two vocabularies"),
+    "no segmentation": (remove("source.spm"), "source.spm cannot be read"),
+    "empty segmentation": (write("target.spm", b""), "target.spm is not a sentencepiece model"),
+    "no weights": (remove("model.safetensors"), "has neither model.safetensors nor pytorch_model.bin"),
+    "empty weights": (write("model.safetensors", b""), "is not a safetensors file"),
+    "no tensors": (tensors({}), "no tensor model.shared.weight"),
+    "tensor beyond the file": (tensors(HUGE), "is not a safetensors file"),
+    "header beyond the file": (tensors({}, length=2**50), "is not a safetensors file"),
+    "shape and bytes differ": (
+        tensors({"x": {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 4]}}, data=b"abcd"),
+        "is not a safetensors file",
+    ),
+    "record": (change("config.json", nmt={"text": {"subword": "x"}}), "config.json is damaged"),
+    "record of another subword": (
+        change("config.json", nmt={"text": {
+            "source_lang": "a", "target_lang": "b", "source_tokenizer": "none", "target_tokenizer": "none",
+            "normalize_punctuation": "none", "lowercase": False, "subword": "bpe", "joint_vocab": True,
+        }}),
+        "source.spm has the ids -1, 0, 1, 2 for pad, unk, bos and eos",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damaged_and_unsuitable_folders_are_refused(model: Path, tmp_path: Path, case: str) -> None:
+    damage, message = CASES[case]
+    shutil.copytree(model, tmp_path / "model")
+    damage(tmp_path / "model")
+    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
+    assert message in said
+    assert len(said) < 600
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+
+
+@pytest.mark.parametrize(("legacy", "dtype"), [
+    (False, torch.float32), (True, torch.float32), (False, torch.float16), (True, torch.bfloat16),
+])  # fmt: skip
+def test_weights_in_a_torch_file_are_those_in_safetensors(
+    model: Path, tmp_path: Path, legacy: bool, dtype: torch.dtype
+) -> None:
+    """The torch file also has position encodings, and all names of the embedding, as those of Opus-MT."""
+    theirs = MarianMTModel.from_pretrained(model, dtype=dtype)
+    theirs.save_pretrained(tmp_path / "safetensors")
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    state = theirs.state_dict()
+    assert {"lm_head.weight", "model.encoder.embed_tokens.weight", POSITIONS} <= state.keys()
+    path = tmp_path / "model" / "pytorch_model.bin"
+    torch.save(state | {"version": torch.tensor([1])}, path, _use_new_zipfile_serialization=not legacy)
+    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "torch.pt")
+    shutil.copy(tmp_path / "safetensors" / "model.safetensors", tmp_path / "model")
+    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "safetensors.pt")
+    first, second = (nmt.load_checkpoint(tmp_path / name).weights for name in ("torch.pt", "safetensors.pt"))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(weight, second[name]) for name, weight in first.items())
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("lm_head.weight", "has another lm_head.weight than the target embedding"),
+    ("model.encoder.embed_positions.weight", "are not the sinusoids of MarianMT"),
+    ("final_logits_bias", "has final_logits_bias for 3 pieces instead of"),
+    ("model.encoder.layers.0.adapter", "has the tensor 'model.encoder.layers.0.adapter', which nmt does not know"),
+    ("model.encoder.layers.0.fc1.bias", "has the tensor model.encoder.layers.0.fc1.bias with the shape (3,), but"),
+])  # fmt: skip
+def test_other_weights_are_refused(model: Path, tmp_path: Path, name: str, message: str) -> None:
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    state = MarianMTModel.from_pretrained(model).state_dict() | {name: torch.ones(3)}
+    torch.save(state, tmp_path / "model" / "pytorch_model.bin")
+    assert message in failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
+
+
+class Trap:
+    """An object whose unpickling makes a folder."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(TRAPPED),)
+
+
+TRAPPED = Path()
+_REBUILD = torch._utils._rebuild_tensor_v2  # type: ignore[attr-defined]
+
+
+class Crafted:
+    """A tensor with a shape, an offset and a stride that do not fit its storage."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        storage = torch.zeros(4).untyped_storage()
+        typed = torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.float32, _internal=True)
+        return _REBUILD, (typed, *self.arguments, False, {})
+
+
+TENSORS: dict[str, Any] = {
+    "too large": (0, (2**40,), (1,)),
+    "beyond the end": (3, (4,), (1,)),
+    "repeated": (0, (2**40,), (0,)),
+    "negative": (0, (-1,), (1,)),
+    "negative offset": (-1, (4,), (1,)),
+    "not contiguous": (0, (2, 2), (1, 2)),
+    "shape is text": (0, "abc", (1,)),
+    "shape of text": (0, ("a",), (1,)),
+}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("case", [*TENSORS, "code", "pickle", "truncated", "text", "empty"])
+def test_malicious_torch_files_are_refused_and_nothing_runs(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, legacy: bool
+) -> None:
+    monkeypatch.setattr(f"{__name__}.TRAPPED", tmp_path / "trapped")
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    path = tmp_path / "model" / "pytorch_model.bin"
+    content = {"x": Crafted(*TENSORS[case])} if case in TENSORS else {"x": Trap(), "y": argparse.Namespace(a=1)}
+    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    if case == "truncated":
+        path.write_bytes(path.read_bytes()[:-60])
+    elif case in ("pickle", "text", "empty"):
+        path.write_bytes({"pickle": pickle.dumps(Trap()), "text": b"abc\n", "empty": b""}[case])
+    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
+    # An object of a class is no tensor; it does not matter.
+    assert ("has no tensor" if case == "code" else "is not a torch file with the weights of a model") in said
+    assert not (tmp_path / "trapped").exists()
+    assert not (tmp_path / "model.pt").exists()
