@@ -247,6 +247,10 @@ def test_a_checkpoint_comes_back_as_it_was(trained: Path, tmp_path: Path, option
     run("export", tmp_path / "run" / "best.pt", "--format=huggingface", "--output", tmp_path / "marian")
     run("import", "huggingface", tmp_path / "marian", "--output", tmp_path / "back.pt")
     assert same(nmt.load_checkpoint(tmp_path / "run" / "best.pt"), nmt.load_checkpoint(tmp_path / "back.pt"))
+    path = tmp_path / "marian" / "vocab.json"
+    path.write_text(json.dumps({piece: {8: 9, 9: 8}.get(i, i) for piece, i in json.loads(path.read_text()).items()}))
+    message = failed("import", "huggingface", tmp_path / "marian", "--output", tmp_path / "other.pt")
+    assert "vocab.json have different pieces" in message
 
 
 @pytest.mark.parametrize("shape", SHAPES)
