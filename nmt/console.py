@@ -88,6 +88,15 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun in singular or plural: `1 pair` or `2,000 pairs`."""
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    return noun + ("es" if noun.endswith("ch") else "s")
+
+
 class Progress:
     """A display of the progress of long work: a bar on a terminal, and otherwise a line every ten seconds.
 
@@ -95,7 +104,7 @@ class Progress:
 
     Args:
         total: the number of units of work, or None if it is unknown.
-        unit: the plural of what is counted, for example "pairs".
+        unit: what is counted, for example "pair".
         completed: the number of units that were done before.
         lines: whether to print lines; False is for callers that print their own.
         bar: whether to show a bar on a terminal.
@@ -125,11 +134,11 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[unit]}"),
+                TextColumn(_plural(unit)),
             )
             times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
             self._bar = RichProgress(*columns, *times, console=stderr, transient=True)
-            self._task = self._bar.add_task(description, total=total, completed=completed, unit=unit, rate="")
+            self._task = self._bar.add_task(description, total=total, completed=completed, rate="")
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -146,12 +155,16 @@ class Progress:
         if self._lines and kind is None and self.completed > self._completed_before:
             elapsed = time.monotonic() - self._start
             done = self.completed - self._completed_before
-            info(f"{self.description}: {done:,} {self.unit} in {clock(elapsed)} ({self.rate:,.0f}/s)")
+            info(f"{self.description}: {counted(done, self.unit)} in {clock(elapsed)} ({self._shown_rate})")
 
     @property
     def rate(self) -> float:
         """The number of units per second since the start."""
         return (self.completed - self._completed_before) / max(time.monotonic() - self._start, 1e-9)
+
+    @property
+    def _shown_rate(self) -> str:
+        return f"{self.rate:,.0f}/s" if self.rate >= 10 else f"{self.rate:.2g}/s"
 
     @property
     def seconds_left(self) -> float:
@@ -169,11 +182,12 @@ class Progress:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
         if self._bar:
-            self._bar.update(self._task, completed=self.completed, rate=f"{self.rate:,.0f}/s")
+            self._bar.update(self._task, completed=self.completed, rate=self._shown_rate)
         elif self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
             if self.total:
-                done, left = f"{self.completed:,}/{self.total:,}", f", {clock(self.seconds_left)} left"
+                done = f"{self.completed:,}/{counted(self.total, self.unit)}"
+                left = f", {clock(self.seconds_left)} left"
             else:
-                done, left = f"{self.completed:,}", ""
-            info(f"{self.description}: {done} {self.unit} ({self.rate:,.0f}/s{left})")
+                done, left = counted(self.completed, self.unit), ""
+            info(f"{self.description}: {done} ({self._shown_rate}{left})")

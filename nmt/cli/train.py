@@ -17,15 +17,12 @@ def train(
     data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
-    arch: Annotated[
-        str | None, typer.Option(help="Architecture; `nmt architectures` lists them. Required without --init-from.")
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space it needs.")
     ] = False,
 ) -> None:
     """Train a Transformer. Options in the panel Model override fields of the architecture."""
-    model = _model_config(arch, config.init_from, model_overrides)
+    model = _model_config(config, model_overrides)
     from nmt.training.distributed import is_rank
 
     if config.gpus > 1 and not is_rank():
@@ -40,11 +37,11 @@ def train(
     run_training(data, model, config)
 
 
-def _model_config(arch: str | None, init_from: str | None, overrides: dict[str, Any]) -> ModelConfig:
-    if arch is not None:
-        return model_config(arch, **overrides)
-    if init_from is None:
+def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig:
+    if config.arch is not None:
+        return model_config(config.arch, **overrides)
+    if config.init_from is None:
         raise UsageError("missing option '--arch'")
     from nmt.training.initial import model_config_of
 
-    return replace(model_config_of(init_from), **overrides)
+    return replace(model_config_of(config.init_from), **overrides)

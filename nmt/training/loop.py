@@ -54,7 +54,7 @@ class TrainingLoop:
             self._validate()
         interval = Interval()
         with (
-            console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress,
+            console.Progress("train", config.max_updates, "update", completed=done, lines=False) as progress,
             closing(stream.updates(plan, counters)) as updates,
         ):
             for update in updates:
