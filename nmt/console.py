@@ -19,6 +19,8 @@ _PLAIN_LINE_SECONDS = 10.0
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 _rank = 0
+# The bars that are shown, outermost first. Only the innermost one is visible.
+_bars: list[RichProgress] = []
 
 
 def prepare_streams() -> None:
@@ -107,6 +109,7 @@ class Progress:
         unit: what is counted, for example "pair".
         completed: the number of units that were done before.
         lines: whether to print lines; False is for callers that print their own.
+        summary: whether the last line states the total.
         bar: whether to show a bar on a terminal.
     """
 
@@ -118,13 +121,14 @@ class Progress:
         *,
         completed: int = 0,
         lines: bool = True,
+        summary: bool = True,
         bar: bool = True,
     ) -> None:
         self.description = description
         self.total = total
         self.unit = unit
         self.completed = completed
-        self._lines = lines
+        self._lines, self._summary = lines, lines and summary
         self._cleaning_up = ExitStack()
         self._completed_before = completed
         self._start = self._last_line = time.monotonic()
@@ -143,6 +147,9 @@ class Progress:
     def __enter__(self) -> Self:
         if self._bar:
             self._cleaning_up.enter_context(cleaning_up())  # a signal must not leave the cursor hidden
+            if _bars:
+                _bars[-1].stop()
+            _bars.append(self._bar)
             self._bar.start()
         return self
 
@@ -151,8 +158,11 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+            _bars.remove(self._bar)
+            if _bars:
+                _bars[-1].start()
         self._cleaning_up.close()
-        if self._lines and kind is None and self.completed > self._completed_before:
+        if self._summary and kind is None and self.completed > self._completed_before:
             elapsed = time.monotonic() - self._start
             done = self.completed - self._completed_before
             info(f"{self.description}: {counted(done, self.unit)} in {clock(elapsed)} ({self._shown_rate})")

@@ -37,8 +37,10 @@ _OF_KIND: dict[str, Schema] = {
         "bleu": NUMBER_OR_NULL,
         "chrf?": NUMBER_OR_NULL,
         "bleu_signature?": TEXT_OR_NULL,
+        "nll": NUMBER_OR_NULL,
         "samples": [{"source": TEXT, "reference": TEXT, "output": TEXT}],
     },
+    "end": {"outcome": TEXT, "message": TEXT},
 }
 
 
