@@ -1,4 +1,4 @@
-"""`nmt report` writes an HTML page about runs."""
+"""`nmt report` writes an HTML page about runs, or serves it while they train."""
 
 from typing import Annotated
 
@@ -13,8 +13,12 @@ def report(
     output: Annotated[str, typer.Option(help="HTML file to write.")] = "report.html",
     name: Annotated[
         list[str],
-        typer.Option(help="Name of a run on the page. Give it once for each run, or let the paths name the runs."),
+        typer.Option(help="Name of a run on the page. Give it once for each run. By default, the paths name the runs."),
     ] = [],  # noqa: B006 (typer copies it)
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Write no file, but show the page on http://localhost:6007 and keep it current."),
+    ] = False,
     sustained_tflops: Annotated[
         float | None,
         typer.Option(
@@ -26,14 +30,26 @@ def report(
 ) -> None:
     """Write one HTML page that shows one run or compares several.
 
-    The page shows curves of loss, perplexity, BLEU, learning rate, gradient norm and speed; results and cost beside
-    the paper's Table 2; sample translations; configuration and provenance. It is self-contained.
+    The page shows state, results and speed of the runs; curves of loss, perplexity, BLEU, learning rate, gradient norm
+    and speed; differences between the runs; sample translations; cost beside the paper's Table 2; and all options. It
+    is self-contained.
     """
     from nmt.pages.page import page
     from nmt.pages.report import report_data
-    from nmt.pages.runs import read_runs
+    from nmt.pages.runs import read_runs, version_of
 
-    read = read_runs(runs, name)
-    with output_file(output, [run.file for run in read]) as file:
-        file.write(page("report", ", ".join(run.name for run in read), report_data(read, sustained_tflops)))
+    found = read_runs(runs, name)
+    title = ", ".join(run.name for run in found)
+    if watch:
+        from nmt.pages.server import serve
+
+        report_data(found, sustained_tflops)  # finds unusable logs before the server starts
+        serve(
+            lambda: version_of(runs),
+            lambda: report_data(read_runs(runs, name), sustained_tflops),
+            lambda data: page("report", title, data),
+        )
+        return
+    with output_file(output, [run.file for run in found]) as file:
+        file.write(page("report", title, report_data(found, sustained_tflops)))
     console.info(f"wrote {output}")

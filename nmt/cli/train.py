@@ -6,10 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
+from nmt.cli.config_file import use_config
 from nmt.cli.flags import flags
 from nmt.cli.usage import UsageError
 from nmt.config import ModelConfig, TrainConfig
 from nmt.registry import model_config
+
+EXAMPLES = """Examples:
+
+nmt train data --arch transformer_base --save-dir run
+
+nmt train data --arch transformer_base --save-dir run --dry-run
+
+nmt train news --init-from run/average.pt --save-dir tuned --lr-schedule inverse-sqrt --lr 1e-4 --warmup-updates 50
+
+nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
 
 @flags(config=TrainConfig, model_overrides=ModelConfig)
@@ -17,11 +28,24 @@ def train(
     data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
+    _: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="<file>",
+            callback=use_config,
+            is_eager=True,
+            help="TOML file with options, such as config.toml of a run folder. Flags win over it.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space it needs.")
     ] = False,
 ) -> None:
-    """Train a Transformer. Options in the panel Model override fields of the architecture."""
+    """Train a Transformer, or resume the training in --save-dir.
+
+    Options in the panel Model override fields of the architecture.
+    """
     model = _model_config(config, model_overrides)
     from nmt.training.distributed import is_rank
 

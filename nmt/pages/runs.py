@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,22 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
     return [_read_run(path, name) for path, name in zip(paths, names or short_names(paths), strict=True)]
 
 
+def version_of(paths: Sequence[str]) -> str:
+    """Returns a text that changes when the records of a run change, or when its training starts or ends."""
+    found = []
+    for file in map(_metrics, paths):
+        with suppress(OSError):
+            stat = file.stat()
+            found.append(f"{stat.st_size}-{stat.st_mtime_ns}-{is_locked(file.parent):d}")
+    return ".".join(found)
+
+
+def _metrics(path: str) -> Path:
+    return Path(path, METRICS) if os.path.isdir(path) else Path(path)
+
+
 def _read_run(path: str, name: str) -> Run:
-    file = Path(path, METRICS) if os.path.isdir(path) else Path(path)
+    file = _metrics(path)
     records = MetricsFile(file).records()
     starts = [record for record in records if record["kind"] == "start"]
     if not starts:

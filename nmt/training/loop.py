@@ -21,6 +21,7 @@ from nmt.training.selection import Scores, best_updates, is_best
 from nmt.training.setup import Setup, TrainState
 from nmt.training.state import start_record
 from nmt.training.stream import UpdateStream
+from nmt.training.tensorboard import EventFiles
 from nmt.training.update import explain_skipped, train_update
 from nmt.training.validation import Validator
 
@@ -33,13 +34,15 @@ class TrainingLoop:
     state: TrainState
     folder: RunFolder
     skipped: SkippedUpdates
+    events: EventFiles
     table: TrainingTable = field(default_factory=TrainingTable)
 
     @classmethod
     def of(cls, setup: Setup, state: TrainState, folder: RunFolder) -> "TrainingLoop":
         """Returns a loop that ends with an error when training diverges."""
         explain = partial(explain_skipped, setup, state)
-        return cls(setup, state, folder, SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain))
+        skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
+        return cls(setup, state, folder, skipped, EventFiles(folder.path if setup.config.tensorboard else None))
 
     def run(self, stream: UpdateStream, plan: UpdatePlan) -> None:
         """Trains up to --max-updates; `plan` is the plan of the state's epoch.
@@ -49,6 +52,7 @@ class TrainingLoop:
             Interrupted: on all ranks, if any of them was asked to stop.
             DataChanged: on all ranks, if the data of any of them has changed.
         """
+        self.events.resumed_after = self.state.counters.update
         self._catch_up()
         if self.is_over():
             self._show_end("nothing to do: ")
@@ -126,7 +130,10 @@ class TrainingLoop:
             with suppress(NmtError):  # the error that ended the training says more than one about its record
                 self._record_end("stopped" if isinstance(error, Interrupted) else "failed", str(error))
             raise
-        self._record_end("finished", "")
+        else:
+            self._record_end("finished", "")
+        finally:
+            self.events.close()
 
     def _record_start(self) -> None:
         setup, state = self.setup, self.state
@@ -155,6 +162,7 @@ class TrainingLoop:
         }
         if self.setup.world.is_main:
             self.folder.metrics.append("train", record)
+            self.events.add("train", record)
         self.table.interval(record, seconds_left)
 
     def _validate(self) -> None:
@@ -169,6 +177,7 @@ class TrainingLoop:
         if self.setup.world.is_main:
             record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
             self.folder.metrics.append("valid", record)
+            self.events.add("valid", record)
             if best:
                 self.folder.save_best(snapshot_of(self.setup, self.state))
             kept = best_updates(validations, config.valid_metric[0], config.keep_best)

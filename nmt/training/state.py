@@ -31,7 +31,7 @@ from nmt.training.selection import Scores
 # in the epoch is void.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze")
 # Options that are about the command itself, and the name of the model's sizes, which are compared one by one.
-_OF_THE_COMMAND = ("save_dir", "resume_changed", "arch")
+_OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 
 _MOST_UPDATES = 2**31
 # Counters of training states of nmt 0.2.0, which had no list of validations.
