@@ -143,7 +143,8 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
     run("attention", average, *options)
     svg = ElementTree.parse(picture).getroot()
     texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
+    assert texts[:3] == ["Decoder self-attention, layer 1, head 2", "translation, as read", "translation"]
+    assert texts[3:] == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
 
 
 def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path) -> None:

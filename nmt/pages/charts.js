@@ -156,6 +156,17 @@ function uplotSeries(line) {
   return [{ ...drawn, stroke: stroke + "55", points: { show: false } }, { ...drawn, width: 2, points: { show: false } }];
 }
 
+// The places on the x-axis of values above the y-axis, without those that are nearer than `gap` to the one before.
+function offScale(line, top, position, gap) {
+  const found = [];
+  line.ys.forEach((y, i) => {
+    if (y === null || y <= top || !inView(line.xs[i])) return;
+    const x = position(line.xs[i]);
+    if (!found.length || x - found.at(-1) >= gap) found.push(x);
+  });
+  return found;
+}
+
 // Draws a triangle at the upper edge where a line leaves the chart, and a ring around the best validation.
 function drawMarks(u, lines) {
   const { ctx } = u, ratio = devicePixelRatio;
@@ -163,11 +174,8 @@ function drawMarks(u, lines) {
   ctx.save();
   for (const line of lines) {
     ctx.fillStyle = ctx.strokeStyle = colour(line.run.number);
-    let last = -Infinity;
-    for (let i = 0; i < line.xs.length; i++) if (line.ys[i] !== null && line.ys[i] > top && inView(line.xs[i])) {
-      const x = u.valToPos(line.xs[i], "x", true), y = u.bbox.top;
-      if (x - last < 8 * ratio) continue;
-      last = x;
+    for (const x of offScale(line, top, x => u.valToPos(x, "x", true), 8 * ratio)) {
+      const y = u.bbox.top;
       ctx.beginPath();
       ctx.moveTo(x, y); ctx.lineTo(x - 4 * ratio, y + 7 * ratio); ctx.lineTo(x + 4 * ratio, y + 7 * ratio); ctx.fill();
     }

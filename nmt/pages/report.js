@@ -20,8 +20,7 @@ function drawFrame(spec) {
   log.checked = logarithmic[spec.id];
   log.addEventListener("change", () => { logarithmic[spec.id] = log.checked; drawCharts(); });
   const button = (text, act) => { const made = element("button", { class: "no-print" }, text); made.addEventListener("click", act); return made; };
-  const lines = spec.series.length > 1 ? "dashed: validation" : "", best = spec.series.includes("valid") ? "ring: best" : "";
-  const tools = element("div", { class: "tools" }, element("span", {}, [spec.unit, lines, best].filter(Boolean).join("; ")),
+  const tools = element("div", { class: "tools" }, element("span", {}, spec.unit ?? ""),
     ...(spec.isScore ? [] : [element("label", { class: "no-print" }, log, " logarithmic")]),
     button("CSV", () => save(`${spec.id}.csv`, "text/csv", asCsv(spec))),
     button("SVG", () => saveSvg(`${spec.id}.svg`, asSvg(charts.find(chart => chart.spec === spec)))));
