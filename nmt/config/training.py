@@ -173,7 +173,7 @@ class TrainConfig(BatchConfig):
     clip_norm: float | None = option(
         None, help="Scale larger gradients down to this norm. The paper does not do this.", panel="Optimiser", above=0
     )
-    valid_updates: int = option(1000, help="Validate after every N updates.", panel="Validation", at_least=1)
+    valid_updates: int = option(1000, help="Validate every N updates.", panel="Validation", at_least=1)
     valid_metric: tuple[ValidMetric, ...] = option(
         ("bleu",),
         help="Metric that decides which checkpoint is the best: bleu or chrf of translations, or nll, the loss, which "
@@ -199,7 +199,7 @@ class TrainConfig(BatchConfig):
     keep_checkpoints: int = option(
         20, help="Checkpoints to keep; older ones are removed.", panel="Checkpoints", at_least=1
     )
-    log_updates: int = option(100, help="Print and record the metrics after every N updates.", panel="Run", at_least=1)
+    log_updates: int = option(100, help="Print and record the metrics every N updates.", panel="Run", at_least=1)
     tensorboard: bool = option(
         False, help="Also write the metrics as TensorBoard event files into the run folder.", panel="Run"
     )
