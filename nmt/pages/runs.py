@@ -57,7 +57,9 @@ class Run:
         options = self.starts[-1]["options"]
         # Options of nmt 0.2.0 had no --valid-metric.
         metric = options["valid_metric"][0] if "valid_metric" in options else "bleu" if options["valid_bleu"] else "nll"
-        scores = [Scores(r["update"], r["nll"], r["bleu"], r.get("chrf")) for r in self.valid if r["nll"] is not None]
+        scores = [
+            Scores(r["update"], r["nll"], r["bleu"], r.get("chrf")) for r in self.valid if r.get("nll") is not None
+        ]
         best = best_updates(scores, metric, 1)
         return next((record for record in self.valid if record["update"] in best), None)
 
