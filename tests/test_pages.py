@@ -14,6 +14,7 @@ from commands import failed, records, run, train
 
 import nmt
 from nmt.config import RuntimeConfig
+from nmt.files import locked
 from nmt.pages.attention import attention_of
 from nmt.text.subword import BOS, EOS
 
@@ -157,3 +158,75 @@ def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path
     assert "--head must be 1 to 2, but is 0" in failed(*options, "--head=0")
     assert "x.png must end in .html" in failed(*options[:-1], tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(first: str, second: str) -> float:
+    low, high = sorted(_luminance(colour) for colour in (first, second))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_text_and_lines_stand_out_from_their_background(theme: int) -> None:
+    """The ratios are WCAG's: 4.5 for text, and 3 for lines."""
+    style = (Path(nmt.__file__).parent / "pages" / "style.css").read_text()
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", style.split("@media")[theme]))
+    for background in ("page", "panel"):
+        for name in ("text", "muted", "accent", "good", "bad"):
+            assert _contrast(colours[name], colours[background]) >= 4.5, name
+        for name, colour in colours.items():
+            assert not name.startswith("colour-") or _contrast(colour, colours[background]) >= 3, name
+
+
+def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for name in ("a/model", "b/model"):
+        shutil.copytree(trained / "run", tmp_path / name)
+    runs = [tmp_path / "a" / "model", tmp_path / "b" / "model" / "metrics.jsonl"]
+    run("report", *runs, "--output", page)
+    assert [found["name"] for found in data_of(page)["runs"]] == ["a/model", "b/model"]
+    run("report", runs[0], "--output", page)
+    assert [found["name"] for found in data_of(page)["runs"]] == ["model"]
+    run("report", *runs, "--name=x", "--name=y", "--output", page)
+    assert [found["name"] for found in data_of(page)["runs"]] == ["x", "y"]
+    assert "--name must be given once for each of the 2 runs, but was given 1 times" in failed(
+        "report", *runs, "--name=x"
+    )
+
+
+def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    page, metrics = tmp_path / "page.html", tmp_path / "run" / "metrics.jsonl"
+
+    def shown() -> dict:
+        run("report", tmp_path / "run", "--output", page)
+        return data_of(page)["runs"][0]  # type: ignore[no-any-return]
+
+    found, valid = shown(), records(trained / "run", "valid")
+    assert (found["status"], found["message"]) == ("finished", "")
+    best = max(valid, key=lambda record: (record["bleu"], -record["nll"]))
+    facts = {name: (value, note) for name, value, note in found["facts"]}
+    assert facts["updates"] == ("40", "of 40")
+    assert facts["best BLEU"][0] == f"{best['bleu']:.2f}"
+    assert facts["last perplexity"] == (f"{valid[-1]['ppl']:.2f}", "at update 40")
+    assert found["valid"]["update"][found["best"]] == best["update"]
+    assert found["command"].startswith(f"nmt train {trained}/data --device cpu ")
+    (sample, *_) = found["samples"]
+    assert [update for update, _ in sample["outputs"]] == [20, 40]
+    lines = [line for line in metrics.read_text().splitlines(keepends=True) if '"kind": "end"' not in line]
+    metrics.write_text("".join(lines))
+    assert shown()["status"] == "finished"  # all updates are done
+    metrics.write_text("".join(lines).replace('"max_updates": 40', '"max_updates": 50'))
+    assert shown()["status"] == "stopped"
+    with locked(tmp_path / "run", "busy", "wait"):
+        found = shown()
+    assert found["status"] == "running"
+    assert {name: note for name, _, note in found["facts"]}["training time"].startswith("about 0:00:0")
+    failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
+    metrics.write_text("".join(lines) + json.dumps(failure) + "\n")
+    assert (shown()["status"], shown()["message"]) == ("failed", "why")

@@ -47,13 +47,14 @@ function drawRuns() {
 }
 
 function commandOf(run) {
-  const button = element("button", { class: "no-print" }, "copy");
+  const button = element("button", { class: "no-print" }, "copy"), code = element("code", {}, run.command);
   button.addEventListener("click", async () => {
+    getSelection().selectAllChildren(code); // for browsers that refuse access to the clipboard
     await navigator.clipboard.writeText(run.command);
     button.textContent = "copied";
     setTimeout(() => { button.textContent = "copy"; }, 2000);
   });
-  return element("div", { class: "command" }, element("code", {}, run.command), button);
+  return element("div", { class: "command" }, code, button);
 }
 
 function drawShown() {
