@@ -194,7 +194,7 @@ def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, t
     assert [found["name"] for found in data_of(page)["runs"]] == ["model"]
     run("report", *runs, "--name=x", "--name=y", "--output", page)
     assert [found["name"] for found in data_of(page)["runs"]] == ["x", "y"]
-    assert "--name must be given once for each of the 2 runs, but was given 1 times" in failed(
+    assert "--name must be given once for each of the 2 runs, but was given 1 time;" in failed(
         "report", *runs, "--name=x"
     )
 

@@ -22,7 +22,9 @@ function mean(n, k) {
 }
 
 const shade = () => heads.size === 1 ? colour([...heads][0]) : style("--accent");
-const cellSize = () => Math.max(data[kind].keys.length, data[kind].queries.length) > 30 ? 16 : 24;
+// On paper, the matrix must be as wide as the page.
+const cellSize = () => document.documentElement.classList.contains("printing") ? Math.max(4, Math.min(24, 500 / data[kind].keys.length))
+  : Math.max(data[kind].keys.length, data[kind].queries.length) > 30 ? 16 : 24;
 const headsInWords = () => heads.size === 1 ? `head ${[...heads][0] + 1}` : `mean of the heads ${[...heads].map(h => h + 1).sort((a, b) => a - b).join(", ")}`;
 const shownInWords = () => `${KINDS[kind].name}, layer ${layer + 1}, ${headsInWords()}`;
 

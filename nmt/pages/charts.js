@@ -102,14 +102,13 @@ function yRange(spec, lines, log) {
   return [low >= 0 ? Math.max(0, low - margin) : low - margin, high + margin];
 }
 
-// 1-2-5 ticks of a logarithmic axis: fewer over many decades, and steps of a linear axis within one decade.
+// 1-2-5 ticks of a logarithmic axis: fewer over many decades, and those of a linear axis where these are too few.
 function logTicks(low, high) {
-  const decades = Math.log10(high / low);
-  if (decades < 1) return linearTicks(low, high, 5);
-  const digits = decades < 3 ? [1, 2, 5] : [1], every = Math.ceil(decades / 8), found = [];
+  const decades = Math.log10(high / low), digits = decades < 3 ? [1, 2, 5] : [1], every = Math.ceil(decades / 8), found = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
     if (power % every === 0) for (const digit of digits) found.push(+(digit * 10 ** power).toPrecision(6));
-  return found.filter(tick => tick >= low && tick <= high);
+  const inside = found.filter(tick => tick >= low && tick <= high);
+  return inside.length < 3 ? linearTicks(low, high, 5) : inside;
 }
 
 function linearTicks(low, high, wanted, steps = STEPS) {

@@ -1,5 +1,6 @@
 """Computes the content of the report page from runs."""
 
+import math
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -86,7 +87,7 @@ def _facts(run: Run) -> list[list[str]]:
     for name, field in (("best BLEU", "bleu"), ("best chrF", "chrf")):
         found = [record for record in run.valid if record.get(field) is not None]
         if found:
-            top = max(found, key=lambda record: record[field])
+            top = max(found, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
             facts.append([name, f"{top[field]:.2f}", f"at update {top['update']:,}"])
     if best and best["ppl"] is not None:
         facts.append(["perplexity of the best checkpoint", f"{best['ppl']:.2f}", f"at update {best['update']:,}"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.files import is_locked
 from nmt.training.records import METRICS, MetricsFile
@@ -74,7 +75,10 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
         NmtError: the numbers of names and of paths differ, or a log cannot be read or has no start record.
     """
     if names and len(names) != len(paths):
-        raise NmtError(f"--name must be given once for each of the {len(paths)} runs, but was given {len(names)} times")
+        raise NmtError(
+            f"--name must be given once for each of the {counted(len(paths), 'run')}, but was given "
+            f"{counted(len(names), 'time')}; give as many names as runs"
+        )
     return [_read_run(path, name) for path, name in zip(paths, names or short_names(paths), strict=True)]
 
 
