@@ -1,6 +1,6 @@
 """`nmt report` writes an HTML page about runs, or serves it while they train."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,20 +36,20 @@ def report(
     """
     from nmt.pages.page import page
     from nmt.pages.report import report_data
-    from nmt.pages.runs import read_runs, version_of
+    from nmt.pages.runs import Run, read_runs, version_of
+    from nmt.pages.server import Site, serve
+
+    def data_of(read: list[Run]) -> dict[str, Any]:
+        return report_data(read, sustained_tflops)
 
     found = read_runs(runs, name)
-    title = ", ".join(run.name for run in found)
+    title, data = ", ".join(run.name for run in found), data_of(found)
     if watch:
-        from nmt.pages.server import serve
-
-        report_data(found, sustained_tflops)  # finds unusable logs before the server starts
-        serve(
-            lambda: version_of(runs),
-            lambda: report_data(read_runs(runs, name), sustained_tflops),
-            lambda data: page("report", title, data),
+        site = Site(
+            lambda: version_of(runs), lambda: data_of(read_runs(runs, name)), lambda d: page("report", title, d)
         )
+        serve(site)
         return
     with output_file(output, [run.file for run in found]) as file:
-        file.write(page("report", title, report_data(found, sustained_tflops)))
+        file.write(page("report", title, data))
     console.info(f"wrote {output}")

@@ -7,16 +7,22 @@ const $ = id => document.getElementById(id);
 
 // Makes an HTML or SVG element. Strings among the children become text, never markup.
 function element(name, attributes = {}, ...children) {
-  const made = SVG_ELEMENTS.has(name) ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  const made = SVG_ELEMENTS.has(name)
+    ? document.createElementNS("http://www.w3.org/2000/svg", name)
+    : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
 }
 
 // The value of a CSS variable, such as --text. Canvases and saved pictures need it.
-function style(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+function style(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
 
-function colour(number) { return style(`--colour-${number % COLOUR_COUNT}`); }
+function colour(number) {
+  return style(`--colour-${number % COLOUR_COUNT}`);
+}
 
 function save(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
@@ -24,12 +30,17 @@ function save(name, type, text) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-function saveSvg(name, svg) { save(name, "image/svg+xml", new XMLSerializer().serializeToString(svg)); }
+function saveSvg(name, svg) {
+  save(name, "image/svg+xml", new XMLSerializer().serializeToString(svg));
+}
 
 // Calls `draw` when the colours change: with the theme of the system, and before and after printing.
 function onColourChange(draw) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  const printing = on => () => { document.documentElement.classList.toggle("printing", on); draw(); };
+  const printing = on => () => {
+    document.documentElement.classList.toggle("printing", on);
+    draw();
+  };
   addEventListener("beforeprint", printing(true));
   addEventListener("afterprint", printing(false));
 }

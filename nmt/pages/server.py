@@ -1,9 +1,10 @@
 """Serves the report of runs on this machine, with data that follow the trainings (`nmt report --watch`)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from nmt import console
@@ -16,62 +17,76 @@ _PORT = 6007
 _NAMES = (_ADDRESS, "localhost")
 
 
-def serve(version: Callable[[], str], make_data: Callable[[], Any], make_page: Callable[[Any], str]) -> None:
-    """Serves a page until a signal ends the process, and prints its address.
+@dataclass(frozen=True)
+class Site:
+    """What the server shows.
 
-    Args:
+    Attributes:
         version: returns a text that changes when the data change.
         make_data: returns the data of the page as JSON values.
         make_page: returns the page with these data.
     """
 
-    class Handler(BaseHTTPRequestHandler):
-        """Answers GET / with the page, and GET /data?VERSION with newer data or 204."""
+    version: Callable[[], str]
+    make_data: Callable[[], dict[str, Any]]
+    make_page: Callable[[dict[str, Any]], str]
 
-        def do_GET(self) -> None:
-            # Another site's page must not read this one through a host name that leads to this machine.
-            if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in _NAMES:
-                self.send_error(HTTPStatus.FORBIDDEN)
-                return
-            asked = urlsplit(self.path)
-            try:
-                current = version()
-                if asked.path == "/data" and asked.query == current:
-                    self._answer(HTTPStatus.NO_CONTENT)
-                    return
-                data = make_data() | {"version": current}
-            except NmtError as error:
-                console.warn(str(error))
-                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-                return
-            if asked.path == "/data":
-                self._answer(HTTPStatus.OK, "application/json", data_as_text(data))
-            elif asked.path == "/":
-                self._answer(HTTPStatus.OK, "text/html", make_page(data))
-            else:
-                self.send_error(HTTPStatus.NOT_FOUND)
 
-        def _answer(self, status: HTTPStatus, kind: str = "", content: str = "") -> None:
-            self.send_response(status)
-            if content:
-                self.send_header("Content-Type", f"{kind}; charset=utf-8")
-                self.send_header("Cache-Control", "no-store")
-            body = content.encode(errors="replace")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+class _Server(ThreadingHTTPServer):
+    def __init__(self, site: Site, port: int) -> None:
+        super().__init__((_ADDRESS, port), _Handler)
+        self.site = site
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Prints nothing about requests."""
 
-    with _listening(Handler) as server:
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET / with the page, and GET /data?VERSION with newer data or, if there are none, with 204."""
+
+    def do_GET(self) -> None:
+        # Another site's page must not read this one through a host name that leads to this machine.
+        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in _NAMES:
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        try:
+            self._answer_to(urlsplit(self.path).path, urlsplit(self.path).query)
+        except NmtError as error:  # a log cannot be read at the moment
+            console.warn(str(error))
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _answer_to(self, path: str, query: str) -> None:
+        site = cast(_Server, self.server).site
+        version = site.version()
+        if path == "/data" and query == version:
+            self._send(HTTPStatus.NO_CONTENT)
+        elif path == "/data":
+            self._send(HTTPStatus.OK, "application/json", data_as_text(site.make_data() | {"version": version}))
+        elif path == "/":
+            self._send(HTTPStatus.OK, "text/html", site.make_page(site.make_data() | {"version": version}))
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _send(self, status: HTTPStatus, kind: str = "text/plain", content: str = "") -> None:
+        body = content.encode(errors="replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Prints nothing about requests."""
+
+
+def serve(site: Site) -> None:
+    """Serves a site until a signal ends the process, and prints its address."""
+    with _listening(site) as server:
         console.info(f"showing the report at http://localhost:{server.server_port}/ until Ctrl-C")
         server.serve_forever()
 
 
-def _listening(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+def _listening(site: Site) -> _Server:
     """Returns a server on the usual port, or on a free one if that is taken."""
     try:
-        return ThreadingHTTPServer((_ADDRESS, _PORT), handler)
+        return _Server(site, _PORT)
     except OSError:
-        return ThreadingHTTPServer((_ADDRESS, 0), handler)
+        return _Server(site, 0)

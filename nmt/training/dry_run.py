@@ -83,6 +83,6 @@ def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
     total = (kept + 1) * checkpoint + STATES_KEPT * state
     return (
-        f"{kept} checkpoints of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of {state:,.0f} MiB, "
-        f"{total / 1024:,.1f} GiB in total with the best checkpoint"
+        f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
+        f"{state:,.0f} MiB, {total / 1024:,.1f} GiB in total with the best checkpoint"
     )

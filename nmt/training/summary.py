@@ -30,6 +30,7 @@ def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) 
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
     name = f"{config.arch}: " if config.arch else ""
+    padding = plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES)
     return {
         "model": f"{name}N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters"
@@ -38,8 +39,8 @@ def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) 
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",
-        "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
-        f"{len(plan):,} updates an epoch, {plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES):.1%} padding",
+        "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
+        f"{console.counted(len(plan), 'update')} an epoch, {padding:.1%} padding",
         "device": f"{hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
