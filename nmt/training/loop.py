@@ -99,9 +99,10 @@ class TrainingLoop:
         config, update = self.setup.config, self.state.counters.update
         if self.state.out_of_patience(config):
             (best,) = best_updates(self.state.validations, config.valid_metric[0], 1)
+            stalled = console.counted(config.patience or 0, "validation")
             console.info(
                 f"{prefix}{self.folder.path} stopped at update {update:,}, because {' and '.join(config.valid_metric)} "
-                f"did not improve in {config.patience} validations; best.pt is of update {best:,}"
+                f"did not improve in {stalled}; best.pt is of update {best:,}"
             )
         elif prefix:
             console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
