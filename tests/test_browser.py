@@ -127,7 +127,7 @@ def test_zoom_smoothing_and_downloads(browser: Any, report: str, runs: list[Path
         assert shown.evaluate("charts.map(c => c.plot.scales.x.min)") == [500] * shown.evaluate("charts.length")
         assert shown.evaluate("charts.find(c => c.spec.id === 'nll').range[1]") < 2
         shown.locator("#reset").click()
-        assert shown.evaluate("smoothed([4, null, 2], 0.5)") == [4, None, pytest.approx(8 / 3)]
+        assert shown.evaluate("smoothed([4, null, 2], 0.75)") == [4, None, pytest.approx(20 / 7)]
         with shown.expect_download() as download:
             shown.locator("figure:has([data-chart=nll])").get_by_text("CSV").click()
         rows = list(csv.DictReader(download.value.path().open()))
