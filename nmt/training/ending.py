@@ -43,9 +43,9 @@ def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
     source, reference = (setup.data.path / raw_name(split, lang) for lang in (text.source_lang, text.target_lang))
     output = folder.path / f"{split}.out.{text.target_lang}"
     commands.append(_joined("nmt generate", checkpoint, "--input", source, "--output", output))
-    commands.append(
-        _joined("nmt score --reference", reference, "--hypothesis", output, "--target-lang", text.target_lang)
-    )
+    if setup.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
+        words = reference, "--hypothesis", output, "--target-lang", text.target_lang
+        commands.append(_joined("nmt score --reference", *words))
     return [*commands, _joined("nmt report", folder.path)]
 
 
