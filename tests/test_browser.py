@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
@@ -232,6 +234,8 @@ def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> 
             assert server.stderr
             address = re.search(r"http://\S+", server.stderr.readline())
             assert address
+            with pytest.raises(HTTPError, match="403"):  # a page of another site, whose name leads to this machine
+                urlopen(Request(address[0], headers={"Host": "other.example"}))
             with opened(browser, address[0]) as shown:
                 assert shown.locator("dd").first.inner_text().startswith("10\n")
                 write_run(folder, [*records, train_record(20, 2.0)])

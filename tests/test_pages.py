@@ -173,14 +173,13 @@ def _contrast(first: str, second: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_text_and_lines_stand_out_from_their_background(theme: int) -> None:
-    """The ratios are WCAG's: 4.5 for text, and 3 for lines."""
+    """WCAG demands a ratio of 4.5 for text. The colours of the lines are also the background of texts."""
     style = (Path(nmt.__file__).parent / "pages" / "style.css").read_text()
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", style.split("@media")[theme]))
     for background in ("page", "panel"):
-        for name in ("text", "muted", "accent", "good", "bad"):
-            assert _contrast(colours[name], colours[background]) >= 4.5, name
         for name, colour in colours.items():
-            assert not name.startswith("colour-") or _contrast(colour, colours[background]) >= 3, name
+            if name not in ("page", "panel", "line"):
+                assert _contrast(colour, colours[background]) >= 4.5, name
 
 
 def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, tmp_path: Path) -> None:
