@@ -122,6 +122,18 @@ def test_logarithmic_axes_have_ticks_of_1_2_5(browser: Any, report: str) -> None
         assert shown.evaluate("charts.find(c => c.spec.id === 'bleu').plot.scales.y.distr") == 1
 
 
+def test_differences_are_those_of_options_that_both_runs_recorded(browser: Any, tmp_path: Path) -> None:
+    old = start_record(seed=1)
+    del old["options"]["min_delta"]
+    for name, start in (("old", old), ("new", start_record(seed=2))):
+        write_run(tmp_path / name, [start, train_record(10, 1.0)])
+    run("report", tmp_path / "old", tmp_path / "new", "--output", tmp_path / "page.html")
+    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+        rows = shown.locator("#differences td:first-child").all_inner_texts()
+        assert rows == ["run folder", "--seed"]
+        assert shown.locator("#differences tr", has_text="--seed").inner_text().split() == ["--seed", "1", "2"]
+
+
 def test_zoom_smoothing_and_downloads(browser: Any, report: str, runs: list[Path]) -> None:
     with opened(browser, report) as shown:
         shown.locator("#from").fill("500")

@@ -137,13 +137,18 @@ function drawOptions() {
   const head = ["", ...data.runs.map(run => run.name)];
   drawTable($("config"), [head, ...rows], () => false);
   if (data.runs.length < 2) return;
-  const differing = rows.filter(row => new Set(row.slice(1)).size > 1),
-    table = element("table", { class: "stacked" });
+  const table = element("table", { class: "stacked" });
+  const differing = rows.filter(([name]) => new Set(recordedValues(name)).size > 1);
   drawTable(table, [head, ...differing], () => false);
   $("differences").replaceChildren(
     element("h2", {}, "Differences between the runs"),
     differing.length ? table : element("p", { class: "muted" }, "The runs have the same options."),
   );
+}
+
+// The values of an option in all runs that recorded it. Earlier versions had fewer options.
+function recordedValues(name) {
+  return data.runs.filter(run => name in run.config).map(run => run.config[name]);
 }
 
 // One block for each sentence: source, reference, and the translations of all runs, the newest of each or all of them.
