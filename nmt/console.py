@@ -19,6 +19,8 @@ _PLAIN_LINE_SECONDS = 10.0
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 _rank = 0
+# The bars that are shown, outermost first. Only the innermost one is visible.
+_bars: list[RichProgress] = []
 
 
 def prepare_streams() -> None:
@@ -88,6 +90,15 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns a number with its noun in singular or plural: `1 pair` or `2,000 pairs`."""
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    return noun + ("es" if noun.endswith("ch") else "s")
+
+
 class Progress:
     """A display of the progress of long work: a bar on a terminal, and otherwise a line every ten seconds.
 
@@ -95,9 +106,10 @@ class Progress:
 
     Args:
         total: the number of units of work, or None if it is unknown.
-        unit: the plural of what is counted, for example "pairs".
+        unit: what is counted, for example "pair".
         completed: the number of units that were done before.
         lines: whether to print lines; False is for callers that print their own.
+        summary: whether the last line states the total.
         bar: whether to show a bar on a terminal.
     """
 
@@ -109,13 +121,14 @@ class Progress:
         *,
         completed: int = 0,
         lines: bool = True,
+        summary: bool = True,
         bar: bool = True,
     ) -> None:
         self.description = description
         self.total = total
         self.unit = unit
         self.completed = completed
-        self._lines = lines
+        self._lines, self._summary = lines, lines and summary
         self._cleaning_up = ExitStack()
         self._completed_before = completed
         self._start = self._last_line = time.monotonic()
@@ -125,15 +138,18 @@ class Progress:
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[unit]}"),
+                TextColumn(_plural(unit)),
             )
             times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
             self._bar = RichProgress(*columns, *times, console=stderr, transient=True)
-            self._task = self._bar.add_task(description, total=total, completed=completed, unit=unit, rate="")
+            self._task = self._bar.add_task(description, total=total, completed=completed, rate="")
 
     def __enter__(self) -> Self:
         if self._bar:
             self._cleaning_up.enter_context(cleaning_up())  # a signal must not leave the cursor hidden
+            if _bars:
+                _bars[-1].stop()
+            _bars.append(self._bar)
             self._bar.start()
         return self
 
@@ -142,16 +158,23 @@ class Progress:
     ) -> None:
         if self._bar:
             self._bar.stop()
+            _bars.remove(self._bar)
+            if _bars:
+                _bars[-1].start()
         self._cleaning_up.close()
-        if self._lines and kind is None and self.completed > self._completed_before:
+        if self._summary and kind is None and self.completed > self._completed_before:
             elapsed = time.monotonic() - self._start
             done = self.completed - self._completed_before
-            info(f"{self.description}: {done:,} {self.unit} in {clock(elapsed)} ({self.rate:,.0f}/s)")
+            info(f"{self.description}: {counted(done, self.unit)} in {clock(elapsed)} ({self._shown_rate})")
 
     @property
     def rate(self) -> float:
         """The number of units per second since the start."""
         return (self.completed - self._completed_before) / max(time.monotonic() - self._start, 1e-9)
+
+    @property
+    def _shown_rate(self) -> str:
+        return f"{self.rate:,.0f}/s" if self.rate >= 10 else f"{self.rate:.2g}/s"
 
     @property
     def seconds_left(self) -> float:
@@ -169,11 +192,12 @@ class Progress:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
         if self._bar:
-            self._bar.update(self._task, completed=self.completed, rate=f"{self.rate:,.0f}/s")
+            self._bar.update(self._task, completed=self.completed, rate=self._shown_rate)
         elif self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
             if self.total:
-                done, left = f"{self.completed:,}/{self.total:,}", f", {clock(self.seconds_left)} left"
+                done = f"{self.completed:,}/{counted(self.total, self.unit)}"
+                left = f", {clock(self.seconds_left)} left"
             else:
-                done, left = f"{self.completed:,}", ""
-            info(f"{self.description}: {done} {self.unit} ({self.rate:,.0f}/s{left})")
+                done, left = counted(self.completed, self.unit), ""
+            info(f"{self.description}: {done} ({self._shown_rate}{left})")

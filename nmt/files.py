@@ -4,6 +4,7 @@ Every error of writing becomes an NmtError.
 """
 
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -226,6 +227,18 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
                 partial.rename(dest)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def is_locked(folder: Path) -> bool:
+    """Returns whether a process holds the lock of a folder."""
+    try:
+        with open(os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock, or the file system has no locks
+        return False
+    return False
 
 
 @contextmanager

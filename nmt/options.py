@@ -10,6 +10,8 @@ from typing import Any, Literal, Self, get_args, get_origin
 
 from nmt.errors import NmtError
 
+# The section of a help page that is shown first.
+MAIN_PANEL = "Options"
 # More processes than any machine can run.
 MOST_PROCESSES = 1024
 _LARGEST = 2**31 - 1  # the largest integer that all libraries accept

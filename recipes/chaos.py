@@ -112,7 +112,11 @@ def weights(path: Path) -> dict[str, torch.Tensor]:
 def logged(folder: Path) -> list[tuple[str, int, float]]:
     """Returns kind, update and validation loss of all records that must be the same in both runs."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [(r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0) for r in records if r["kind"] != "start"]
+    return [
+        (r["kind"], r["update"], r["nll"] if r["kind"] == "valid" else 0)
+        for r in records
+        if r["kind"] in ("train", "valid")
+    ]
 
 
 def losses(folder: Path, undisturbed: Path) -> list[str]:

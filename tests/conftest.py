@@ -58,7 +58,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     langs = ["--source-lang", "en", "--target-lang", "de"]
     run("preprocess", *langs, *corpora, "--dest", folder / "data", "--vocab-size", "330", "--workers", "1")
     log = train(folder / "data", folder / "run", "--max-updates", "40")
-    for part in ("parameters", "joint", "updates an epoch", "padding", "tok/s", "left", "BLEU", "| best"):
+    for part in (
+        "parameters",
+        "joint",
+        "updates an epoch",
+        "padding",
+        "tok/s",
+        "elapsed",
+        "left",
+        "BLEU",
+        "best so far",
+    ):
         assert part in log
     run("average-checkpoints", folder / "run", "--last", "2", "--output", folder / "run" / "average.pt")
     return folder

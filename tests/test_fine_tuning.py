@@ -67,8 +67,8 @@ def test_options_that_contradict_the_checkpoint_are_refused(
 def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
     said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", "--max-updates=20")
     assert valid_losses(tmp_path / "run")[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
-    assert "valid at 0 |" in said
-    assert "lr 2.00e-03" in said
+    assert "validation at update 0: " in said
+    assert " 2.00e-03 " in said
     counters = nmt.load_checkpoint(tmp_path / "run" / "state-00000020.pt").training["counters"]
     assert counters["update"] == 20
 

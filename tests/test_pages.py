@@ -14,6 +14,7 @@ from commands import failed, records, run, train
 
 import nmt
 from nmt.config import RuntimeConfig
+from nmt.files import locked
 from nmt.pages.attention import attention_of
 from nmt.text.subword import BOS, EOS
 
@@ -28,6 +29,19 @@ def data_of(page: Path) -> dict:
     return json.loads(found)  # type: ignore[no-any-return]
 
 
+def assert_shown(shown: dict, folder: Path) -> None:
+    """Checks that the page shows the values of all records of a run."""
+    for kind, names in (
+        ("train", ["nll", "loss", "lr", "target_tokens_per_second"]),
+        ("valid", ["nll", "ppl", "bleu"]),
+    ):
+        found = records(folder, kind)
+        assert shown[kind]["update"] == [record["update"] for record in found]
+        for name in names:
+            assert shown[kind][name] == pytest.approx([record[name] for record in found], rel=1e-6)
+        assert shown[kind]["train_seconds"] == pytest.approx([r["train_seconds"] for r in found], abs=1e-3)
+
+
 def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, tmp_path: Path) -> None:
     other = tmp_path / "other </script> run"
     train(trained / "data", other, "--max-updates=10", "--valid-metric=nll", "--learned-positions=600")
@@ -35,17 +49,19 @@ def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, t
     run("report", trained / "run", other, "--output", page, "--sustained-tflops", "2")
     data = data_of(page)
     first, second = data["runs"]
-    assert first["train"] == records(trained / "run", "train")
-    assert first["valid"] == records(trained / "run", "valid")
-    assert second["name"] == str(other)
+    assert_shown(first, trained / "run")
+    assert (first["name"], second["name"]) == (
+        f"{trained.name}/run",
+        f"{tmp_path.name}/other </script> run",
+    )
     assert (first["config"]["--learned-positions"], second["config"]["--learned-positions"]) == ("", "600")
     assert first["config"]["languages"] == "en -> de"
     head, cost, *_ = data["cost"]["rows"]
-    last = first["train"][-1]
+    last = records(trained / "run", "train")[-1]
     shown = dict(zip(head, cost, strict=True))
     assert float(shown["FLOPs counted"]) == pytest.approx(last["flops"], rel=0.1)
     assert float(shown["FLOPs sustained"]) == pytest.approx(last["train_seconds"] * 2e12, rel=0.1)
-    assert shown["best BLEU"] == f"{max(r['bleu'] for r in first['valid']):.2f}"
+    assert shown["best BLEU"] == f"{max(first['valid']['bleu']):.2f}"
     run("report", trained / "run", "--output", page)
     assert "give --sustained-tflops" in data_of(page)["cost"]["note"]
 
@@ -58,11 +74,11 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
     page = tmp_path / "page.html"
     metrics.write_text(whole + '{"kind": "tra')  # training is still writing this record
     run("report", metrics, "--output", page)
-    assert data_of(page)["runs"][0]["train"] == records(trained / "run", "train")
+    assert_shown(data_of(page)["runs"][0], trained / "run")
     metrics.write_text("no record\n" + whole)
     said = " ".join(run("report", metrics, "--output", page).stderr.split())
     assert f"warning: skipped damaged line 1 of {metrics}" in said
-    assert data_of(page)["runs"][0]["valid"] == records(trained / "run", "valid")
+    assert_shown(data_of(page)["runs"][0], trained / "run")
     assert metrics.read_text() == "no record\n" + whole
     for odd in ("null", '"12"', "[]"):
         metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
@@ -128,7 +144,8 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
     run("attention", average, *options)
     svg = ElementTree.parse(picture).getroot()
     texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
+    assert texts[:3] == ["Decoder self-attention, layer 1, head 2", "translation, as read", "translation"]
+    assert texts[3:] == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
 
 
 def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -141,3 +158,74 @@ def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path
     assert "--head must be 1 to 2, but is 0" in failed(*options, "--head=0")
     assert "x.png must end in .html" in failed(*options[:-1], tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(first: str, second: str) -> float:
+    low, high = sorted(_luminance(colour) for colour in (first, second))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1])
+def test_text_and_lines_stand_out_from_their_background(theme: int) -> None:
+    """WCAG demands a ratio of 4.5 for text. The colours of the lines are also the background of texts."""
+    style = (Path(nmt.__file__).parent / "pages" / "style.css").read_text()
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", style.split("@media")[theme]))
+    for background in ("page", "panel"):
+        for name, colour in colours.items():
+            if name not in ("page", "panel", "line"):
+                assert _contrast(colour, colours[background]) >= 4.5, name
+
+
+def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for name in ("a/model", "b/model"):
+        shutil.copytree(trained / "run", tmp_path / name)
+    runs = [tmp_path / "a" / "model", tmp_path / "b" / "model" / "metrics.jsonl"]
+    run("report", *runs, "--output", page)
+    assert [found["name"] for found in data_of(page)["runs"]] == ["a/model", "b/model"]
+    run("report", runs[0], "--output", page)
+    assert [found["name"] for found in data_of(page)["runs"]] == ["model"]
+    run("report", *runs, "--name=x", "--name=y", "--output", page)
+    assert [found["name"] for found in data_of(page)["runs"]] == ["x", "y"]
+    assert "--name must be given once for each of the 2 runs, but was given 1 time;" in failed(
+        "report", *runs, "--name=x"
+    )
+
+
+def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    page, metrics = tmp_path / "page.html", tmp_path / "run" / "metrics.jsonl"
+
+    def shown() -> dict:
+        run("report", tmp_path / "run", "--output", page)
+        return data_of(page)["runs"][0]  # type: ignore[no-any-return]
+
+    found, valid = shown(), records(trained / "run", "valid")
+    assert (found["status"], found["message"]) == ("finished", "")
+    best = max(valid, key=lambda record: (record["bleu"], -record["nll"]))
+    facts = {name: (value, note) for name, value, note in found["facts"]}
+    assert facts["updates"] == ("40", "of 40")
+    assert facts["best BLEU"][0] == f"{best['bleu']:.2f}"
+    assert facts["last perplexity"] == (f"{valid[-1]['ppl']:.2f}", "at update 40")
+    assert found["valid"]["update"][found["best"]] == best["update"]
+    assert found["command"].startswith(f"nmt train {trained}/data --device cpu ")
+    (sample, *_) = found["samples"]
+    assert [update for update, _ in sample["outputs"]] == [20, 40]
+    lines = [line for line in metrics.read_text().splitlines(keepends=True) if '"kind": "end"' not in line]
+    metrics.write_text("".join(lines))
+    assert shown()["status"] == "finished"  # all updates are done
+    metrics.write_text("".join(lines).replace('"max_updates": 40', '"max_updates": 50'))
+    assert shown()["status"] == "stopped"
+    with locked(tmp_path / "run", "busy", "wait"):
+        found = shown()
+    assert found["status"] == "running"
+    assert {name: note for name, _, note in found["facts"]}["training time"].startswith("about 0:00:0")
+    failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
+    metrics.write_text("".join(lines) + json.dumps(failure) + "\n")
+    assert (shown()["status"], shown()["message"]) == ("failed", "why")

@@ -19,7 +19,7 @@ from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
 from nmt.cli.rescore import rescore
 from nmt.cli.score import score
-from nmt.cli.train import train
+from nmt.cli.train import EXAMPLES, train
 from nmt.cli.trees import trees
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
 
@@ -43,7 +43,8 @@ for command in (
     attention,
     architectures,
 ):
-    app.command(no_args_is_help=command is not architectures)(command)
+    epilog = EXAMPLES if command is train else None
+    app.command(no_args_is_help=command is not architectures, epilog=epilog)(command)
 app.add_typer(benchmark)
 app.add_typer(import_)
 app.add_typer(trees)

@@ -21,7 +21,12 @@ def architectures(
     ] = 37000,
 ) -> None:
     """List the registered architectures."""
-    table = Table(box=None, pad_edge=False)
+    table = Table(
+        box=None,
+        pad_edge=False,
+        caption=f"Parameters are counted with a shared vocabulary of {vocab_size:,} pieces (--vocab-size).",
+        caption_justify="left",
+    )
     for column in ("name", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "parameters"):
         table.add_column(column, no_wrap=True)
     table.add_column("variant", overflow="fold")

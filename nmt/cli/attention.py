@@ -34,7 +34,7 @@ def attention(
 
     attentions = attention_of(checkpoint, source, target)
     if output.endswith(".svg"):
-        content = head_as_svg(attentions[kind], layer, head)
+        content = head_as_svg(attentions[kind], kind, layer, head)
     else:
         content = page("attention", f"Attention of {checkpoint}", page_data(attentions))
     with output_file(output, [checkpoint]) as file:

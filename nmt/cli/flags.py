@@ -11,6 +11,8 @@ import typer
 
 from nmt.options import Config, flag_name
 
+# The sections that a help page shows last.
+_LAST_PANELS = ("Model", "Hardware")
 # Flags whose spelling differs from the name of their field.
 _SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
 
@@ -34,6 +36,14 @@ def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
         default=inspect.Parameter.empty if default is MISSING else default,
         annotation=Annotated[kind, info],
     )
+
+
+def _place_in_help(parameter: inspect.Parameter) -> tuple[bool, int]:
+    """Returns the sort key that lists required flags first."""
+    (info,) = parameter.annotation.__metadata__
+    panel = info.rich_help_panel
+    is_required = parameter.default is inspect.Parameter.empty
+    return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
 
 
 def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -63,8 +73,9 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
                     values[name] = config(**given)
             command(**values)
 
-        run.__signature__ = inspect.Signature(own + made)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in own + made}
+        shown = sorted(made + own, key=_place_in_help)
+        run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in shown}
         return run
 
     return decorate

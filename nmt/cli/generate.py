@@ -35,7 +35,7 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     formats = {"--input-format": files.input_format, "--output-format": files.output_format}
-    with console.Progress("translate", None, "sentences", bar=not to_terminal) as progress:
+    with console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         JobOutput(
             job=TranslationJob(tuple(checkpoints), search, runtime),
             records=read_requests(files),

@@ -1,6 +1,6 @@
-"""`nmt report` writes an HTML page about runs."""
+"""`nmt report` writes an HTML page about runs, or serves it while they train."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,14 @@ from nmt.files import output_file
 def report(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders (--save-dir of nmt train).")],
     output: Annotated[str, typer.Option(help="HTML file to write.")] = "report.html",
+    name: Annotated[
+        list[str],
+        typer.Option(help="Name of a run on the page. Give it once for each run. By default, the paths name the runs."),
+    ] = [],  # noqa: B006 (typer copies it)
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Write no file, but show the page on http://localhost:6007 and keep it current."),
+    ] = False,
     sustained_tflops: Annotated[
         float | None,
         typer.Option(
@@ -22,13 +30,26 @@ def report(
 ) -> None:
     """Write one HTML page that shows one run or compares several.
 
-    The page shows curves of loss, perplexity, BLEU, learning rate, gradient norm and speed; results and cost beside
-    the paper's Table 2; sample translations; configuration and provenance. It is self-contained.
+    The page shows state, results and speed of the runs; curves of loss, perplexity, BLEU, learning rate, gradient norm
+    and speed; differences between the runs; sample translations; cost beside the paper's Table 2; and all options. It
+    is self-contained.
     """
     from nmt.pages.page import page
-    from nmt.pages.report import read_run, report_data
+    from nmt.pages.report import report_data
+    from nmt.pages.runs import Run, read_runs, version_of
+    from nmt.pages.server import Site, serve
 
-    read = [read_run(run) for run in runs]
-    with output_file(output, [run.file for run in read]) as file:
-        file.write(page("report", ", ".join(run.name for run in read), report_data(read, sustained_tflops)))
+    def data_of(read: list[Run]) -> dict[str, Any]:
+        return report_data(read, sustained_tflops)
+
+    found = read_runs(runs, name)
+    title, data = ", ".join(run.name for run in found), data_of(found)
+    if watch:
+        site = Site(
+            lambda: version_of(runs), lambda: data_of(read_runs(runs, name)), lambda d: page("report", title, d)
+        )
+        serve(site)
+        return
+    with output_file(output, [run.file for run in found]) as file:
+        file.write(page("report", title, data))
     console.info(f"wrote {output}")

@@ -36,7 +36,7 @@ def rescore(
     inputs, pairs = _inputs(files)
     names = ("input_format", "output_format", "normalize", "alignments", "batch_tokens")
     totals = _Totals(files.output_format, files.normalize)
-    with console.Progress("rescore", None, "lines") as progress:
+    with console.Progress("rescore", None, "line") as progress:
         JobOutput(
             job=RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments),
             records=pairs,

@@ -6,10 +6,21 @@ from typing import Annotated, Any
 
 import typer
 
+from nmt.cli.config_file import use_config
 from nmt.cli.flags import flags
 from nmt.cli.usage import UsageError
 from nmt.config import ModelConfig, TrainConfig
 from nmt.registry import model_config
+
+EXAMPLES = """Examples:
+
+nmt train data --arch transformer_base --save-dir run
+
+nmt train data --arch transformer_base --save-dir run --dry-run
+
+nmt train news --init-from run/average.pt --save-dir tuned --lr-schedule inverse-sqrt --lr 1e-4 --warmup-updates 50
+
+nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
 
 @flags(config=TrainConfig, model_overrides=ModelConfig)
@@ -17,15 +28,25 @@ def train(
     data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
     config: TrainConfig,
     model_overrides: dict[str, Any],
-    arch: Annotated[
-        str | None, typer.Option(help="Architecture; `nmt architectures` lists them. Required without --init-from.")
+    _: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="<file>",
+            callback=use_config,
+            is_eager=True,
+            help="TOML file with options, such as config.toml of a run folder. Flags win over it.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space it needs.")
     ] = False,
 ) -> None:
-    """Train a Transformer. Options in the panel Model override fields of the architecture."""
-    model = _model_config(arch, config.init_from, model_overrides)
+    """Train a Transformer, or resume the training in --save-dir.
+
+    Options in the panel Model override fields of the architecture.
+    """
+    model = _model_config(config, model_overrides)
     from nmt.training.distributed import is_rank
 
     if config.gpus > 1 and not is_rank():
@@ -40,11 +61,11 @@ def train(
     run_training(data, model, config)
 
 
-def _model_config(arch: str | None, init_from: str | None, overrides: dict[str, Any]) -> ModelConfig:
-    if arch is not None:
-        return model_config(arch, **overrides)
-    if init_from is None:
+def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig:
+    if config.arch is not None:
+        return model_config(config.arch, **overrides)
+    if config.init_from is None:
         raise UsageError("missing option '--arch'")
     from nmt.training.initial import model_config_of
 
-    return replace(model_config_of(init_from), **overrides)
+    return replace(model_config_of(config.init_from), **overrides)

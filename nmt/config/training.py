@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nmt.errors import NmtError
-from nmt.options import MOST_PROCESSES, Config, option
+from nmt.options import MAIN_PANEL, MOST_PROCESSES, Config, option
 
 ValidMetric = Literal["bleu", "chrf", "nll"]
 # The number of padded tokens that makes good use of a GPU.
@@ -76,6 +76,21 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 class TrainConfig(BatchConfig):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
+    save_dir: str = option(
+        help="Run folder for checkpoints and metrics.jsonl. If it has a training state, training resumes.",
+        panel=MAIN_PANEL,
+    )
+    arch: str | None = option(
+        None,
+        help="Architecture; `nmt architectures` lists them. Required without --init-from.",
+        panel=MAIN_PANEL,
+    )
+    init_from: str | None = option(
+        None,
+        help="Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch.",
+        panel=MAIN_PANEL,
+    )
+    max_updates: int = option(100_000, help="Stop after this many updates.", panel=MAIN_PANEL, at_least=1)
     gpus: int = option(
         1,
         help="Processes to train with on this machine, each on its own GPU. With --device cpu, they share the cores. "
@@ -91,20 +106,11 @@ class TrainConfig(BatchConfig):
         above=0,
         at_most=1_000_000,
     )
-    init_from: str | None = option(
-        None,
-        help="Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch.",
-        panel="Run",
-    )
-    save_dir: str = option(
-        help="Run folder for checkpoints and metrics.jsonl. If it has a training state, training resumes.", panel="Run"
-    )
     resume_changed: bool = option(
         False,
         help="Resume even if model, data, batches or seed have changed: start a new epoch with the run's weights.",
         panel="Run",
     )
-    max_updates: int = option(100_000, help="Updates to train for.", panel="Run", at_least=1)
     seed: int = option(1, help="Seed of the initial weights, the data order and dropout.", panel="Run", at_least=0)
     label_smoothing: float = option(
         0.1,
@@ -193,7 +199,10 @@ class TrainConfig(BatchConfig):
     keep_checkpoints: int = option(
         20, help="Checkpoints to keep; older ones are removed.", panel="Checkpoints", at_least=1
     )
-    log_updates: int = option(100, help="Log every N updates.", panel="Run", at_least=1)
+    log_updates: int = option(100, help="Print and record the metrics every N updates.", panel="Run", at_least=1)
+    tensorboard: bool = option(
+        False, help="Also write the metrics as TensorBoard event files into the run folder.", panel="Run"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

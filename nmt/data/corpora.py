@@ -73,7 +73,7 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
     paths = {
         name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in prefixes_by_split.items()
     }
-    with console.Progress("Checking", None, "pairs") as progress:
+    with console.Progress("Checking", None, "pair") as progress:
         splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
     if config.alignments:
         splits[TRAIN] = [

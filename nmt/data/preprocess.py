@@ -134,7 +134,7 @@ def _encode_training(
         SplitWriter(
             writer.folder, TRAIN, codec.config, False, saved["files"], aligned=bool(config.alignments), encodings=counts
         ) as split,
-        console.Progress(f"Encoding {TRAIN}", total, "pairs", completed=read) as progress,
+        console.Progress(f"Encoding {TRAIN}", total, "pair", completed=read) as progress,
         closing(_encoded(corpora, read, codec, config, sampling)) as results,
     ):
         for encoded in results:
@@ -187,7 +187,7 @@ def _encode_split(
     workers = useful_workers(config.workers, total)
     with (
         SplitWriter(writer.folder, name, codec.config, raw=True) as split,
-        console.Progress(f"Encoding {name}", total, "pairs") as progress,
+        console.Progress(f"Encoding {name}", total, "pair") as progress,
         closing(in_order(make_encoder, _stored_raw(corpora, split), workers)) as results,
     ):
         for encoded in results:

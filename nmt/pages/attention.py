@@ -24,6 +24,14 @@ Kind = Literal["encoder", "decoder", "cross"]
 _LONGEST = 200  # pieces on either side; a drawing of more is unreadable
 # Pixels in the static picture: row height, width of a column of pieces, gap between the columns, margin.
 _ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
+# Height of the title and of the names of both sides in the static picture.
+_HEAD = 60
+# For each kind: its name, and what the queries and the keys are.
+_NAMES: dict[Kind, tuple[str, str, str]] = {
+    "encoder": ("Encoder self-attention", "source", "source"),
+    "decoder": ("Decoder self-attention", "translation, as read", "translation"),
+    "cross": ("Cross-attention", "translation, predicted", "source"),
+}
 
 
 @dataclass(frozen=True)
@@ -108,10 +116,11 @@ def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:
     }
 
 
-def head_as_svg(attention: Attention, layer: int, head: int) -> str:
+def head_as_svg(attention: Attention, kind: Kind, layer: int, head: int) -> str:
     """Returns an SVG picture of one head: queries on the left, keys on the right, more opaque lines for larger weights.
 
     Args:
+        kind: the kind of the attention, which the title names.
         layer, head: numbers from 1.
 
     Raises:
@@ -125,7 +134,7 @@ def head_as_svg(attention: Attention, layer: int, head: int) -> str:
     left, right = _COLUMN, _COLUMN + _GAP
 
     def y(position: int) -> int:
-        return _MARGIN + _ROW * position
+        return _HEAD + _MARGIN + _ROW * position
 
     lines = [
         f'<line x1="{left}" y1="{y(query)}" x2="{right}" y2="{y(key)}" stroke-opacity="{weight:.3f}"/>'
@@ -138,7 +147,14 @@ def head_as_svg(attention: Attention, layer: int, head: int) -> str:
         for x, anchor, pieces in ((left - 8, "end", attention.queries), (right + 8, "start", attention.keys))
         for i, piece in enumerate(pieces)
     ]
-    return _svg(2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys)), lines, texts)
+    title, query_side, key_side = _NAMES[kind]
+    titles = [
+        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{title}, layer {layer}, head {head}</text>',
+        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{query_side}</text>',
+        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{key_side}</text>',
+    ]
+    height = _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
+    return _svg(height, lines, titles + texts)
 
 
 def _svg(height: int, lines: list[str], texts: list[str]) -> str:

@@ -1,12 +1,46 @@
 "use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
-const COLOURS = ["#2f6fdf", "#e07b00", "#1f9d55", "#c2348f", "#7a5af0", "#00a3a3", "#b5541c", "#8a9a00", "#d33c3c", "#607080"];
-const SVG_ELEMENTS = new Set(["svg", "path", "line", "text", "circle", "rect"]);
+let data = JSON.parse(document.getElementById("data").textContent);
+const SVG_ELEMENTS = new Set(["svg", "g", "path", "line", "text", "circle", "rect", "title"]);
+const COLOUR_COUNT = 8;
 
-// Makes an HTML or SVG element.
+const $ = id => document.getElementById(id);
+
+// Makes an HTML or SVG element. Strings among the children become text, never markup.
 function element(name, attributes = {}, ...children) {
-  const made = SVG_ELEMENTS.has(name) ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
+  const made = SVG_ELEMENTS.has(name)
+    ? document.createElementNS("http://www.w3.org/2000/svg", name)
+    : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
+}
+
+// The value of a CSS variable, such as --text. Canvases and saved pictures need it.
+function style(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function colour(number) {
+  return style(`--colour-${number % COLOUR_COUNT}`);
+}
+
+function save(name, type, text) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  element("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+function saveSvg(name, svg) {
+  save(name, "image/svg+xml", new XMLSerializer().serializeToString(svg));
+}
+
+// Calls `draw` when the colours change: with the theme of the system, and before and after printing.
+function onColourChange(draw) {
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  const printing = on => () => {
+    document.documentElement.classList.toggle("printing", on);
+    draw();
+  };
+  addEventListener("beforeprint", printing(true));
+  addEventListener("afterprint", printing(false));
 }

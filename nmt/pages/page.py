@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,17 @@ def page(template: str, title: str, data: Any) -> str:
         title: the title of the page, as plain text.
         data: the content of the page, as JSON values without NaN.
     """
-    contents = {
-        "title": escape(title),
-        "style": (_FOLDER / "style.css").read_text(encoding="utf-8"),
-        "common": (_FOLDER / "common.js").read_text(encoding="utf-8"),
-        # "</script>" in a string would end the script element.
-        "data": json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
-    }
-    html = "".join((_FOLDER / f"{part}.html").read_text(encoding="utf-8") for part in ("head", template))
-    return re.sub(r"\{\{(\w+)\}\}", lambda placeholder: contents[placeholder[1]], html)
+    # "</script>" in a string would end the script element.
+    values = {"title": escape(title), "data": data_as_text(data).replace("<", "\\u003c")}
+    return _filled("head.html", values) + _filled(f"{template}.html", values)
+
+
+def data_as_text(data: Any) -> str:
+    """Returns the content of a page as JSON."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _filled(name: str, values: Mapping[str, str]) -> str:
+    """Returns a file of this folder. Each {{name}} in it becomes a value, or another file of this folder."""
+    text = (_FOLDER / name).read_text(encoding="utf-8")
+    return re.sub(r"\{\{([\w.-]+)\}\}", lambda m: values[m[1]] if m[1] in values else _filled(m[1], values), text)

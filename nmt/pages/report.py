@@ -1,13 +1,14 @@
-"""Computes the content of the report page from the metrics.jsonl of one or several runs."""
+"""Computes the content of the report page from runs."""
 
-import os
-from dataclasses import dataclass
-from pathlib import Path
+import math
+from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
+from nmt import console
 from nmt.errors import NmtError
 from nmt.options import flag_name
-from nmt.training.records import METRICS, MetricsFile
+from nmt.pages.runs import Run
 
 # The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
 TABLE_2 = [
@@ -17,42 +18,16 @@ TABLE_2 = [
 _NOTE = (
     "Counted: six operations for each weight that a token is multiplied with. Sustained: training time × devices × "
     "the speed that a device sustains, as in the paper's Table 2 (9.5 TFLOP/s for its P100). The runs' BLEU is "
-    "sacreBLEU's on the validation set, with the signature below; the paper's BLEU is its own on newstest2014, "
-    "en-de / en-fr. Sustained speed"
+    "sacreBLEU's on the validation set, with the signature among the options; the paper's BLEU is its own on "
+    "newstest2014, en-de / en-fr. Sustained speed"
 )
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
-
-
-@dataclass(frozen=True)
-class Run:
-    """The records of a run.
-
-    Attributes:
-        name: the path of the run folder, as the user gave it.
-        file: the path of metrics.jsonl.
-        starts: the start records, one for each time that the training was started or resumed.
-        train, valid: the records of log intervals and of validations.
-    """
-
-    name: str
-    file: Path
-    starts: list[dict[str, Any]]
-    train: list[dict[str, Any]]
-    valid: list[dict[str, Any]]
-
-
-def read_run(path: str) -> Run:
-    """Reads a run from its run folder or its metrics.jsonl.
-
-    Raises:
-        NmtError: there is no metrics.jsonl, it cannot be read, or it has no start record.
-    """
-    file = Path(path, METRICS) if os.path.isdir(path) else Path(path)
-    records = MetricsFile(file).records()
-    starts, train, valid = ([r for r in records if r["kind"] == kind] for kind in ("start", "train", "valid"))
-    if not starts:
-        raise NmtError(f"{file} has no record of the start of a training; give the --save-dir of a training")
-    return Run(path, file, starts, train, valid)
+_TRAIN = ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")
+_VALID = ("nll", "ppl", "bleu", "chrf")
+# Characters of a data folder's fingerprint.
+_FINGERPRINT = 12
+# Significant digits of the values on the page.
+_DIGITS = 7
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
@@ -72,9 +47,81 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
 
 
 def _report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
-    drawn = [{"name": run.name, "train": run.train, "valid": run.valid, "config": _config(run)} for run in runs]
     note = f"{_NOTE} here: {sustained_tflops:g} TFLOP/s." if sustained_tflops else f"{_NOTE}: give --sustained-tflops."
-    return {"runs": drawn, "cost": {"note": note, "rows": _cost(runs, sustained_tflops)}}
+    return {"runs": [_run(run) for run in runs], "cost": {"note": note, "rows": _cost(runs, sustained_tflops)}}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    best = run.best
+    return {
+        "name": run.name,
+        "status": run.status,
+        "message": run.end["message"] if run.end else "",
+        "facts": _facts(run),
+        "command": run.starts[-1].get("command"),
+        "train": _columns(run.train, _TRAIN),
+        "valid": _columns(run.valid, _VALID),
+        "best": run.valid.index(best) if best else None,
+        "samples": _samples(run.valid),
+        "config": _config(run),
+    }
+
+
+def _columns(records: list[dict[str, Any]], names: Sequence[str]) -> dict[str, list[float | None]]:
+    """Returns the values of each name, in the order of the records; a missing value is null."""
+    return {
+        "update": [record["update"] for record in records],
+        "train_seconds": [round(record["train_seconds"], 3) for record in records],
+        **{name: [_rounded(record.get(name)) for record in records] for name in names},
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{_DIGITS}g}")
+
+
+def _facts(run: Run) -> list[list[str]]:
+    """Returns what the page shows first about a run: names, values and notes."""
+    most, last, best = run.starts[-1]["options"]["max_updates"], _last(run), run.best
+    facts = [["updates", f"{run.update:,}", f"of {most:,}"]]
+    for name, field in (("best BLEU", "bleu"), ("best chrF", "chrf")):
+        found = [record for record in run.valid if record.get(field) is not None]
+        if found:
+            top = max(found, key=lambda record: (record[field], -(record["ppl"] or math.inf)))
+            facts.append([name, f"{top[field]:.2f}", f"at update {top['update']:,}"])
+    if best and best["ppl"] is not None:
+        facts.append(["perplexity of the best checkpoint", f"{best['ppl']:.2f}", f"at update {best['update']:,}"])
+    if run.valid and run.valid[-1]["ppl"] is not None:
+        facts.append(["last perplexity", f"{run.valid[-1]['ppl']:.2f}", f"at update {run.valid[-1]['update']:,}"])
+    facts.append(["training time", console.clock(last["train_seconds"]), _time_left(run, last)])
+    speeds = [record["target_tokens_per_second"] for record in run.train]
+    if known := [speed for speed in speeds if speed is not None]:
+        facts.append(["speed", f"{median(known):,.0f}", "target tokens a second"])
+    return [*facts, ["cost", f"{last['flops']:.1e}", "FLOPs counted"]]
+
+
+def _last(run: Run) -> dict[str, Any]:
+    return run.train[-1] if run.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
+
+
+def _time_left(run: Run, last: dict[str, Any]) -> str:
+    if run.status != "running" or not last["update"]:
+        return ""
+    updates = run.starts[-1]["options"]["max_updates"] - last["update"]
+    return f"about {console.clock(last['train_seconds'] / last['update'] * updates)} left"
+
+
+def _samples(validations: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns each sample sentence with its reference and its translations, as pairs of update and text."""
+    samples: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for record in validations:
+        for sample in record["samples"]:
+            outputs = samples.setdefault((sample["source"], sample["reference"]), [])
+            outputs.append((record["update"], sample["output"]))
+    return [
+        {"source": source, "reference": reference, "outputs": outputs}
+        for (source, reference), outputs in samples.items()
+    ]
 
 
 def _config(run: Run) -> dict[str, str]:
@@ -83,15 +130,23 @@ def _config(run: Run) -> dict[str, str]:
     signatures = [record.get("bleu_signature") for record in run.valid]
     sizes, text = start["vocab_sizes"], start["text"]
     shown: dict[str, Any] = {
+        "run folder": run.file.parent,
         "languages": f"{text['source_lang']} -> {text['target_lang']}",
         "training pairs": f"{start['pairs']:,}",
         "vocabulary": f"{sizes['source']:,} / {sizes['target']:,} {text['subword']} pieces",
         "parameters": f"{start['parameters']:,}",
-        "validation BLEU": signatures[-1] if signatures else None,
-        **{flag_name(name): value for name, value in (start["model"] | start["options"]).items()},
+        "BLEU tokenizer and signature": signatures[-1] if signatures else None,
+        **{flag_name(name): value for name, value in (start["options"] | start["model"]).items()},
         **{name: start[name] for name in _PROVENANCE},
+        "data": start["data"][:_FINGERPRINT],
     }
-    return {name: "" if value is None else str(value) for name, value in shown.items()}
+    return {name: _as_text(value) for name, value in shown.items()}
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cost(runs: list[Run], sustained_tflops: float | None) -> list[list[str]]:
@@ -118,7 +173,7 @@ def _device_seconds(run: Run, seconds: float) -> float:
 
 def _outcome(run: Run, sustained_tflops: float | None) -> list[str]:
     """Returns the cells of the run's row behind its name."""
-    last = run.train[-1] if run.train else {"update": 0, "train_seconds": 0.0, "flops": 0.0}
+    last = _last(run)
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
     seconds = last["train_seconds"]
     sustained = _device_seconds(run, seconds) * sustained_tflops * 1e12 if sustained_tflops else None

@@ -11,6 +11,7 @@ from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
 from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.training.ema import AVERAGE_BYTES
+from nmt.training.tensorboard import require_tensorboard
 
 # Bytes that training needs for each parameter: the weight, its gradient and Adam's two moments.
 _TRAINING_BYTES = 16
@@ -21,7 +22,7 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
 
     Raises:
         NmtError: the run folder is the data folder, alignments are missing, a sentence is longer than the number of
-            learned positions, or the model is too large for the memory.
+            learned positions, the model is too large for the memory, or a package is not installed.
     """
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
@@ -34,6 +35,8 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
         console.warn(
             f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
         )
+    if config.tensorboard:
+        require_tensorboard()
     _check_positions(data, model_config, config)
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)

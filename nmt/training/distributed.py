@@ -130,16 +130,19 @@ def is_rank() -> bool:
 
 
 @contextmanager
-def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignals]]:
+def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runtime, StopSignals]]:
     """Joins the other ranks; yields the group, the runtime of this rank, and the signals that ask it to stop.
 
     If a rank fails, all ranks end, and the error is shown once.
+
+    Args:
+        stopping: the message of `StopSignals`.
 
     Raises:
         NmtError: another rank cannot be reached or does not arrive; the message names it.
     """
     if not is_rank():
-        with StopSignals() as stop:
+        with StopSignals(stopping) as stop:
             yield World(), resolve(config), stop
         return
     console.speak_as(int(os.environ["RANK"]))
@@ -148,7 +151,7 @@ def join_ranks(config: TrainConfig) -> Iterator[tuple[World, Runtime, StopSignal
         raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave out --gpus")
     runtime = resolve(config, int(os.environ.get("LOCAL_RANK", 0)))
     world = _connect(runtime, config.rank_timeout)
-    with StopSignals() as stop, _marked_unsaved(world):
+    with StopSignals(stopping) as stop, _marked_unsaved(world):
         try:
             yield world, runtime, stop
             world.barrier()

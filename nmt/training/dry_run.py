@@ -6,10 +6,11 @@ from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
 from nmt.model.cost import training_flops
+from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT
-from nmt.training.setup import Setup, new_state
+from nmt.training.setup import Setup, TrainState, new_state
 from nmt.training.stream import UpdateStream
 from nmt.training.train import first_plan, prepared
 from nmt.training.trial import timed_updates
@@ -31,18 +32,11 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         NmtError: in the same cases as `train`.
         Interrupted: a signal asked to stop.
     """
-    with prepared(data_folder, model_config, config) as (setup, verification):
+    with prepared(data_folder, model_config, config, SAVES_NOTHING) as (setup, verification):
         state = new_state(setup)
         stream = UpdateStream.of(setup, state)
         plan = first_plan(setup, state, stream, verification)
-        console.info("measuring the time of an update …")
-        with closing(stream.updates(plan, state.counters)) as updates:
-            _, first = timed_updates(setup, state, updates, 1)
-            count = setup.world.broadcast(lambda: max(1, min(_MEASURED_UPDATES, int(_SECONDS / first))))
-            if count > 1:
-                timed_updates(setup, state, updates, _WARM_UP_UPDATES - 1)
-            _, seconds = timed_updates(setup, state, updates, count)
-        seconds_per_update = seconds / count
+        seconds_per_update = _seconds_per_update(setup, state, stream, plan)
         lines = {
             **_time(setup, plan, seconds_per_update),
             "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
@@ -51,6 +45,23 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         for name, value in lines.items():
             console.info(f"{name:>10}  {value}")
         console.info("dry run: nothing was written to --save-dir")
+
+
+def _seconds_per_update(setup: Setup, state: TrainState, stream: UpdateStream, plan: UpdatePlan) -> float:
+    console.info("measuring the time of an update …")
+    with (
+        console.Progress("measuring", None, "micro-batch") as progress,
+        closing(stream.updates(plan, state.counters)) as updates,
+    ):
+
+        def timed(count: int) -> float:
+            return timed_updates(setup, state, updates, count, progress.advance)[1]
+
+        first = timed(1)
+        count = setup.world.broadcast(lambda: max(1, min(_MEASURED_UPDATES, int(_SECONDS / first))))
+        if count > 1:
+            timed(_WARM_UP_UPDATES - 1)
+        return timed(count) / count
 
 
 def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
@@ -72,6 +83,6 @@ def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
     total = (kept + 1) * checkpoint + STATES_KEPT * state
     return (
-        f"{kept} checkpoints of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of {state:,.0f} MiB, "
-        f"{total / 1024:,.1f} GiB in total with the best checkpoint"
+        f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
+        f"{state:,.0f} MiB, {total / 1024:,.1f} GiB in total with the best checkpoint"
     )

@@ -11,6 +11,9 @@ from nmt import console
 from nmt.errors import Interrupted
 from nmt.signals import STOPPING, not_ignored
 
+# What a command prints when the first signal arrives.
+SAVES_FIRST = "stopping as soon as the state is saved"
+SAVES_NOTHING = "stopping; nothing is saved"
 # A scheduler may signal every process of a job, and torchrun also forwards its own signal. Signals that follow within
 # this time count as one.
 _ONE_SIGNAL_SECONDS = 0.5
@@ -21,9 +24,13 @@ class StopSignals:
 
     A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
     delivers signals to the main thread only, so a context that another thread enters receives none.
+
+    Args:
+        message: what to print when the first signal arrives, SAVES_FIRST or SAVES_NOTHING.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, message: str) -> None:
+        self._message = message
         self._received: float | None = None
 
     @property
@@ -63,7 +70,7 @@ class StopSignals:
             now = time.monotonic()
             if self._received is None:
                 self._received = now
-                console.info("stopping as soon as the state is saved; a second signal stops at once")
+                console.info(f"{self._message}; a second signal stops at once")
             elif now - self._received > _ONE_SIGNAL_SECONDS:
                 os._exit(128 + number[0])
         os.close(reader)

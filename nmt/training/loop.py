@@ -1,12 +1,18 @@
 """The training loop: a sequence of updates, log lines, validations and saved checkpoints."""
 
-from contextlib import closing
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.data.loader import Update
+from nmt.errors import Interrupted, NmtError
+from nmt.training.command import command_line, options_of, write_config
+from nmt.training.display import TrainingTable
+from nmt.training.ending import show_summary
 from nmt.training.finite import SkippedUpdates
 from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.resume import checkpoint_of, provenance_of, snapshot_of
@@ -15,7 +21,7 @@ from nmt.training.selection import Scores, best_updates, is_best
 from nmt.training.setup import Setup, TrainState
 from nmt.training.state import start_record
 from nmt.training.stream import UpdateStream
-from nmt.training.summary import show_interval, show_validation
+from nmt.training.tensorboard import EventFiles
 from nmt.training.update import explain_skipped, train_update
 from nmt.training.validation import Validator
 
@@ -28,12 +34,15 @@ class TrainingLoop:
     state: TrainState
     folder: RunFolder
     skipped: SkippedUpdates
+    events: EventFiles
+    table: TrainingTable = field(default_factory=TrainingTable)
 
     @classmethod
     def of(cls, setup: Setup, state: TrainState, folder: RunFolder) -> "TrainingLoop":
         """Returns a loop that ends with an error when training diverges."""
         explain = partial(explain_skipped, setup, state)
-        return cls(setup, state, folder, SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain))
+        skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
+        return cls(setup, state, folder, skipped, EventFiles(folder.path if setup.config.tensorboard else None))
 
     def run(self, stream: UpdateStream, plan: UpdatePlan) -> None:
         """Trains up to --max-updates; `plan` is the plan of the state's epoch.
@@ -43,18 +52,24 @@ class TrainingLoop:
             Interrupted: on all ranks, if any of them was asked to stop.
             DataChanged: on all ranks, if the data of any of them has changed.
         """
-        config, counters = self.setup.config, self.state.counters
+        self.events.resumed_after = self.state.counters.update
         self._catch_up()
-        done = counters.update
         if self.is_over():
             self._show_end("nothing to do: ")
             return
-        self._record_start()
+        with self._recorded():
+            self._train(stream, plan)
+        self._show_end()
+        if self.setup.world.is_main:
+            show_summary(self.setup, self.state, self.folder)
+
+    def _train(self, stream: UpdateStream, plan: UpdatePlan) -> None:
+        config, counters = self.setup.config, self.state.counters
         if config.init_from and not self.state.validations:
             self._validate()
         interval = Interval()
         with (
-            console.Progress("train", config.max_updates, "updates", completed=done, lines=False) as progress,
+            console.Progress("train", config.max_updates, "update", completed=counters.update, lines=False) as progress,
             closing(stream.updates(plan, counters)) as updates,
         ):
             for update in updates:
@@ -74,7 +89,6 @@ class TrainingLoop:
                     interval.exclude(self._save)
                 if last:
                     break
-        self._show_end()
 
     def is_over(self) -> bool:
         """Returns whether training has reached --max-updates or the end of --patience."""
@@ -85,9 +99,10 @@ class TrainingLoop:
         config, update = self.setup.config, self.state.counters.update
         if self.state.out_of_patience(config):
             (best,) = best_updates(self.state.validations, config.valid_metric[0], 1)
+            stalled = console.counted(config.patience or 0, "validation")
             console.info(
                 f"{prefix}{self.folder.path} stopped at update {update:,}, because {' and '.join(config.valid_metric)} "
-                f"did not improve in {config.patience} validations; best.pt is of update {best:,}"
+                f"did not improve in {stalled}; best.pt is of update {best:,}"
             )
         elif prefix:
             console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")
@@ -105,11 +120,34 @@ class TrainingLoop:
         interval.add(update.batches, result.losses, result.norm, result.skipped)
         self.skipped.note(self.state.counters.update, update.batches, result.skipped)
 
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Records the start of the training, and how the block ends: finished, stopped or failed."""
+        if self.setup.world.is_main:
+            self._record_start()
+        try:
+            yield
+        except Exception as error:
+            with suppress(NmtError):  # the error that ended the training says more than one about its record
+                self._record_end("stopped" if isinstance(error, Interrupted) else "failed", str(error))
+            raise
+        else:
+            self._record_end("finished", "")
+        finally:
+            self.events.close()
+
     def _record_start(self) -> None:
         setup, state = self.setup, self.state
-        if setup.world.is_main:
-            record = start_record(setup.data, setup.model_config, state.parameters, state.counters, setup.runtime.name)
-            self.folder.metrics.append("start", record | provenance_of(setup, state))
+        command = str(setup.data.path), setup.model_config, setup.config
+        write_config(self.folder.path, options_of(*command))
+        record = start_record(setup.data, setup.model_config, state.parameters, state.counters, setup.runtime.name)
+        record |= provenance_of(setup, state) | {"command": command_line(*command)}
+        self.folder.metrics.append("start", record)
+
+    def _record_end(self, outcome: str, message: str) -> None:
+        if self.setup.world.is_main:
+            record = {"update": self.state.counters.update, "outcome": outcome, "message": message}
+            self.folder.metrics.append("end", record)
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.state.counters
@@ -125,19 +163,22 @@ class TrainingLoop:
         }
         if self.setup.world.is_main:
             self.folder.metrics.append("train", record)
-        show_interval(record, seconds_left)
+            self.events.add("train", record)
+        self.table.interval(record, seconds_left)
 
     def _validate(self) -> None:
         counters, config = self.state.counters, self.setup.config
+        started = time.monotonic()
         with self.state.averaged():
             found = Validator(self.setup, self.state.loss).validate()
         validations = self.state.validations
         validations.append(Scores(counters.update, found.nll, found.bleu, found.chrf))
         best = is_best(validations, config.valid_metric[0])
-        show_validation(counters.update, found, best)
+        self.table.validation(counters.update, found, best, time.monotonic() - started)
         if self.setup.world.is_main:
             record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
             self.folder.metrics.append("valid", record)
+            self.events.add("valid", record)
             if best:
                 self.folder.save_best(snapshot_of(self.setup, self.state))
             kept = best_updates(validations, config.valid_metric[0], config.keep_best)

@@ -26,6 +26,7 @@ _OF_KIND: dict[str, Schema] = {
         "train_seconds": NUMBER,
         "flops": NUMBER,
         "loss": NUMBER_OR_NULL,
+        "nll?": NUMBER_OR_NULL,
         "ppl": NUMBER_OR_NULL,
         "lr": NUMBER_OR_NULL,
         "gradient_norm": NUMBER_OR_NULL,
@@ -37,8 +38,10 @@ _OF_KIND: dict[str, Schema] = {
         "bleu": NUMBER_OR_NULL,
         "chrf?": NUMBER_OR_NULL,
         "bleu_signature?": TEXT_OR_NULL,
+        "nll?": NUMBER_OR_NULL,
         "samples": [{"source": TEXT, "reference": TEXT, "output": TEXT}],
     },
+    "end": {"outcome": TEXT, "message": TEXT},
 }
 
 

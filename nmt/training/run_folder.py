@@ -16,6 +16,7 @@ from nmt.training.selection import Scores
 from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
+BEST = "best.pt"
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
 # How long to wait for a file. A network file system may show another machine's new files late.
@@ -126,7 +127,7 @@ class RunFolder:
 
     def save_best(self, checkpoint: Checkpoint) -> None:
         """Writes the checkpoint best.pt."""
-        save_checkpoint(checkpoint, self.path / "best.pt")
+        save_checkpoint(checkpoint, self.path / BEST)
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.pt, and removes those that are no longer among the best.
@@ -189,8 +190,8 @@ def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None
 
 def _best_of_folder(folder: Path, best: int) -> list[Path]:
     found = numbered(folder, "best")
-    if not found and best == 1 and (folder / "best.pt").exists():
-        return [folder / "best.pt"]
+    if not found and best == 1 and (folder / BEST).exists():
+        return [folder / BEST]
     if len(found) < best:
         raise NmtError(
             f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; take fewer, or let nmt train "
@@ -213,7 +214,7 @@ def _newest_of_folder(folder: Path, last: int) -> list[Path]:
         raise NmtError(f"{folder} holds no checkpoints; give the --save-dir of a training that has written some")
     if len(found) < last:
         raise NmtError(
-            f"{folder} holds {len(found)} checkpoints, but --last is {last}; give a smaller --last, or let nmt train "
-            f"write checkpoints more often (--save-updates, --save-minutes)"
+            f"{folder} holds {console.counted(len(found), 'checkpoint')}, but --last is {last}; give a smaller --last, "
+            f"or let nmt train write checkpoints more often (--save-updates, --save-minutes)"
         )
     return found[-last:]

@@ -1,12 +1,9 @@
-"""Log lines of a training: its plan, its progress and its validations."""
-
-from typing import Any
+"""What a training prints at its start: its plan, and warnings about options that do not fit."""
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
 from nmt.options import flag_name
 from nmt.training.setup import Setup
-from nmt.training.validation import Validation
 
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
@@ -32,16 +29,18 @@ def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) 
     text = data.codec.config
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
+    name = f"{config.arch}: " if config.arch else ""
+    padding = plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES)
     return {
-        "model": f"N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
+        "model": f"{name}N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
         f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
         + "".join(f", {flag_name(field)} {value}" for field, value in model.variants().items()),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",
-        "batches": f"{config.batch_tokens:,} tokens an update in {config.batch_groups} groups, "
-        f"{len(plan):,} updates an epoch, {plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES):.1%} padding",
+        "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
+        f"{console.counted(len(plan), 'update')} an epoch, {padding:.1%} padding",
         "device": f"{hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
@@ -65,24 +64,3 @@ def _warn_of_unsuitable_options(setup: Setup, plan: UpdatePlan) -> None:
             f"{pairs:,} pairs in {len(plan):,} updates are too few for {setup.world.size} processes; "
             f"raise --batch-tokens or use fewer processes"
         )
-
-
-def show_interval(record: dict[str, Any], seconds_left: float) -> None:
-    """Logs the record of an interval on one line."""
-    skipped = f" | {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
-    console.info(
-        f"update {record['update']:,} | epoch {record['epoch'] + 1} | loss {record['loss']:.3f} | "
-        f"ppl {record['ppl']:.2f} | lr {record['lr']:.2e} | norm {record['gradient_norm']:.2f} | "
-        f"{record['target_tokens_per_second']:,.0f} tok/s{skipped} | {console.clock(seconds_left)} left"
-    )
-
-
-def show_validation(update: int, found: Validation, is_best: bool) -> None:
-    """Logs the result of a validation on one line."""
-    parts = [f"valid at {update:,}", f"nll {found.nll:.3f}", f"ppl {found.ppl:.2f}"]
-    parts += [
-        f"{name} {score:.2f}" for name, score in (("BLEU", found.bleu), ("chrF", found.chrf)) if score is not None
-    ]
-    if is_best:
-        parts.append("best")
-    console.info(" | ".join(parts))

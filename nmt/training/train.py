@@ -13,6 +13,7 @@ from nmt.options import flag_name
 from nmt.training.checks import check_fit
 from nmt.training.distributed import join_ranks
 from nmt.training.initial import start_from
+from nmt.training.interrupts import SAVES_FIRST
 from nmt.training.loop import TrainingLoop
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
@@ -29,7 +30,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         DataChanged: the data folder changed during the training; the training state is saved in the run folder.
         Interrupted: a signal asked to stop; the training state is saved in the run folder.
     """
-    with prepared(data_folder, model_config, config) as (setup, verification):
+    with prepared(data_folder, model_config, config, SAVES_FIRST) as (setup, verification):
         folder = RunFolder(Path(config.save_dir))
         with folder.locked() if setup.world.is_main else nullcontext():
             _train(setup, folder, verification)
@@ -37,16 +38,19 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
 
 @contextmanager
 def prepared(
-    data_folder: str, model_config: ModelConfig, config: TrainConfig
+    data_folder: str, model_config: ModelConfig, config: TrainConfig, stopping: str
 ) -> Iterator[tuple[Setup, Verification | None]]:
     """Joins the ranks, opens the data, and checks that data, model, options and ranks fit together.
 
     Yields the setup and, on the main rank, the verification of the data, which runs in the background.
 
+    Args:
+        stopping: the message of `StopSignals`.
+
     Raises:
         NmtError: they do not fit together; the message says why.
     """
-    with join_ranks(config) as (world, runtime, stop):
+    with join_ranks(config, stopping) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
         verification = Verification(data) if world.is_main else None
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}

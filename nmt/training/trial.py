@@ -1,7 +1,7 @@
 """Measures how long training updates take."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from nmt.data.loader import Update
@@ -10,10 +10,20 @@ from nmt.training.setup import Setup, TrainState
 from nmt.training.update import train_update
 
 
-def timed_updates(setup: Setup, state: TrainState, stream: Iterator[Update], count: int) -> tuple[Interval, float]:
-    """Performs the next `count` updates; returns their sums and their time in seconds."""
+def timed_updates(
+    setup: Setup,
+    state: TrainState,
+    stream: Iterator[Update],
+    count: int,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[Interval, float]:
+    """Performs the next `count` updates; returns their sums and their time in seconds.
+
+    Args:
+        advance: called with 1 after each micro-batch.
+    """
     interval, started = Interval(), time.perf_counter()
     for update in islice(stream, count):
-        interval.add(update.batches, *train_update(setup, state, update))
+        interval.add(update.batches, *train_update(setup, state, update, advance))
     setup.runtime.wait()
     return interval, time.perf_counter() - started

@@ -1,7 +1,7 @@
 """One update of the weights (paper §5.3, §5.4)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +31,15 @@ class UpdateResult(NamedTuple):
     skipped: Tensor
 
 
-def train_update(setup: Setup, state: TrainState, update: Update) -> UpdateResult:
+def train_update(
+    setup: Setup, state: TrainState, update: Update, advance: Callable[[int], None] = lambda _: None
+) -> UpdateResult:
     """Takes one optimiser step on the mean loss of the update's target tokens.
 
     The counters change only when the update is complete, so an interrupted update is repeated.
+
+    Args:
+        advance: called with 1 after each micro-batch.
 
     Raises:
         Interrupted: on all ranks, if any of them was asked to stop.
@@ -47,6 +52,7 @@ def train_update(setup: Setup, state: TrainState, update: Update) -> UpdateResul
         _seed_dropout(setup, counters.update + 1, number)
         last = number == len(update.batches) - 1
         losses += torch.stack(state.gradients.add(batch, 1 / update.target_tokens, last=last))
+        advance(1)
     norm, skipped = state.optimizer.step(counters.update + 1)
     vocabulary = len(setup.data.codec.target)
     if state.average:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from nmt import console
 from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import check_ids, updates
@@ -88,14 +89,16 @@ class Validator:
         split.check_files()
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
-        for update in updates(split, plan, budget, rank=world.rank, ranks=world.size):
-            self.setup.stop.check()
-            for batch in update.batches:
-                check_ids(batch, data)
-                with runtime.autocast():
-                    _, nll = self.loss(batch.to(runtime.device))
-                total += float(nll)
-                tokens += batch.target_tokens
+        with _progress("computing the validation loss", len(plan), "batch") as progress:
+            for update in updates(split, plan, budget, rank=world.rank, ranks=world.size):
+                self.setup.stop.check()
+                for batch in update.batches:
+                    check_ids(batch, data)
+                    with runtime.autocast():
+                        _, nll = self.loss(batch.to(runtime.device))
+                    total += float(nll)
+                    tokens += batch.target_tokens
+                progress.advance(1)
         return total, tokens
 
     def _text(self) -> tuple[list[str], list[str]]:
@@ -111,7 +114,14 @@ class Validator:
             return []
         world, stop = self.setup.world, self.setup.stop
         translator = Translator([self.loss.model], self.setup.data.codec, self.setup.runtime)
-        return translator.translate(source[world.rank :: world.size], SearchConfig(), lambda _: stop.check())
+        share = source[world.rank :: world.size]
+        with _progress("translating the validation set", len(share), "sentence") as progress:
+
+            def advance(sentences: int) -> None:
+                stop.check()
+                progress.advance(sentences)
+
+            return translator.translate(share, SearchConfig(), advance)
 
     def _scored(
         self, found: Validation, source: list[str], reference: list[str], shares: Sequence[list[str]]
@@ -135,3 +145,7 @@ class Validator:
             bleu_signature=scores["bleu"].signature if "bleu" in scores else None,
             samples=tuple(Sample(source[i], reference[i], output[i]) for i in chosen),
         )
+
+
+def _progress(description: str, total: int, unit: str) -> console.Progress:
+    return console.Progress(description, total, unit, summary=False)

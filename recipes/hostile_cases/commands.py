@@ -121,7 +121,8 @@ def _trained(folder: str) -> Callable[[], list[object]]:
 
     def result() -> list[object]:
         newest = max(Path(folder).glob("snapshot-*.pt"))
-        last = json.loads(Path(folder, "metrics.jsonl").read_text().splitlines()[-1])
+        records = map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines())
+        *_, last = (record for record in records if record["kind"] == "valid")
         return [newest.name, _weights(newest), last["update"], last["nll"], last["bleu"]]
 
     return result

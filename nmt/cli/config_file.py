@@ -1,0 +1,64 @@
+"""Options of `nmt train` from a TOML file (--config). Flags on the command line win."""
+
+import difflib
+import tomllib
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.regular import open_regular
+from nmt.errors import NmtError
+from nmt.options import check_type
+
+_FIELDS: dict[str, Field[Any]] = {
+    field.name: field for config in (TrainConfig, ModelConfig) for field in fields(config)
+}
+# The argument of the command, which is no option.
+_DATA = "data"
+
+
+def use_config(context: typer.Context, path: str | None) -> None:
+    """Makes the options in a file the defaults of the command.
+
+    Raises:
+        NmtError: the file cannot be read, is not TOML, or has an unknown option or a value of the wrong type.
+    """
+    if path is not None:
+        context.default_map = {name: _value(path, name, value) for name, value in _options(path).items()}
+
+
+def _options(path: str) -> dict[str, Any]:
+    """Returns the options in a file by the names of their fields."""
+    try:
+        # A file name in the options may be no UTF-8. It is decoded as names on the command line are.
+        with open_regular(Path(path)) as file:
+            found = tomllib.loads(file.read().decode(errors="surrogateescape"))
+    except OSError as error:
+        raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
+    return {name.replace("-", "_"): value for name, value in found.items()}
+
+
+def _value(path: str, name: str, value: Any) -> Any:
+    """Returns the value of an option as the command line would give it; checks that its type is right."""
+    if name == _DATA and isinstance(value, str):
+        return value
+    if name not in _FIELDS:
+        raise NmtError(f"--config {path} has {_complaint(name)}; nmt train --help lists the options")
+    try:
+        check_type(_FIELDS[name], tuple(value) if isinstance(value, list) else value)
+    except NmtError as error:
+        raise NmtError(f"--config {path}: {error}") from error
+    return value
+
+
+def _complaint(name: str) -> str:
+    if name == _DATA:
+        return "a data folder that is no text"
+    close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
+    hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
+    return f"the unknown option {name.replace('_', '-')!r:.80}{hint}"

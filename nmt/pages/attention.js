@@ -1,0 +1,173 @@
+// The attention weights of a sentence pair: one kind, one layer, and one or several heads at a time.
+const KINDS = {
+  cross: {
+    name: "Cross-attention",
+    query: "translation (each piece is predicted)",
+    key: "source",
+    about: "Each piece of the translation is predicted with attention to the source pieces.",
+  },
+  encoder: {
+    name: "Encoder self-attention",
+    query: "source",
+    key: "source",
+    about: "Each source piece attends to all source pieces.",
+  },
+  decoder: {
+    name: "Decoder self-attention",
+    query: "translation (as the decoder reads it)",
+    key: "translation",
+    about: "Each piece that the decoder reads attends to itself and to the pieces before it.",
+  },
+};
+const WORD_START = "▁";
+for (const found of Object.values(data)) {
+  const bytes = Uint8Array.from(atob(found.weights), c => c.charCodeAt(0)),
+    view = new DataView(bytes.buffer);
+  found.weights = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
+}
+let kind = "cross",
+  layer = data.cross.layers - 1,
+  heads = new Set([0]),
+  chosen = null;
+
+function weight(found, l, h, n, k) {
+  return found.weights[((l * found.heads + h) * found.queries.length + n) * found.keys.length + k];
+}
+
+function mean(n, k) {
+  let sum = 0;
+  for (const h of heads) sum += weight(data[kind], layer, h, n, k);
+  return sum / heads.size;
+}
+
+const headsInWords = () =>
+  heads.size === 1
+    ? `head ${[...heads][0] + 1}`
+    : `mean of the heads ${[...heads]
+        .map(h => h + 1)
+        .sort((a, b) => a - b)
+        .join(", ")}`;
+const shownInWords = () => `${KINDS[kind].name}, layer ${layer + 1}, ${headsInWords()}`;
+
+function say(n, k) {
+  const found = data[kind],
+    each =
+      heads.size > 1
+        ? ` (${[...heads].map(h => `head ${h + 1}: ${weight(found, layer, h, n, k).toFixed(3)}`).join(", ")})`
+        : "";
+  $("status").textContent = `${found.queries[n]} → ${found.keys[k]}: ${mean(n, k).toFixed(3)}${each}`;
+}
+
+// Chooses a query, whose weights the sentences and the lines then show; null shows all.
+function choose(n) {
+  if (chosen === n) return;
+  chosen = n;
+  drawSentences();
+  drawLines();
+  markRow();
+  const found = data[kind];
+  if (n !== null)
+    say(
+      n,
+      found.keys.reduce((best, _, k) => (mean(n, k) > mean(n, best) ? k : best), 0),
+    );
+}
+
+function drawSentences() {
+  const found = data[kind];
+  $("query-name").textContent = KINDS[kind].query;
+  $("key-name").textContent = KINDS[kind].key;
+  const text = piece => (piece.startsWith(WORD_START) ? ` ${piece.slice(1)}` : piece);
+  const focused = document.activeElement?.dataset?.query;
+  $("query").replaceChildren(
+    ...found.queries.map((piece, n) => {
+      const made = element("button", { class: n === chosen ? "chosen" : "", "data-query": n }, text(piece));
+      for (const event of ["pointerenter", "focus", "click"]) made.addEventListener(event, () => choose(n));
+      return made;
+    }),
+  );
+  if (focused !== undefined) document.querySelector(`[data-query="${focused}"]`)?.focus();
+  $("key").replaceChildren(
+    ...found.keys.map((piece, k) =>
+      element(
+        "span",
+        chosen === null
+          ? { style: "white-space:pre-wrap" }
+          : {
+              style: `white-space:pre-wrap;border-radius:4px;padding:2px 0;background:${mixed(mean(chosen, k) * 0.6)}`,
+            },
+        text(piece),
+      ),
+    ),
+  );
+}
+
+function drawControls() {
+  const found = data[kind];
+  $("shown").textContent = shownInWords();
+  $("about").textContent = KINDS[kind].about;
+  $("status").textContent = "";
+  $("kind").value = kind;
+  $("layer").replaceChildren(...Array.from({ length: found.layers }, (_, l) => element("option", { value: l }, l + 1)));
+  $("layer").value = layer;
+  const focused = document.activeElement?.dataset?.head;
+  $("heads").replaceChildren(
+    "head",
+    ...Array.from({ length: found.heads }, (_, h) => {
+      const button = element(
+        "button",
+        {
+          style: `--key:${colour(h)}`,
+          "aria-pressed": heads.has(h),
+          "data-head": h,
+          title: "With Ctrl or Shift, several heads",
+        },
+        h + 1,
+      );
+      button.addEventListener("click", event => {
+        if (!(event.ctrlKey || event.shiftKey || event.metaKey)) heads = new Set([h]);
+        else if (!heads.has(h)) heads.add(h);
+        else if (heads.size > 1) heads.delete(h);
+        draw();
+      });
+      return button;
+    }),
+  );
+  if (focused !== undefined) document.querySelector(`[data-head="${focused}"]`)?.focus();
+}
+
+function draw() {
+  chosen = null;
+  drawControls();
+  drawSentences();
+  drawMatrix();
+  drawOverview();
+  drawLines();
+}
+
+$("kind").append(...Object.entries(KINDS).map(([name, { name: label }]) => element("option", { value: name }, label)));
+$("kind").addEventListener("change", event => {
+  kind = event.target.value;
+  layer = Math.min(layer, data[kind].layers - 1);
+  heads = new Set([0]);
+  draw();
+});
+$("layer").addEventListener("change", event => {
+  layer = +event.target.value;
+  draw();
+});
+$("all").addEventListener("click", () => {
+  heads = new Set(Array.from({ length: data[kind].heads }, (_, h) => h));
+  draw();
+});
+$("save").addEventListener("click", () => saveSvg(`attention-${kind}-layer-${layer + 1}.svg`, asSvg()));
+$("cells").addEventListener("pointermove", event => {
+  const at = cellAt(event);
+  if (at) {
+    choose(at[0]);
+    say(...at);
+  }
+});
+$("cells").addEventListener("pointerleave", () => choose(null));
+onColourChange(draw);
+draw();

@@ -1,0 +1,203 @@
+// The matrix of the chosen heads, the lines, and the small pictures of all heads.
+const shade = () => (heads.size === 1 ? colour([...heads][0]) : style("--accent"));
+// On paper, the matrix must be as wide as the page.
+const cellSize = () =>
+  document.documentElement.classList.contains("printing")
+    ? Math.max(4, Math.min(24, 500 / data[kind].keys.length))
+    : Math.max(data[kind].keys.length, data[kind].queries.length) > 30
+      ? 16
+      : 24;
+
+// A colour between the page's and the shade of the heads, as the colour scale shows it.
+function mixed(weight) {
+  return `color-mix(in srgb, ${shade()} ${(100 * weight).toFixed(1)}%, ${style("--page")})`;
+}
+
+function drawMatrix() {
+  const found = data[kind],
+    cell = cellSize(),
+    ratio = devicePixelRatio,
+    canvas = $("cells");
+  $("matrix").style.setProperty("--cell", `${cell}px`);
+  $("scale").style.setProperty("--shade", shade());
+  $("columns").replaceChildren(...found.keys.map(piece => element("span", {}, piece)));
+  $("rows").replaceChildren(
+    ...found.queries.map((piece, n) => {
+      const made = element("button", { "data-row": n }, piece);
+      for (const event of ["focus", "click"]) made.addEventListener(event, () => choose(n));
+      return made;
+    }),
+  );
+  canvas.width = cell * found.keys.length * ratio;
+  canvas.height = cell * found.queries.length * ratio;
+  canvas.style.width = `${cell * found.keys.length}px`;
+  canvas.style.height = `${cell * found.queries.length}px`;
+  const context = canvas.getContext("2d");
+  context.scale(ratio, ratio);
+  found.queries.forEach((_, n) =>
+    found.keys.forEach((_, k) => {
+      context.fillStyle = mixed(mean(n, k));
+      context.fillRect(cell * k, cell * n, cell - 1, cell - 1);
+    }),
+  );
+  markRow();
+}
+
+function markRow() {
+  for (const row of $("rows").children) row.classList.toggle("chosen", +row.dataset.row === chosen);
+}
+
+function cellAt(event) {
+  const box = $("cells").getBoundingClientRect(),
+    cell = cellSize(),
+    found = data[kind];
+  const [k, n] = [Math.floor((event.clientX - box.left) / cell), Math.floor((event.clientY - box.top) / cell)];
+  return n >= 0 && k >= 0 && n < found.queries.length && k < found.keys.length ? [n, k] : null;
+}
+
+function drawLines() {
+  const found = data[kind],
+    row = 22,
+    column = 150,
+    gap = 240,
+    width = 2 * column + gap;
+  const svg = element("svg", {
+    viewBox: `0 0 ${width} ${row * Math.max(found.queries.length, found.keys.length) + 10}`,
+    width,
+  });
+  const y = i => row * i + row / 2 + 5;
+  found.queries.forEach((_, n) =>
+    found.keys.forEach((_, k) => {
+      if (chosen !== null && chosen !== n) return;
+      for (const h of heads) {
+        const w = weight(found, layer, h, n, k);
+        if (w >= 0.01)
+          svg.append(
+            element("line", {
+              x1: column,
+              x2: column + gap,
+              y1: y(n),
+              y2: y(k),
+              stroke: colour(h),
+              "stroke-width": 2.4,
+              "stroke-opacity": w,
+            }),
+          );
+      }
+    }),
+  );
+  found.queries.forEach((piece, n) => {
+    const made = element(
+      "text",
+      { x: column - 8, y: y(n) + 4, "text-anchor": "end", class: chosen !== null && chosen !== n ? "dim" : "" },
+      piece,
+    );
+    made.addEventListener("pointerenter", () => choose(n));
+    svg.append(made);
+  });
+  found.keys.forEach((piece, k) => svg.append(element("text", { x: column + gap + 8, y: y(k) + 4 }, piece)));
+  svg.addEventListener("pointerleave", () => choose(null));
+  $("lines").replaceChildren(svg);
+}
+
+function drawOverview() {
+  const found = data[kind],
+    place = $("overview"),
+    [rows, columns] = [found.queries.length, found.keys.length];
+  const rgb = style("--accent")
+      .match(/[0-9a-f]{2}/gi)
+      .map(x => parseInt(x, 16)),
+    focused = document.activeElement?.ariaLabel;
+  place.style.gridTemplateColumns = `max-content repeat(${found.heads}, minmax(0, 64px))`;
+  place.replaceChildren(
+    element("span"),
+    ...Array.from({ length: found.heads }, (_, h) =>
+      element("span", { class: "muted", style: "text-align:center" }, h + 1),
+    ),
+  );
+  for (let l = 0; l < found.layers; l++) {
+    place.append(element("span", { class: "muted" }, l + 1));
+    for (let h = 0; h < found.heads; h++) {
+      const canvas = element("canvas", { width: columns, height: rows }),
+        image = new ImageData(columns, rows);
+      for (let n = 0; n < rows; n++)
+        for (let k = 0; k < columns; k++)
+          image.data.set([...rgb, 255 * weight(found, l, h, n, k)], 4 * (n * columns + k));
+      canvas.getContext("2d").putImageData(image, 0, 0);
+      const label = `layer ${l + 1}, head ${h + 1}`;
+      const button = element(
+        "button",
+        { "aria-label": label, title: label, "aria-pressed": l === layer && heads.has(h) },
+        canvas,
+      );
+      button.addEventListener("click", () => {
+        layer = l;
+        heads = new Set([h]);
+        draw();
+      });
+      place.append(button);
+      if (label === focused) button.focus();
+    }
+  }
+}
+
+// The matrix as an SVG picture with its title, both sides, all labels and the colour scale.
+function asSvg() {
+  const found = data[kind],
+    cell = 22,
+    longest = pieces => 30 + 7.5 * Math.max(...pieces.map(piece => piece.length));
+  const left = longest(found.queries) + 20,
+    top = longest(found.keys) + 60,
+    right = left + cell * found.keys.length,
+    bottom = top + cell * found.queries.length;
+  const W = Math.max(right + 20, left + 320),
+    H = bottom + 46;
+  const text = (x, y, string, more = {}) => element("text", { x, y, fill: style("--text"), ...more }, string);
+  const svg = element(
+    "svg",
+    {
+      xmlns: "http://www.w3.org/2000/svg",
+      viewBox: `0 0 ${W} ${H}`,
+      width: W,
+      height: H,
+      "font-family": "sans-serif",
+      "font-size": 12,
+    },
+    element("rect", { width: W, height: H, fill: style("--page") }),
+    text(16, 24, shownInWords(), { "font-size": 15, "font-weight": "bold" }),
+    text(left, 46, KINDS[kind].key),
+    text(16, top + 10, KINDS[kind].query, { transform: `rotate(90 16 ${top})` }),
+  );
+  found.keys.forEach((piece, k) => {
+    const x = left + cell * k + 15;
+    svg.append(text(x, top - 6, piece, { transform: `rotate(-90 ${x} ${top - 6})` }));
+  });
+  found.queries.forEach((piece, n) => {
+    svg.append(text(left - 6, top + cell * n + 15, piece, { "text-anchor": "end" }));
+    found.keys.forEach((_, k) =>
+      svg.append(
+        element("rect", {
+          x: left + cell * k,
+          y: top + cell * n,
+          width: cell - 1,
+          height: cell - 1,
+          fill: shade(),
+          "fill-opacity": mean(n, k).toFixed(3),
+        }),
+      ),
+    );
+  });
+  for (let i = 0; i <= 10; i++)
+    svg.append(
+      element("rect", {
+        x: left + 70 + 16 * i,
+        y: bottom + 16,
+        width: 16,
+        height: 12,
+        fill: shade(),
+        "fill-opacity": i / 10,
+      }),
+    );
+  svg.append(text(left, bottom + 26, "weight 0"), text(left + 252, bottom + 26, "1"));
+  return svg;
+}

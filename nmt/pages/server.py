@@ -1,0 +1,92 @@
+"""Serves the report of runs on this machine, with data that follow the trainings (`nmt report --watch`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from nmt import console
+from nmt.errors import NmtError
+from nmt.pages.page import data_as_text
+
+_ADDRESS = "127.0.0.1"
+# The port that is tried first. TensorBoard has 6006.
+_PORT = 6007
+_NAMES = (_ADDRESS, "localhost")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the server shows.
+
+    Attributes:
+        version: returns a text that changes when the data change.
+        make_data: returns the data of the page as JSON values.
+        make_page: returns the page with these data.
+    """
+
+    version: Callable[[], str]
+    make_data: Callable[[], dict[str, Any]]
+    make_page: Callable[[dict[str, Any]], str]
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, site: Site, port: int) -> None:
+        super().__init__((_ADDRESS, port), _Handler)
+        self.site = site
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET / with the page, and GET /data?VERSION with newer data or, if there are none, with 204."""
+
+    def do_GET(self) -> None:
+        # Another site's page must not read this one through a host name that leads to this machine.
+        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in _NAMES:
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        try:
+            self._answer_to(urlsplit(self.path).path, urlsplit(self.path).query)
+        except NmtError as error:  # a log cannot be read at the moment
+            console.warn(str(error))
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _answer_to(self, path: str, query: str) -> None:
+        site = cast(_Server, self.server).site
+        version = site.version()
+        if path == "/data" and query == version:
+            self._send(HTTPStatus.NO_CONTENT)
+        elif path == "/data":
+            self._send(HTTPStatus.OK, "application/json", data_as_text(site.make_data() | {"version": version}))
+        elif path == "/":
+            self._send(HTTPStatus.OK, "text/html", site.make_page(site.make_data() | {"version": version}))
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
+
+    def _send(self, status: HTTPStatus, kind: str = "text/plain", content: str = "") -> None:
+        body = content.encode(errors="replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Prints nothing about requests."""
+
+
+def serve(site: Site) -> None:
+    """Serves a site until a signal ends the process, and prints its address."""
+    with _listening(site) as server:
+        console.info(f"showing the report at http://localhost:{server.server_port}/ until Ctrl-C")
+        server.serve_forever()
+
+
+def _listening(site: Site) -> _Server:
+    """Returns a server on the usual port, or on a free one if that is taken."""
+    try:
+        return _Server(site, _PORT)
+    except OSError:
+        return _Server(site, 0)

@@ -1,0 +1,62 @@
+"""The command that starts a training: its options as a TOML file and as a command line."""
+
+import json
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from nmt.config import ModelConfig, TrainConfig
+from nmt.files import replaced_file, writing
+from nmt.options import flag_name
+from nmt.registry import ARCHITECTURES
+
+CONFIG = "config.toml"
+
+
+def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
+    """Returns the options of a training by name, without those that are not set.
+
+    Of the model, these are the fields that differ from the architecture.
+    """
+    architecture = ARCHITECTURES[config.arch].to_dict() if config.arch else {}
+    model = {name: value for name, value in model_config.to_dict().items() if architecture.get(name) != value}
+    options = {"data": data_folder, **config.to_dict(), **model}
+    return {name: value for name, value in options.items() if value is not None and value != ()}
+
+
+def command_line(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> str:
+    """Returns the shortest command line that starts a training: with the options that differ from their defaults."""
+    defaults = {field.name: field.default for field in fields(TrainConfig)}
+    words = ["nmt", "train", data_folder]
+    for name, value in options_of(data_folder, model_config, config).items():
+        if name != "data" and value != defaults.get(name):
+            words += _words(name, value)
+    return shlex.join(words)
+
+
+def _words(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [flag_name(name)]
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for item in values for word in (flag_name(name), str(item))]
+
+
+def write_config(folder: Path, options: dict[str, Any]) -> None:
+    """Writes options to config.toml of a run folder, which `nmt train --config` reads.
+
+    Raises:
+        NmtError: the file cannot be written.
+    """
+    path = folder / CONFIG
+    lines = [f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in options.items()]
+    text = "# nmt train --config THIS_FILE starts the same training.\n" + "".join(lines)
+    with writing(path, "give another --save-dir"), replaced_file(path, "give another --save-dir") as file:
+        file.write(text.encode(errors="surrogateescape"))  # as file names are decoded
+
+
+def _toml(value: Any) -> str:
+    """Returns a value in TOML. Strings of TOML are those of JSON, but a DEL must be escaped."""
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

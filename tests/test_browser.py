@@ -1,0 +1,257 @@
+"""What the pages show in a browser agrees with the logs and the weights, and hostile text stays text."""
+
+import csv
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import torch
+from browser import chromium, opened, start_record, train_record, valid_record, write_run
+from commands import run
+
+from nmt.pages.attention import Attention, page_data
+from nmt.pages.page import page
+
+HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><b>&amp; {{data}} ${x} \u2028 עברית"
+ROW = re.compile(r"(.+), (training|validation), update ([\d,]+)(?: \([\d:]+\))?: ([\d.,e-]+)")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Returns run folders: a long one, a short one in another range with a gap, one point, and constant scores."""
+    folder = tmp_path_factory.mktemp("runs")
+    long = [train_record(u, 1.2 + 7 * math.exp(-u / 40)) for u in range(10, 1001, 10)]
+    long += [valid_record(u, 1.5 + 3 * math.exp(-u / 60) + u / 9000, u / 40) for u in range(200, 1001, 200)]
+    short = [train_record(u, None if u == 203 else 6 + 1 / u) for u in range(7, 400, 7)]
+    constant = [train_record(u, 2.0) for u in (100, 200)] + [valid_record(u, 2.0, 0.0) for u in (100, 200)]
+    return [
+        write_run(folder / name, [start_record(max_updates=1000), *records])
+        for name, records in {
+            "long": long, "short": short, "point": [train_record(5, 4.0)], "constant": constant
+        }.items()
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    output = tmp_path_factory.mktemp("page") / "report.html"
+    run("report", *runs, "--output", output)
+    return output.as_uri()
+
+
+def logged(folder: Path) -> dict[tuple[str, int], dict[str, Any]]:
+    found = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return {({"train": "training", "valid": "validation"}[r["kind"]], r["update"]): r for r in found if r["update"]}
+
+
+def tips(shown: Any) -> dict[str, list[tuple[str, str, int, float]]]:
+    """Returns the rows of all visible tooltips by the chart: run, series, update and value."""
+    texts = shown.evaluate("charts.map(c => [c.spec.id, c.tip.style.display === 'block' ? c.tip.innerText : ''])")
+    found: dict[str, list[tuple[str, str, int, float]]] = {}
+    for chart, text in texts:
+        rows = [ROW.match(line) for line in text.splitlines()]
+        assert all(rows), text
+        found[chart] = [
+            (r[1], r[2], int(r[3].replace(",", "")), float(r[4].replace(",", ""))) for r in rows if r is not None
+        ]
+    return found
+
+
+def test_tooltips_of_all_charts_show_values_that_were_logged(browser: Any, report: str, runs: list[Path]) -> None:
+    logs = {folder.name: logged(folder) for folder in runs}
+    with opened(browser, report) as shown:
+        shown.locator("[data-chart=nll]").scroll_into_view_if_needed()
+        over = shown.locator("[data-chart=nll] .u-over")
+        for share in (0.1, 0.204, 0.37, 0.6, 0.99):
+            over.hover(position={"x": share * over.bounding_box()["width"], "y": 60})
+            found = tips(shown)
+            assert {row[0] for row in found["nll"]} == {
+                name for name, last in (("long", 1), ("short", 0.4), ("constant", 0.2)) if share < last + 0.01
+            }
+            for chart, rows in found.items():
+                for name, series, update, value in rows:
+                    assert value == pytest.approx(logs[name][series, update][chart], rel=1e-3)
+                    if series == "training":
+                        assert abs(update - share * 1000) <= 12
+        assert {row[1] for row in found["bleu"]} == {"validation"}
+        shown.mouse.move(2, 2)
+        assert not any(tips(shown).values())
+
+
+def test_axes_hold_all_values_or_say_which_ones_they_do_not(browser: Any, report: str, runs: list[Path]) -> None:
+    with opened(browser, report) as shown:
+        ranges = dict(shown.evaluate("charts.map(c => [c.spec.id, [c.plot.scales.y.min, c.plot.scales.y.max]])"))
+        records = [record for folder in runs for record in logged(folder).values()]
+        for chart, (low, high) in ranges.items():
+            values = [record[chart] for record in records if record.get(chart) is not None]
+            above = [value for value in values if value > high]
+            note = shown.locator(f"figure:has([data-chart={chart}]) .note").inner_text()
+            assert min(values) >= low
+            assert (f"▲ {len(above)} value" in note) == bool(above)
+            assert above or "above" not in note
+        assert ranges["nll"][1] > 6  # a whole run of perplexity 400 is not above the axis
+        assert ranges["bleu"][0] == ranges["lr"][0] == 0
+        for name in ("long", "short", "point"):
+            shown.locator("#shown label", has_text=name).locator("input").uncheck()
+        constant = shown.evaluate("charts.find(c => c.spec.id === 'bleu').range")
+        assert constant == [0, 1]
+        assert shown.evaluate("charts.find(c => c.spec.id === 'nll').range") == pytest.approx([1.9, 2.1])
+
+
+def test_logarithmic_axes_have_ticks_of_1_2_5(browser: Any, report: str) -> None:
+    with opened(browser, report) as shown:
+        assert shown.evaluate("logTicks(3, 470)") == [5, 10, 20, 50, 100, 200]
+        assert shown.evaluate("logTicks(1e-3, 1e4)") == [1e-3, 0.01, 0.1, 1, 10, 100, 1000, 1e4]
+        assert shown.evaluate("logTicks(1.1, 2.4)") == [1.5, 2]
+        shown.locator("figure:has([data-chart=lr])").get_by_text("logarithmic").click()
+        assert shown.evaluate("charts.find(c => c.spec.id === 'lr').plot.scales.y.distr") == 3
+        assert shown.evaluate("charts.find(c => c.spec.id === 'bleu').plot.scales.y.distr") == 1
+
+
+def test_differences_are_those_of_options_that_both_runs_recorded(browser: Any, tmp_path: Path) -> None:
+    old = start_record(seed=1)
+    del old["options"]["min_delta"]
+    for name, start in (("old", old), ("new", start_record(seed=2))):
+        write_run(tmp_path / name, [start, train_record(10, 1.0)])
+    run("report", tmp_path / "old", tmp_path / "new", "--output", tmp_path / "page.html")
+    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+        rows = shown.locator("#differences td:first-child").all_inner_texts()
+        assert rows == ["run folder", "--seed"]
+        assert shown.locator("#differences tr", has_text="--seed").inner_text().split() == ["--seed", "1", "2"]
+
+
+def test_zoom_smoothing_and_downloads(browser: Any, report: str, runs: list[Path]) -> None:
+    with opened(browser, report) as shown:
+        shown.locator("#from").fill("500")
+        shown.locator("#from").press("Enter")
+        assert shown.evaluate("charts.map(c => c.plot.scales.x.min)") == [500] * shown.evaluate("charts.length")
+        assert shown.evaluate("charts.find(c => c.spec.id === 'nll').range[1]") < 2
+        shown.locator("#reset").click()
+        assert shown.evaluate("smoothed([4, null, 2], 0.75)") == [4, None, pytest.approx(20 / 7)]
+        with shown.expect_download() as download:
+            shown.locator("figure:has([data-chart=nll])").get_by_text("CSV").click()
+        rows = list(csv.DictReader(download.value.path().open()))
+        expected = [record for folder in runs for record in logged(folder).values()]
+        assert sorted(float(row["value"] or "nan") for row in rows if row["value"]) == pytest.approx(
+            sorted(record["nll"] for record in expected if record["nll"] is not None), rel=1e-6
+        )
+        with shown.expect_download() as download:
+            shown.locator("figure:has([data-chart=ppl])").get_by_text("SVG").click()
+        svg = download.value.path().read_text()
+        assert "Perplexity per subword" in svg
+        assert "short, training" in svg
+
+
+def test_keys_and_touch_move_the_cursor(browser: Any, report: str) -> None:
+    with opened(browser, report, has_touch=True) as shown:
+        shown.locator("[data-chart=lr]").focus()
+        shown.keyboard.press("ArrowRight")
+        shown.keyboard.press("ArrowRight")
+        assert tips(shown)["lr"][-2:] == [("short", "training", 7, 7e-4), ("point", "training", 5, 5e-4)]
+        shown.keyboard.press("Escape")
+        assert not any(tips(shown).values())
+        over = shown.locator("[data-chart=nll] .u-over")
+        over.tap(position={"x": 0.9 * over.bounding_box()["width"], "y": 50})
+        assert {row[2] for row in tips(shown)["lr"]} <= set(range(880, 921))
+        shown.locator("h1").tap()
+        assert not any(tips(shown).values())
+
+
+def test_a_hundred_thousand_updates_are_shown(browser: Any, tmp_path: Path) -> None:
+    records = [start_record(), *(train_record(u, 1 + 1e5 / (u + 1e4)) for u in range(1, 100_001))]
+    run("report", write_run(tmp_path / "run", records), "--output", tmp_path / "page.html")
+    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+        shown.evaluate("pointAt(77_777)")
+        assert tips(shown)["nll"] == [("run", "training", 77_777, pytest.approx(1 + 1e5 / 87_777, rel=1e-3))]
+
+
+def attention_page(source: list[str], target: list[str]) -> str:
+    def weights(rows: int, columns: int) -> torch.Tensor:
+        return torch.rand(2, 3, rows, columns, generator=torch.Generator().manual_seed(1)).softmax(-1)
+
+    found = {
+        "encoder": Attention(source, source, weights(len(source), len(source))),
+        "decoder": Attention(target, target, weights(len(target), len(target))),
+        "cross": Attention(target, source, weights(len(target), len(source))),
+    }
+    return page("attention", f"Attention {HOSTILE}", page_data(found))  # type: ignore[arg-type]
+
+
+def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
+    sample = valid_record(10, 1.0, 5.0, HOSTILE)
+    folder = write_run(tmp_path / "run", [start_record(init_from=HOSTILE), train_record(10, 1.0), sample])
+    run("report", folder, folder, "--name", HOSTILE, "--name=other", "--output", tmp_path / "report.html")
+    (tmp_path / "attention.html").write_text(attention_page([HOSTILE, "▁a"], ["<s>", HOSTILE]), encoding="utf-8")
+    for name in ("report", "attention"):
+        with opened(browser, (tmp_path / f"{name}.html").as_uri()) as shown:
+            assert HOSTILE.split("\u2028")[0].strip() in shown.title()
+            assert shown.locator("img").count() == shown.locator("b >> text=amp").count() == 0
+            assert shown.locator("h1").text_content().count("<img") == 1
+            if name == "report":
+                assert shown.locator(".sample span[dir]").last.text_content() == HOSTILE
+                shown.evaluate("pointAt(10)")
+                assert HOSTILE in shown.evaluate("charts[0].tip.textContent")
+            else:
+                shown.locator("#rows button").nth(1).focus()
+                assert HOSTILE in shown.locator("#status").text_content()
+
+
+def test_nothing_scrolls_sideways_on_a_phone(browser: Any, report: str, tmp_path: Path) -> None:
+    pieces = [f"▁piece{number}" for number in range(60)]
+    (tmp_path / "page.html").write_text(attention_page(pieces, pieces), encoding="utf-8")
+    for address in (report, (tmp_path / "page.html").as_uri()):
+        with opened(browser, address, width=390) as shown:
+            for details in shown.locator("summary").all():
+                details.click()
+            assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_attention_shows_the_weights_of_the_chosen_head(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(attention_page(["▁a", "b", "▁c"], ["▁x", "▁y"]), encoding="utf-8")
+    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+        assert shown.locator("#shown").inner_text() == "Cross-attention, layer 2, head 1"
+        shown.get_by_label("layer 1, head 3").press("Enter")
+        shown.locator("#rows button").nth(1).focus()
+        expected = torch.rand(2, 3, 2, 3, generator=torch.Generator().manual_seed(1)).softmax(-1)[0, 2, 1]
+        best = int(expected.argmax())
+        piece = ["▁a", "b", "▁c"][best]
+        assert shown.locator("#status").inner_text() == f"▁y → {piece}: {expected[best]:.3f}"
+        with shown.expect_download() as download:
+            shown.locator("#save").click()
+        svg = download.value.path().read_text()
+        assert "Cross-attention, layer 1, head 3" in svg
+        assert svg.count('fill-opacity="0.') == 6 + 9  # the weights, and the colour scale without its ends
+
+
+def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> None:
+    records = [start_record(), train_record(10, 3.0)]
+    folder = write_run(tmp_path / "run", records)
+    command = [sys.executable, "-m", "nmt", "report", str(folder), "--watch"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr
+            address = re.search(r"http://\S+", server.stderr.readline())
+            assert address
+            with pytest.raises(HTTPError, match="403"):  # a page of another site, whose name leads to this machine
+                urlopen(Request(address[0], headers={"Host": "other.example"}))
+            with opened(browser, address[0]) as shown:
+                assert shown.locator("dd").first.inner_text().startswith("10\n")
+                write_run(folder, [*records, train_record(20, 2.0)])
+                shown.locator("dd", has_text="20").first.wait_for()
+                assert shown.evaluate("charts[0].lines[0].ys") == [3, 2]
+        finally:
+            server.terminate()

@@ -1,0 +1,157 @@
+"""What a training prints, and what it leaves in the run folder besides checkpoints."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from commands import SMALL, TRAIN, failed, records, run, train
+
+from nmt.checkpoint import load_checkpoint
+from nmt.config import TrainConfig
+from nmt.registry import ARCHITECTURES
+from nmt.training.command import CONFIG, command_line, options_of, write_config
+
+OPTIONS = ["--max-updates=20", "--valid-metric=nll"]
+
+
+def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(trained: Path, tmp_path: Path) -> None:
+    log = train(
+        trained / "data", tmp_path / "run", "--max-updates=20", "--valid-updates=10", "--log-updates=5"
+    ).splitlines()
+    headers = [line for line in log if line.split()[:1] == ["update"]]
+    rows = [line for line in log if re.match(r" +\d+ +\d+ ", line)]
+    assert headers[0].split() == ["update", "epoch", "loss", "ppl", "lr", "norm", "tok/s", "elapsed", "left"]
+    assert (len(headers), len(rows)) == (2, 4)
+    assert {len(line) for line in headers + rows} == {len(headers[0])}
+    written = records(tmp_path / "run", "train")
+    assert [[float(cell) for cell in row.split()[:3]] for row in rows] == [
+        [r["update"], r["epoch"] + 1, pytest.approx(r["loss"], abs=6e-4)] for r in written
+    ]
+    place = next(number for number, line in enumerate(log) if line.startswith("validation at update 10: nll "))
+    (first, second) = records(tmp_path / "run", "valid")
+    assert f"ppl {first['ppl']:.2f}, BLEU {first['bleu']:.2f}, the best so far (" in log[place]
+    sample = first["samples"][0]
+    for line, name in zip(log[place + 1 : place + 4], ("source", "reference", "output"), strict=True):
+        assert sample[name].startswith(line[15:].removesuffix("…"))
+    assert any(line.startswith(f"validation at update 20: nll {second['nll']:.3f}") for line in log)
+
+
+def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    log = train(trained / "data", folder, "--max-updates=20")
+    assert "finished 20 updates after 0:00:0" in log
+    best = records(folder, "valid")[-1]
+    assert f"best  {folder}/best.pt, of update 20: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
+    commands = [line[12:] for line in log.splitlines() if line[12:].startswith("nmt ")]
+    assert [shlex.split(command)[1] for command in commands] == ["average-checkpoints", "generate", "score", "report"]
+    for command in commands[:-1]:
+        run(*shlex.split(command)[1:])
+    single = train(trained / "data", tmp_path / "single", "--max-updates=1", "--valid-metric=nll")
+    assert "average" not in single
+    assert "nmt score" not in single
+    assert f"nmt generate {tmp_path}/single/best.pt " in single
+
+
+def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tmp_path: Path) -> None:
+    train(trained / "data", tmp_path / "run", *OPTIONS, "--lr-scale=0.5")
+    config = tmp_path / "run" / CONFIG
+    found = tomllib.loads(config.read_text())
+    assert (found["arch"], found["lr-scale"], found["d-model"]) == ("transformer_tiny", 0.5, 32)
+    run("train", "--config", config, "--save-dir", tmp_path / "same")
+    name = "snapshot-00000020.pt"
+    first, second = (load_checkpoint(tmp_path / folder / name).weights for folder in ("run", "same"))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    (start,) = records(tmp_path / "run", "start")
+    run(*shlex.split(start["command"])[1:], "--save-dir", tmp_path / "again", "--max-updates=10")
+    assert records(tmp_path / "again", "train")[0]["loss"] == records(tmp_path / "run", "train")[0]["loss"]
+    config.write_text(config.read_text().replace('"transformer_tiny"', '"transformer_x"'))
+    assert "--arch transformer_x is unknown" in failed("train", "--config", config)
+
+
+def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) -> None:
+    odd = 'a "b" \\ \x7f\x01 ü \udcff \n #'
+    config = TrainConfig(save_dir=odd, arch="transformer_tiny", valid_metric=("nll", "bleu"), adam_epsilon=1e-9)
+    write_config(tmp_path, options_of(odd, ARCHITECTURES["transformer_tiny"], config))
+    found = tomllib.loads((tmp_path / CONFIG).read_bytes().decode(errors="surrogateescape"))
+    assert (found["data"], found["save-dir"], found["valid-metric"]) == (odd, odd, ["nll", "bleu"])
+    assert (found["adam-epsilon"], found["compile"], "lr" in found) == (1e-9, False, False)
+    words = shlex.split(command_line(odd, ARCHITECTURES["transformer_tiny"], config))
+    assert words == ["nmt", "train", odd, "--save-dir", odd, "--arch", "transformer_tiny",
+                     "--valid-metric", "nll", "--valid-metric", "bleu"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text, said", [
+    ("sed = 1", "has the unknown option 'sed' (perhaps seed is meant)"),
+    ("[model]\nheads = 2", "has the unknown option 'model'"),
+    ("data = 3", "has a data folder that is no text"),
+    ("seed = '1'", "--seed must be a whole number, but is '1'"),
+    ("valid-metric = 'bleu'", "--valid-metric must be a tuple, but is 'bleu'"),
+    ("seed = ", "is not TOML: "),
+    ("seed = 1979-05-27", "--seed must be a whole number, but is "),
+])  # fmt: skip
+def test_wrong_files_of_options_are_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "options.toml"
+    file.write_text(text)
+    assert f"--config {file}" in failed("train", "--config", file)
+    assert said in failed("train", "--config", file)
+
+
+def test_a_file_of_options_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert "cannot be read (No such file or directory)" in failed("train", "--config", tmp_path / "none")
+    assert "cannot be read (it is not a regular file)" in failed("train", "--config", tmp_path)
+
+
+def test_the_log_says_how_a_training_ended(trained: Path, tmp_path: Path) -> None:
+    (end,) = records(trained / "run", "end")
+    assert (end["update"], end["outcome"], end["message"]) == (40, "finished", "")
+    diverging = [*TRAIN, *SMALL, *OPTIONS, "--lr-scale=1e30", "--max-skipped-updates=1", "--log-updates=1"]
+    message = failed("train", trained / "data", "--save-dir", tmp_path / "bad", *diverging)
+    (end,) = records(tmp_path / "bad", "end")
+    assert end["outcome"] == "failed"
+    assert end["message"] in message
+
+
+def test_the_help_shows_required_options_first_and_examples_last() -> None:
+    shown = run("train", "--help").stdout.decode()
+    flags = re.findall(r"│[ *]+(--[a-z-]+)", shown)
+    assert flags[:2] == ["--save-dir", "--arch"]
+    assert shown.index("Examples:") > shown.index("Hardware")
+
+
+def test_ctrl_c_in_a_dry_run_says_that_nothing_is_saved(trained: Path, tmp_path: Path) -> None:
+    options = [*TRAIN, *SMALL, "--save-dir", str(tmp_path / "run"), "--dry-run", "--batch-tokens=9000"]
+    command = [sys.executable, "-m", "nmt", "train", str(trained / "data"), *options, "--device-tokens=200"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        lines = iter(process.stderr.readline, "")
+        assert any("measuring the time of an update" in line for line in lines)
+        process.send_signal(signal.SIGINT)
+        rest = "".join(lines)
+    assert "stopping; nothing is saved; a second signal stops at once" in rest
+    assert process.returncode == 75
+    assert not (tmp_path / "run").exists()
+
+
+def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder = tmp_path / "run"
+    for updates in (20, 30):
+        train(trained / "data", folder, "--valid-metric=nll", f"--max-updates={updates}", "--tensorboard")
+        (folder / "state-00000020.pt").unlink()  # so that the second training repeats updates from 10 on
+    events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
+    for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
+        found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
+        assert found == [(r["update"], pytest.approx(r[name], rel=1e-6)) for r in records(folder, kind)]
+
+
+def test_a_missing_tensorboard_is_named(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    arguments = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, "--tensorboard"]
+    assert "--tensorboard needs the package tensorboard" in failed(*arguments)
+    assert not (tmp_path / "run").exists()
