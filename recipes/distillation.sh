@@ -26,8 +26,8 @@ corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 run_dir=$(path_or "${RUN:-}" runs/distillation)
 evaluated=${EVALUATE:-val}
 # Settings for 29,000 pairs and as many translations; options on the command line take precedence.
-options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-groups 4 --warmup-updates 800
-    --max-updates 8000 --save-updates 180 --keep-checkpoints 10 --valid-updates 1500 "${@:2}")
+options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-groups 4 --warmup-updates 1200
+    --max-updates 6000 --save-updates 180 --keep-checkpoints 10 --valid-updates 1000 "${@:2}")
 
 write_source() {
     zcat < "$corpus/train.en.gz" > "$run_dir/distilled.en.part"
