@@ -1,0 +1,57 @@
+"""What the workers of the service do with a batch. Tasks are sent to worker processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nmt.config import SearchConfig
+from nmt.decoding.engines import Engine
+from nmt.decoding.requests import Encoded
+from nmt.decoding.rescoring import Line, Rescored
+from nmt.decoding.translator import Hypothesis
+
+
+class Task(Protocol):
+    """Work for the model with this name. Tasks that are equal can share a batch."""
+
+    @property
+    def model(self) -> str: ...
+
+    def __call__(self, engine: Engine, payloads: Sequence[Any]) -> Sequence[Any]:
+        """Returns a result for each payload."""
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Translates sentences. All of them have the same width when padded."""
+
+    model: str
+    search: SearchConfig
+    width: int
+
+    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns the translations of each sentence."""
+        return engine.search(payloads, self.search)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores the pairs of a request."""
+
+    model: str
+
+    def __call__(self, engine: Engine, payloads: Sequence[Sequence[Line]]) -> list[list[Rescored]]:
+        """Returns what was found for the pairs of each request."""
+        return [engine.score(lines) for lines in payloads]
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Finds other continuations of a prefix."""
+
+    model: str
+    count: int
+
+    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns translations that continue the prefix of each sentence with different pieces."""
+        return [engine.alternatives(line, self.count) for line in payloads]
