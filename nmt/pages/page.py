@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(__file__).parent
+STYLE = _FOLDER / "style.css"
 
 
 def page(template: str, title: str, data: Any) -> str:
@@ -19,7 +20,7 @@ def page(template: str, title: str, data: Any) -> str:
     """
     contents = {
         "title": escape(title),
-        "style": (_FOLDER / "style.css").read_text(encoding="utf-8"),
+        "style": STYLE.read_text(encoding="utf-8"),
         "common": (_FOLDER / "common.js").read_text(encoding="utf-8"),
         # "</script>" in a string would end the script element.
         "data": json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),

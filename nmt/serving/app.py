@@ -13,8 +13,9 @@ from nmt import __version__, console
 from nmt.errors import NmtError
 from nmt.processes import WorkerDied
 from nmt.serving import schema
-from nmt.serving.limits import Refused
+from nmt.serving.limits import Refused, with_fields
 from nmt.serving.metrics import Metrics
+from nmt.serving.pages import page_routes
 from nmt.serving.scheduler import Busy
 from nmt.serving.service import Service
 
@@ -31,6 +32,7 @@ def create_app(service: Service, metrics: Metrics, engine: str) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     app.include_router(_router(service, metrics, engine))
+    app.include_router(page_routes(service.drawings))
     app.add_exception_handler(NmtError, _failed)
     app.add_exception_handler(TimeoutError, _failed)
     app.add_exception_handler(RequestValidationError, _misshapen)
@@ -62,6 +64,11 @@ def _router(service: Service, metrics: Metrics, engine: str) -> APIRouter:
     async def alternatives(body: schema.AlternativesBody, request: Request) -> Response:
         """Lists the words that the model considers behind a prefix."""
         return await answer(request, service.alternatives(body))
+
+    @router.post("/attention", response_model=schema.AttentionAnswer)
+    async def attention(body: schema.AttentionBody, request: Request) -> Response:
+        """Makes a page with the attention weights of a sentence pair. The newest 32 pages are kept."""
+        return await answer(request, service.attention(body))
 
     @router.get("/models", response_model=schema.ModelsAnswer)
     async def models() -> Response:
@@ -107,11 +114,12 @@ async def _gone(request: Request) -> None:
 
 async def _failed(_: Request, error: Exception) -> Response:
     """Answers a request that cannot be done."""
+    sentence = with_fields(str(error))
     if isinstance(error, Refused):
-        return _failure(error.status, str(error), _RETRY_SECONDS if error.status == 503 else None)
+        return _failure(error.status, sentence, _RETRY_SECONDS if error.status == 503 else None)
     if isinstance(error, (Busy, WorkerDied)):
-        return _failure(503, str(error), _RETRY_SECONDS)
-    return _failure(400, str(error))
+        return _failure(503, sentence, _RETRY_SECONDS)
+    return _failure(400, sentence)
 
 
 async def _misshapen(_: Request, error: Exception) -> Response:

@@ -36,10 +36,7 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
     for name in values:
         if name not in known:
             raise NmtError(f"{name!r:.60} is no field of this request; /docs lists the fields")
-    try:
-        search = SearchConfig(**values)
-    except NmtError as error:
-        raise NmtError(_with_fields(str(error))) from error
+    search = SearchConfig(**values)
     most = {"beam": limits.max_beam, "samples": limits.max_beam, "max_length_offset": _LARGEST_OFFSET}
     most["max_source_length"] = SearchConfig.max_source_length
     for name, largest in most.items():
@@ -48,7 +45,7 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
     return search
 
 
-def _with_fields(message: str) -> str:
+def with_fields(message: str) -> str:
     """Returns a message that names flags with the names of the fields instead."""
     return re.sub(r"--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), message)
 

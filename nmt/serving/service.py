@@ -14,9 +14,10 @@ from nmt.errors import NmtError
 from nmt.serving import schema
 from nmt.serving.limits import check_constraints, check_text, search_config
 from nmt.serving.models import Model, chosen
+from nmt.serving.pages import Drawings
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.sentences import Sentence, joined, lines, split
-from nmt.serving.tasks import Alternatives, Score, Translate
+from nmt.serving.tasks import Alternatives, Draw, Score, Translate
 from nmt.text.links import pharaoh
 
 _GREEDY = SearchConfig(beam=1)
@@ -27,6 +28,7 @@ class Service:
 
     def __init__(self, models: Mapping[str, Model], scheduler: Scheduler, config: ServeConfig) -> None:
         self.models, self.scheduler, self.config = models, scheduler, config
+        self.drawings = Drawings()
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request.
@@ -75,6 +77,14 @@ class Service:
         # Several pieces can begin the same word. A piece that is only a space begins none.
         distinct = {alternative["prefix"]: alternative for alternative in reversed(listed) if alternative["word"]}
         return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
+
+    async def attention(self, body: schema.AttentionBody) -> dict[str, Any]:
+        """Returns the address of a page that shows the attention weights of a sentence pair."""
+        check_text([body.source, body.target], self.config)
+        model = chosen(self.models, body.model)
+        item = Item(Draw(model.name), (body.source, body.target), len(body.source), False)
+        (page,) = await self.scheduler.run([item])
+        return {"url": self.drawings.add(page)}
 
 
 def _prepared(

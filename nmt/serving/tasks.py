@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nmt.config import SearchConfig
-from nmt.decoding.engines import Engine
+from nmt.decoding.engines import Engine, PyTorchEngine
 from nmt.decoding.requests import Encoded
 from nmt.decoding.rescoring import Line, Rescored
 from nmt.decoding.translator import Hypothesis
+from nmt.errors import NmtError
+from nmt.pages.attention import attention_in, page_data
+from nmt.pages.page import page
 
 
 class Task(Protocol):
@@ -55,3 +58,17 @@ class Alternatives:
     def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
         """Returns translations that continue the prefix of each sentence with different pieces."""
         return [engine.alternatives(line, self.count) for line in payloads]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws the attention weights of sentence pairs."""
+
+    model: str
+
+    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[str]:
+        """Returns the page of each pair."""
+        if not isinstance(engine, PyTorchEngine):
+            raise NmtError("attention weights need --engine pytorch")
+        drawn = [attention_in(engine.translator, source, target) for source, target in payloads]
+        return [page("attention", f"Attention of {self.model}", page_data(found)) for found in drawn]
