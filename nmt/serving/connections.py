@@ -26,12 +26,11 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Reads a part of a request."""
-        if self._timer is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > _MOST_HEAD_BYTES and self.cycle is None:
-                self.send_400_response("The headers are too large.")
-                return
         super().data_received(data)
+        if self._timer is not None and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                self.send_400_response("The head of the request is too large.")
 
     def on_message_begin(self) -> None:
         """Waits for the rest of the head."""
