@@ -51,8 +51,12 @@ def resumable_checkpoint(update: int) -> Checkpoint:
     return replace(checkpoint, training=training, provenance=provenance)
 
 
-def eloquent_checkpoint(seed: int) -> Checkpoint:
-    """Returns a model with random weights, whose translations are words and differ from sentence to sentence."""
+def eloquent_checkpoint(seed: int, ending: float = 4) -> Checkpoint:
+    """Returns a model with random weights, whose translations are words and differ from sentence to sentence.
+
+    Args:
+        ending: the larger, the more translations end before their maximum length.
+    """
     torch.manual_seed(seed)
     codec = small_codec()
     weights = {
@@ -62,7 +66,7 @@ def eloquent_checkpoint(seed: int) -> Checkpoint:
     pieces = codec.target.pieces(list(range(len(codec.target))))
     within_words = [not piece.startswith("▁") or piece == "▁" for piece in pieces]
     weights["target_embedding.weight"][torch.tensor(within_words)] *= 0.2
-    weights["target_embedding.weight"][EOS] *= 4
+    weights["target_embedding.weight"][EOS] *= ending
     return Checkpoint(ELOQUENT, codec, weights, {})
 
 

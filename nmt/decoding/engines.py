@@ -14,10 +14,11 @@ from torch import Tensor
 
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
+from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.outputs import Required
 from nmt.decoding.requests import Encoded
 from nmt.decoding.rescoring import Line, Rescored, Rescorer
-from nmt.decoding.translator import Hypothesis, Translator
+from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
@@ -36,8 +37,11 @@ class Engine(Protocol):
     def check(self, line: Encoded, search: SearchConfig) -> None:
         """Raises NmtError if the engine cannot do what a line or its search asks for."""
 
-    def search(self, lines: Sequence[Encoded], search: SearchConfig) -> list[list[Hypothesis]]:
+    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch, best first, or its samples.
+
+        Args:
+            log_probs: whether log P of each piece is needed.
 
         Raises:
             NmtError: memory runs out, or the model is not usable.
@@ -71,8 +75,8 @@ class PyTorchEngine:
     def check(self, line: Encoded, search: SearchConfig) -> None:
         """Accepts every line and search."""
 
-    def search(self, lines: Sequence[Encoded], search: SearchConfig) -> list[list[Hypothesis]]:
-        """Returns the translations of each line of a batch."""
+    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:  # noqa: ARG002
+        """Returns the translations of each line of a batch. Search has log P of each piece anyway."""
         return self.translator.search(lines, search)
 
     def score(self, lines: Sequence[Line]) -> list[Rescored]:
@@ -107,6 +111,13 @@ def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: Runti
     Raises:
         NmtError: a checkpoint cannot be read, or the engine cannot compute with it.
     """
-    if config.engine != "pytorch":
-        raise NmtError("--engine ctranslate2 is not available yet; use pytorch")
+    if config.engine == "ctranslate2":
+        from nmt.decoding.ctranslate2 import CTranslate2Engine
+
+        if len(checkpoints) > 1:
+            raise NmtError(
+                f"--engine ctranslate2 has no ensembles, but there are {len(checkpoints)} checkpoints; give one, "
+                f"or use --engine pytorch"
+            )
+        return CTranslate2Engine(checkpoints[0], config, runtime, process)
     return PyTorchEngine(Translator.load(*checkpoints, runtime=runtime, process=process))

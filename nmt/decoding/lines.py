@@ -6,9 +6,9 @@ from itertools import repeat
 from typing import Any
 
 from nmt.config import TranslationFiles
+from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.jsonl import read_objects
 from nmt.decoding.requests import Request
-from nmt.decoding.translator import Hypothesis
 from nmt.errors import NmtError
 from nmt.text.corpus import name_of, read_lines
 from nmt.text.links import pharaoh

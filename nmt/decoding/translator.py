@@ -3,10 +3,9 @@
 Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,6 +18,7 @@ from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
 from nmt.decoding.alignment import Aligner, SentencePair
+from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
 from nmt.decoding.outputs import Found, Required
 from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode
 from nmt.decoding.search import search as search_for
@@ -32,34 +32,6 @@ from nmt.text.subword import BOS, EOS, with_eos
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
 _STREAMS_OF_LINES = 2**40
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation.
-
-    If a line was translated in parts, texts, pieces and their log P are joined, and scores are summed.
-
-    Attributes:
-        text: raw text.
-        score: log P over the length penalty.
-        pieces: the target pieces.
-        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS.
-        unmet: whether a constraint is missing.
-        alignment: the links between words of the raw line and of `text`; None if they were not asked for.
-    """
-
-    text: str
-    score: float
-    pieces: list[str]
-    log_probs: list[float]
-    unmet: bool = False
-    alignment: tuple[Link, ...] | None = None
-
-    @property
-    def log_prob(self) -> float:
-        """Natural log P of the whole translation."""
-        return sum(self.log_probs)
 
 
 class _Sentence(NamedTuple):
@@ -180,7 +152,9 @@ class Translator:
         alignments = self._alignments(lines, found, texts) if search.alignments else [None] * len(texts)
         decoded = zip(texts, alignments, strict=True)
         parts = iter([[self._hypothesis(f, *next(decoded)) for f in part] for part in found])
-        translations = [self._joined([next(parts) for _ in line.parts], aligned=search.alignments) for line in lines]
+        translations = [
+            joined(self.codec, [next(parts) for _ in line.parts], aligned=search.alignments) for line in lines
+        ]
         for line, hypotheses in zip(lines, translations, strict=True):
             if any(h.unmet for h in hypotheses):
                 console.warn(
@@ -230,7 +204,7 @@ class Translator:
         self, lines: Sequence[Encoded], found: Sequence[Sequence[Found]], texts: Sequence[str]
     ) -> list[tuple[Link, ...]]:
         """Returns the links of each translation of each part: words of the whole line, and words of the translation."""
-        sources = [part for line in lines for part in self._parts_and_words(line)]
+        sources = [part for line in lines for part in parts_and_words(self.codec, line)]
         owners = [source for source, translations in zip(sources, found, strict=True) for _ in translations]
         targets = [f.tokens for translations in found for f in translations]
         pairs = [
@@ -239,43 +213,6 @@ class Translator:
         ]
         return list(map(tuple, Aligner(self.models, self.runtime)(pairs)))
 
-    def _parts_and_words(self, line: Encoded) -> Iterator[tuple[np.ndarray, list[int]]]:
-        """Yields the ids of each part of a line, and the number of the word of each id."""
-        words = iter(self.codec.source_words(line.text, [i for part in line.parts for i in part]))
-        for part in line.parts:
-            yield part, list(islice(words, len(part)))
-
     def _hypothesis(self, found: Found, text: str, alignment: tuple[Link, ...] | None) -> Hypothesis:
         pieces = self.codec.target.pieces(found.tokens)
         return Hypothesis(text, found.score, pieces, found.log_probs, found.unmet, alignment)
-
-    def _joined(self, parts: list[list[Hypothesis]], *, aligned: bool) -> list[Hypothesis]:
-        """Returns the translations of a line.
-
-        Args:
-            parts: the translations of each part of the line.
-            aligned: whether they have alignments.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return [Hypothesis("", 0.0, [], [], alignment=() if aligned else None)]
-        return [
-            Hypothesis(
-                self.codec.join_target(h.text for h in ranked),
-                sum(h.score for h in ranked),
-                [piece for h in ranked for piece in h.pieces],
-                [log_prob for h in ranked for log_prob in h.log_probs],
-                alignment=self._joined_alignment(ranked) if aligned else None,
-            )
-            for ranked in zip(*parts, strict=False)
-        ]
-
-    def _joined_alignment(self, parts: Sequence[Hypothesis]) -> tuple[Link, ...]:
-        """Returns the links of parts whose texts are joined."""
-        links: list[Link] = []
-        for i, part in enumerate(parts):
-            # Where a word behind the earlier parts would lie. Without spaces, it belongs to their last word.
-            first = len(self.codec.join_target([*(p.text for p in parts[:i]), "x"]).split()) - 1
-            links += [(source, first + target) for source, target in part.alignment or ()]
-        return tuple(sorted(links))

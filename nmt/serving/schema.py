@@ -37,6 +37,7 @@ class TranslateBody(BaseModel):
     constraints: list[str] = Field(
         [], description="Phrases that the translation must contain. The text must be a single sentence."
     )
+    pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
 
 
@@ -76,9 +77,9 @@ class Hypothesis(BaseModel):
 
     text: str
     score: float = Field(description="log P over the length penalty.")
-    log_prob: float = Field(description="Natural log P.")
-    pieces: list[str]
-    log_probs: list[float] = Field(description="log P of each piece; the last one is that of the end.")
+    log_prob: float | None = Field(None, description="Natural log P; with pieces.")
+    pieces: list[str] | None = None
+    log_probs: list[float] | None = Field(None, description="log P of each piece; the last one is that of the end.")
     alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
     words: list[int] | None = Field(
         None, description="The number of the word of `text` that each piece belongs to, or -1; with alignments."
@@ -114,7 +115,7 @@ class Scored(BaseModel):
     log_prob: float
     pieces: list[str]
     log_probs: list[float]
-    alignment: str
+    alignment: str | None = Field(None, description="Only with --engine pytorch.")
 
 
 class ScoreAnswer(BaseModel):

@@ -6,10 +6,10 @@ from typing import Any
 
 from nmt.config import SearchConfig, ServeConfig
 from nmt.decoding import rescoring
+from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.lines import fields_of
 from nmt.decoding.pairs import Pair, Target
 from nmt.decoding.requests import Encoded, Request, encode
-from nmt.decoding.translator import Hypothesis
 from nmt.errors import NmtError
 from nmt.serving import schema
 from nmt.serving.limits import check_constraints, check_text, search_config
@@ -43,12 +43,12 @@ class Service:
         model = chosen(self.models, body.model)
         of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search)
         items = [
-            Item(Translate(model.name, search, line.width), line, max(1, line.width), len(line.parts) <= 1)
+            Item(Translate(model.name, search, line.width, body.pieces), line, max(1, line.width), len(line.parts) <= 1)
             for line in encoded
         ]
         found = iter(await self.scheduler.run(items))
         translations = [
-            _translation(text, sentences, [next(found) for _ in sentences], model, search)
+            _translation(text, sentences, [next(found) for _ in sentences], model, search, body.pieces)
             for text, sentences in zip(texts, of_texts, strict=True)
         ]
         return {"model": model.name, "translations": translations}
@@ -108,19 +108,26 @@ def _translation(
     found: Sequence[Sequence[Hypothesis]],
     model: Model,
     search: SearchConfig,
+    pieces: bool,
 ) -> dict[str, Any]:
     best = [hypotheses[0].text for hypotheses in found]
     return {
         "text": joined(text, sentences, best, model.codec),
         "sentences": [
-            {"line": sentence.line, "source": sentence.text, "hypotheses": [_fields(h, model, search) for h in of_it]}
+            {
+                "line": sentence.line,
+                "source": sentence.text,
+                "hypotheses": [_fields(h, model, search, pieces) for h in of_it],
+            }
             for sentence, of_it in zip(sentences, found, strict=True)
         ],
     }
 
 
-def _fields(hypothesis: Hypothesis, model: Model, search: SearchConfig) -> dict[str, Any]:
+def _fields(hypothesis: Hypothesis, model: Model, search: SearchConfig, pieces: bool) -> dict[str, Any]:
     values = fields_of(hypothesis)
+    if not pieces:
+        return {name: value for name, value in values.items() if name not in ("log_prob", "pieces", "log_probs")}
     return values | ({"words": _words(hypothesis, model)} if search.alignments else {})
 
 
@@ -130,9 +137,9 @@ def _words(hypothesis: Hypothesis, model: Model) -> list[int]:
 
 
 def _scored(found: rescoring.Rescored) -> dict[str, Any]:
-    assert found.alignments is not None
-    (pieces,), (log_probs,), (links,) = found.pieces, found.log_probs, found.alignments
-    return {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs, "alignment": pharaoh(links)}
+    (pieces,), (log_probs,) = found.pieces, found.log_probs
+    values = {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs}
+    return values | ({"alignment": pharaoh(found.alignments[0])} if found.alignments is not None else {})
 
 
 def _alternative(model: Model, prefix: Sequence[int], found: Hypothesis) -> dict[str, Any]:

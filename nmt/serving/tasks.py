@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from nmt.config import SearchConfig
 from nmt.decoding.engines import Engine, PyTorchEngine
+from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.requests import Encoded
 from nmt.decoding.rescoring import Line, Rescored
-from nmt.decoding.translator import Hypothesis
 from nmt.errors import NmtError
 from nmt.pages.attention import attention_in, page_data
 from nmt.pages.page import page
@@ -31,10 +31,13 @@ class Translate:
     model: str
     search: SearchConfig
     width: int
+    log_probs: bool
 
     def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
         """Returns the translations of each sentence."""
-        return engine.search(payloads, self.search)
+        for line in payloads:
+            engine.check(line, self.search)
+        return engine.search(payloads, self.search, log_probs=self.log_probs)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Alternatives:
 
     def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
         """Returns translations that continue the prefix of each sentence with different pieces."""
+        for line in payloads:
+            engine.check(line, SearchConfig())
         return [engine.alternatives(line, self.count) for line in payloads]
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import file_digest
 from typing import Any
 
 from nmt.config import EngineConfig, RuntimeConfig
 from nmt.errors import NmtError
+from nmt.files import digest_of
 from nmt.processes import worker_pool
 from nmt.resources import share_cores
 
@@ -39,20 +39,6 @@ class ModelFile:
             NmtError: it cannot be read.
         """
         return cls(name, path, digest_of(path))
-
-
-def digest_of(path: str) -> str:
-    """Returns the SHA-256 of a file.
-
-    Raises:
-        NmtError: it cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            return file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise NmtError(f"{path} cannot be read ({reason}); check the path") from error
 
 
 @dataclass(frozen=True)
