@@ -58,7 +58,6 @@ class CTranslate2Engine:
         digest = digest_of(path)
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
-        self._guided = checkpoint.model_config.guided_alignment is not None
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
         self._translator = _loaded(exported(checkpoint, path, digest), config, device_type(runtime), process)
 
@@ -74,10 +73,6 @@ class CTranslate2Engine:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
         if line.required.phrases:
             raise NmtError("--engine ctranslate2 does not support constraints; use --engine pytorch")
-        if search.alignments and self._guided:
-            raise NmtError(
-                f"--engine ctranslate2 cannot align with the guided head of {self.path}; use --engine pytorch"
-            )
         if line.width > self._longest:
             raise NmtError(
                 f"line {line.number} has a part of {line.width} positions, but the exported model of {self.path} has "
