@@ -17,7 +17,7 @@ from nmt.decoding.alignment import SentencePair, links_of
 from nmt.decoding.exported import exported
 from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
 from nmt.decoding.outputs import length_penalty
-from nmt.decoding.requests import Encoded
+from nmt.decoding.requests import Encoded, padded_width
 from nmt.decoding.rescoring import Line, Rescored
 from nmt.errors import NmtError
 from nmt.export import LONGEST_EXPORTED
@@ -80,10 +80,11 @@ class CTranslate2Engine:
             )
 
     def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
-        """Returns the translations of each line of a batch, best first."""
+        """Returns the translations of each line of a batch, ranked with the length penalty of this toolkit."""
         parts = [part for line in lines for part in self._parts(line)]
-        limit = max((line.width for line in lines), default=0) + search.max_length_offset
-        found = iter(self._searched(parts, search, limit, log_probs) if parts else [])
+        results = self._results(parts, search)
+        ranked = [self._hypotheses(part, result, search) for part, result in zip(parts, results, strict=True)]
+        found = iter(self._with_log_probs(parts, ranked, search) if log_probs else ranked)
         return [joined(self.codec, [next(found) for _ in line.parts], aligned=search.alignments) for line in lines]
 
     def _parts(self, line: Encoded) -> list[_Part]:
@@ -93,25 +94,39 @@ class CTranslate2Engine:
             for ids, words in parts_and_words(self.codec, line)
         ]
 
-    def _searched(
-        self, parts: Sequence[_Part], search: SearchConfig, limit: int, log_probs: bool
-    ) -> list[list[Hypothesis]]:
-        """Returns the translations of each part, ranked with the length penalty of this toolkit."""
-        results = self._translator.translate_batch(
-            [part.pieces for part in parts],
-            target_prefix=[part.prefix for part in parts] if any(part.prefix for part in parts) else None,
-            beam_size=search.beam,
-            num_hypotheses=search.beam,
-            length_penalty=search.alpha,
-            max_input_length=0,
-            max_decoding_length=limit,
-            min_decoding_length=search.min_length,
-            no_repeat_ngram_size=search.no_repeat_ngram or 0,
-            return_scores=True,
-            return_attention=search.alignments,
+    def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
+        """Returns what CTranslate2 finds for each part.
+
+        It has one maximum length for a batch. The parts whose own maximum is exceeded are searched again with it, so
+        that no translation depends on the rest of its batch.
+        """
+        limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
+        results = self._results_within(parts, search, max(limits)) if parts else []
+        for limit in set(limits):
+            cut = [
+                i for i, result in enumerate(results) if limits[i] == limit and max(map(len, result.hypotheses)) > limit
+            ]
+            again = self._results_within([parts[i] for i in cut], search, limit) if cut else []
+            for i, result in zip(cut, again, strict=True):
+                results[i] = result
+        return results
+
+    def _results_within(self, parts: Sequence[_Part], search: SearchConfig, limit: int) -> list[Any]:
+        return list(
+            self._translator.translate_batch(
+                [part.pieces for part in parts],
+                target_prefix=[part.prefix for part in parts] if any(part.prefix for part in parts) else None,
+                beam_size=search.beam,
+                num_hypotheses=search.beam,
+                length_penalty=search.alpha,
+                max_input_length=0,
+                max_decoding_length=limit,
+                min_decoding_length=search.min_length,
+                no_repeat_ngram_size=search.no_repeat_ngram or 0,
+                return_scores=True,
+                return_attention=search.alignments,
+            )
         )
-        found = [self._hypotheses(part, result, search) for part, result in zip(parts, results, strict=True)]
-        return self._with_log_probs(parts, found, search) if log_probs else found
 
     def _hypotheses(self, part: _Part, result: Any, search: SearchConfig) -> list[Hypothesis]:
         ids = [self.codec.target.ids(pieces) for pieces in result.hypotheses]

@@ -6,6 +6,7 @@ Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabular
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -20,7 +21,7 @@ from nmt.data.loader import make_side
 from nmt.decoding.alignment import Aligner, SentencePair
 from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
 from nmt.decoding.outputs import Found, Required
-from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode
+from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode, padded_width
 from nmt.decoding.search import search as search_for
 from nmt.errors import NmtError
 from nmt.model.incremental import DecoderCache, start, step
@@ -164,7 +165,7 @@ class Translator:
         return translations
 
     def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
-        """Searches sentences of one padded width, in halves if memory runs out."""
+        """Searches sentences, in halves if memory runs out."""
 
         def too_large(sentence: _Sentence) -> NmtError:
             return NmtError(
@@ -178,7 +179,18 @@ class Translator:
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
-        side = make_side([[with_eos(s.ids) for s in sentences]], width_multiple=WIDTHS).to(self.runtime.device)
+        """Searches sentences in blocks of one padded width each, so that none depends on the width of others."""
+        order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
+        ordered = [sentences[i] for i in order]
+        found = self._search_ordered(ordered, search)
+        return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    def _search_ordered(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
+        """Searches sentences that are sorted by their padded width."""
+        blocks = [
+            [with_eos(s.ids) for s in block] for _, block in groupby(sentences, key=lambda s: padded_width(s.ids))
+        ]
+        side = make_side(blocks, width_multiple=WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
         return search_for(

@@ -43,7 +43,7 @@ class Service:
         model = chosen(self.models, body.model)
         of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search)
         items = [
-            Item(Translate(model.name, search, line.width, body.pieces), line, max(1, line.width), len(line.parts) <= 1)
+            Item(Translate(model.name, search, body.pieces), line, max(1, line.width), len(line.parts) <= 1)
             for line in encoded
         ]
         found = iter(await self.scheduler.run(items))

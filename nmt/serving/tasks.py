@@ -26,11 +26,10 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Translate:
-    """Translates sentences. All of them have the same width when padded."""
+    """Translates sentences."""
 
     model: str
     search: SearchConfig
-    width: int
     log_probs: bool
 
     def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
