@@ -33,6 +33,9 @@ from nmt.text.subword import BOS, EOS, with_eos
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
 _STREAMS_OF_LINES = 2**40
+# The source positions of a batch are padded to a multiple of this, because a CPU's bf16 products are compiled for every
+# new number of rows.
+_POSITIONS = 64
 
 
 class _Sentence(NamedTuple):
@@ -190,7 +193,7 @@ class Translator:
         blocks = [
             [with_eos(s.ids) for s in block] for _, block in groupby(sentences, key=lambda s: padded_width(s.ids))
         ]
-        side = make_side(blocks, width_multiple=WIDTHS).to(self.runtime.device)
+        side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
         return search_for(

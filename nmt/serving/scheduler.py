@@ -2,9 +2,14 @@
 
 A request takes its turn by the tokens that it has already got, so that a long one does not hold up short ones
 (start-time fair queueing, Goyal et al. 1996). Everything here runs in the event loop.
+
+Clients that got their answers from one batch send their next requests a little later. A worker therefore waits for a
+part of the time of the last batch before it takes the next one, and takes no more than its share.
 """
 
 import asyncio
+import math
+import time
 from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -15,6 +20,10 @@ from nmt.errors import NmtError
 
 # Items of one kind that were taken from the queue, and the futures of their results.
 Submit = Callable[[Hashable, list[Any]], "Future[Sequence[Any]]"]
+
+
+# The share of the time of the last batch that a worker waits for more requests, and the longest such time.
+_GATHERING, _MOST_GATHERING_SECONDS = 0.1, 0.05
 
 
 class Busy(NmtError):  # noqa: N818 (named after what is the case)
@@ -65,12 +74,15 @@ class Scheduler:
         most_waiting: int,
         batch_started: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._submit, self._idle_workers = submit, workers
+        self._submit, self._workers, self._idle_workers = submit, workers, workers
         self._batch_tokens, self._most_waiting = batch_tokens, most_waiting
         self._batch_started = batch_started
         self._queues: dict[Hashable, list[_Waiting]] = {}
         self._now = 0  # the turn of the newest batch
         self._items = 0
+        self._tokens_at_work = 0
+        self._gathering_seconds = 0.0
+        self._gathering: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -93,7 +105,7 @@ class Scheduler:
         if self.waiting + len(items) > self._most_waiting:
             raise Busy("too many sentences are waiting; try again later")
         waiting = self._queued(items)
-        self._start_batches()
+        self._gather()
         try:
             return [await one.result for one in waiting]
         finally:
@@ -122,20 +134,28 @@ class Scheduler:
         if not self._queues[kind]:
             del self._queues[kind]
 
+    def _gather(self) -> None:
+        """Starts batches soon."""
+        if self._gathering is None and self._idle_workers and self._queues:
+            self._gathering = asyncio.get_running_loop().call_later(self._gathering_seconds, self._start_batches)
+
     def _start_batches(self) -> None:
+        self._gathering = None
         while self._idle_workers and self._queues:
             batch = self._next_batch()
             self._idle_workers -= 1
+            self._tokens_at_work += sum(one.item.tokens for one in batch)
             task = asyncio.create_task(self._work(batch))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
     def _next_batch(self) -> list[_Waiting]:
-        """Takes the item whose turn it is, and as many of its kind as fit."""
+        """Takes the item whose turn it is, and as many of its kind as fit into a worker's share."""
         queue = min(self._queues.values(), key=lambda queue: queue[0])
+        tokens = self._tokens_at_work + sum(one.item.tokens for one in queue)
         batch = [queue.pop(0)]
         self._now = max(self._now, batch[0].turn)
-        room = self._batch_tokens - batch[0].item.tokens
+        room = min(self._batch_tokens, math.ceil(tokens / self._workers)) - batch[0].item.tokens
         while batch[0].item.shares and queue and queue[0].item.shares and queue[0].item.tokens <= room:
             room -= queue[0].item.tokens
             batch.append(queue.pop(0))
@@ -144,11 +164,14 @@ class Scheduler:
 
     async def _work(self, batch: list[_Waiting]) -> None:
         self._batch_started(len(batch))
+        started, tokens = time.perf_counter(), sum(one.item.tokens for one in batch)
         try:
             await self._finish(batch)
         finally:
+            self._tokens_at_work -= tokens
+            self._gathering_seconds = min(_GATHERING * (time.perf_counter() - started), _MOST_GATHERING_SECONDS)
             self._idle_workers += 1
-            self._start_batches()
+            self._gather()
 
     async def _finish(self, batch: list[_Waiting]) -> None:
         """Sets the results. If a batch fails, its items are tried one by one, so that one cannot spoil others."""
