@@ -31,17 +31,18 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 def create_app(service: Service, metrics: Metrics, engine: str) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
-    app.include_router(_router(service, metrics, engine))
+    app.include_router(_work_routes(service))
+    app.include_router(_status_routes(service, metrics, engine))
     app.include_router(page_routes(service.drawings))
     app.add_exception_handler(NmtError, _failed)
-    app.add_exception_handler(TimeoutError, _failed)
     app.add_exception_handler(RequestValidationError, _misshapen)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _broken)
     return app
 
 
-def _router(service: Service, metrics: Metrics, engine: str) -> APIRouter:
+def _work_routes(service: Service) -> APIRouter:
+    """Returns the routes that need a model."""
     router = APIRouter(responses=_FAILURES)
 
     async def answer(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
@@ -69,6 +70,13 @@ def _router(service: Service, metrics: Metrics, engine: str) -> APIRouter:
     async def attention(body: schema.AttentionBody, request: Request) -> Response:
         """Makes a page with the attention weights of a sentence pair. The newest 32 pages are kept."""
         return await answer(request, service.attention(body))
+
+    return router
+
+
+def _status_routes(service: Service, metrics: Metrics, engine: str) -> APIRouter:
+    """Returns the routes about the server."""
+    router = APIRouter()
 
     @router.get("/models", response_model=schema.ModelsAnswer)
     async def models() -> Response:

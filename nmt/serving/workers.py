@@ -11,11 +11,12 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.processes import worker_pool
 from nmt.resources import share_cores
+from nmt.serving.tasks import Task
 
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
-# A task and what it is applied to.
-Work = tuple[Any, Sequence[Any]]
+# A task and what it is applied to; no task only loads the models.
+Work = tuple[Task | None, Sequence[Any]]
 
 
 @dataclass(frozen=True)
