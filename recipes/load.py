@@ -179,7 +179,7 @@ async def memory_ratio(port: int, pid: int, lines: list[str], options: argparse.
 def memory_kib(pid: int) -> int:
     """Returns the resident memory of a process and its children."""
     own = int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0])
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    children = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
     return own + sum(memory_kib(int(child)) for child in children)
 
 
