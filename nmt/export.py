@@ -104,9 +104,15 @@ def _check(c: ModelConfig, origin: str) -> None:
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     """Returns CTranslate2's specification of the model, with all weights."""
     c, codec = checkpoint.model_config, checkpoint.codec
-    layers = c.encoder_layers, c.decoder_layers
-    activation = specs.common_spec.Activation[_ACTIVATIONS[c.activation]]
-    spec = specs.TransformerSpec.from_config(layers, c.heads, pre_norm=c.norm == "pre", activation=activation)
+    spec = specs.TransformerSpec.from_config(
+        (c.encoder_layers, c.decoder_layers),
+        c.heads,
+        pre_norm=c.norm == "pre",
+        activation=specs.common_spec.Activation[_ACTIVATIONS[c.activation]],
+        # Words are aligned as in nmt.decoding.alignment. The trained head is the first one.
+        alignment_layer=c.guided_alignment - 1 if c.guided_alignment else -1,
+        alignment_heads=1 if c.guided_alignment else c.heads,
+    )
     # These are copies, because quantisation scales some weights in place.
     weights = {name: tensor.numpy().copy() for name, tensor in checkpoint.weights.items()}
     embedding = weights["target_embedding.weight"]

@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 from typing import IO
 
@@ -190,6 +191,20 @@ def _stdout() -> IO[bytes]:
     if sys.stdout is None:
         raise OSError(errno.EBADF, "it is closed")
     return sys.stdout.buffer
+
+
+def digest_of(path: str) -> str:
+    """Returns the SHA-256 of a file.
+
+    Raises:
+        NmtError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise NmtError(f"{path} cannot be read ({reason}); check the path") from error
 
 
 # Folders and locks

@@ -1,5 +1,6 @@
 """Small checkpoints that several tests use."""
 
+import random
 from dataclasses import asdict, replace
 from functools import cache
 
@@ -8,10 +9,11 @@ import torch
 from nmt.checkpoint import Checkpoint, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.subword import Subword
+from nmt.text.subword import EOS, Subword
 from nmt.training.state import Counters
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
+ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)
 TEXT_CONFIG = TextConfig(
     source_lang="en",
     target_lang="de",
@@ -47,3 +49,29 @@ def resumable_checkpoint(update: int) -> Checkpoint:
     training = {"optimizer": {"state": state, "param_groups": []}, "counters": asdict(Counters(update=update))}
     provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
     return replace(checkpoint, training=training, provenance=provenance)
+
+
+def eloquent_checkpoint(seed: int, ending: float = 4) -> Checkpoint:
+    """Returns a model with random weights, whose translations are words and differ from sentence to sentence.
+
+    Args:
+        ending: the larger, the more translations end before their maximum length.
+    """
+    torch.manual_seed(seed)
+    codec = small_codec()
+    weights = {
+        name: weight * (3 if weight.dim() > 1 else 1)
+        for name, weight in new_model(ELOQUENT, codec).state_dict().items()
+    }
+    pieces = codec.target.pieces(list(range(len(codec.target))))
+    within_words = [not piece.startswith("▁") or piece == "▁" for piece in pieces]
+    weights["target_embedding.weight"][torch.tensor(within_words)] *= 0.2
+    weights["target_embedding.weight"][EOS] *= ending
+    return Checkpoint(ELOQUENT, codec, weights, {})
+
+
+def some_sentences(count: int, seed: int) -> list[str]:
+    """Returns random sentences of the words that the subword model of `small_codec` has seen."""
+    draw = random.Random(seed)
+    words = ["some", "words", "to", "learn", "pieces", "from", "and", "a", "few", "more"]
+    return [" ".join(draw.choices(words, k=draw.randint(1, 14))) for _ in range(count)]

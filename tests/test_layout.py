@@ -42,7 +42,7 @@ LEVELS = [
     ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],
-    ["nmt.benchmark", "nmt.pages"],
+    ["nmt.benchmark", "nmt.pages", "nmt.serving"],
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]
@@ -153,4 +153,4 @@ def test_help_does_not_load_torch(command: str) -> None:
 
 
 def test_the_list_of_commands_has_the_main_ones() -> None:
-    assert {"preprocess", "train", "average-checkpoints", "generate", "score", "export"} <= set(COMMANDS)
+    assert {"preprocess", "train", "average-checkpoints", "generate", "score", "serve", "export"} <= set(COMMANDS)

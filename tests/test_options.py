@@ -7,7 +7,16 @@ from typing import Any, get_args
 import pytest
 from commands import failed
 
-from nmt.config import DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
+from nmt.config import (
+    DataConfig,
+    EngineConfig,
+    ModelConfig,
+    PlanConfig,
+    RuntimeConfig,
+    SearchConfig,
+    ServeConfig,
+    TrainConfig,
+)
 from nmt.errors import NmtError
 from nmt.options import Config, flag_name
 from nmt.registry import ARCHITECTURES
@@ -20,6 +29,8 @@ GOOD: dict[type[Config], dict[str, Any]] = {
     PlanConfig: {},
     RuntimeConfig: {},
     SearchConfig: {},
+    EngineConfig: {},
+    ServeConfig: {},
     ScoreConfig: {},
 }
 FIELDS = [pytest.param(config, f, id=f"{config.__name__}.{f.name}") for config in GOOD for f in fields(config)]

@@ -31,6 +31,8 @@ READERS = [
     "report {}",
     "attention {} --source=a --output=o.html",
     "export {} --output=o",
+    "serve {} --port=0",
+    "serve model --port=0 --token-file={}",
     "trees words --like={}",
     "trees restore --words={}",
     "trees linearize --train={} --dest=d",

@@ -19,6 +19,7 @@ from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
 from nmt.cli.rescore import rescore
 from nmt.cli.score import score
+from nmt.cli.serve import serve
 from nmt.cli.train import EXAMPLES, train
 from nmt.cli.trees import trees
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
@@ -38,6 +39,7 @@ for command in (
     generate,
     rescore,
     score,
+    serve,
     export,
     report,
     attention,

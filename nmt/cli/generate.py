@@ -8,10 +8,10 @@ import typer
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import RuntimeConfig, SearchConfig, TranslationFiles
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig, TranslationFiles
 
 
-@flags(files=TranslationFiles, search=SearchConfig, runtime=RuntimeConfig)
+@flags(files=TranslationFiles, search=SearchConfig, runtime=RuntimeConfig, engine=EngineConfig)
 def generate(
     checkpoints: Annotated[
         list[str], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint files; several form an ensemble.")
@@ -19,6 +19,7 @@ def generate(
     files: TranslationFiles,
     search: SearchConfig,
     runtime: RuntimeConfig,
+    engine: EngineConfig,
 ) -> None:
     """Translate raw text: one output line for every input line, in order.
 
@@ -34,15 +35,16 @@ def generate(
     if files.input == "-" and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
+    engines = [engine] if engine.engine != "pytorch" else []  # jobs of earlier versions have no engine
     formats = {"--input-format": files.input_format, "--output-format": files.output_format}
     with console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         JobOutput(
-            job=TranslationJob(tuple(checkpoints), search, runtime),
+            job=TranslationJob(tuple(checkpoints), search, runtime, engine, files.output_format == "jsonl"),
             records=read_requests(files),
             form=as_json if files.output_format == "jsonl" else partial(as_text, outputs=search.outputs),
             inputs=inputs | {f"checkpoint {i}": path for i, path in enumerate(checkpoints, start=1)},
             output=files.output,
-            settings=settings_of(runtime, search) | formats,
+            settings=settings_of(runtime, search, *engines) | formats,
             workers=files.workers,
             progress=progress,
         ).write()

@@ -6,12 +6,14 @@ This package does not import torch, so that `nmt --help` is fast.
 from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.jobs import RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
+from nmt.config.serving import EngineConfig, ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
 from nmt.config.translation import ScoreConfig, SearchConfig
 
 __all__ = [
     "BatchConfig",
     "DataConfig",
+    "EngineConfig",
     "ModelConfig",
     "Normalization",
     "PlanConfig",
@@ -19,6 +21,7 @@ __all__ = [
     "RuntimeConfig",
     "ScoreConfig",
     "SearchConfig",
+    "ServeConfig",
     "SubwordKind",
     "Tokenizer",
     "TrainConfig",

@@ -71,7 +71,7 @@ class Aligner:
         with self.runtime.autocast():
             for batch in longest_first([pair.tokens for pair in pairs], budget):
                 for i, weights in zip(batch, self._weights([pairs[i] for i in batch]), strict=True):
-                    found[i] = _links(weights, pairs[i])
+                    found[i] = links_of(weights, pairs[i])
         return found
 
     def _weights(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
@@ -105,7 +105,7 @@ class Aligner:
         ]
 
 
-def _links(weights: np.ndarray, pair: SentencePair) -> list[Link]:
+def links_of(weights: np.ndarray, pair: SentencePair) -> list[Link]:
     """Returns the links of a pair.
 
     Args:

@@ -6,9 +6,9 @@ from itertools import repeat
 from typing import Any
 
 from nmt.config import TranslationFiles
+from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.jsonl import read_objects
 from nmt.decoding.requests import Request
-from nmt.decoding.translator import Hypothesis
 from nmt.errors import NmtError
 from nmt.text.corpus import name_of, read_lines
 from nmt.text.links import pharaoh
@@ -62,11 +62,12 @@ def as_text(_: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
 
 def as_json(request: Request, hypotheses: Sequence[Hypothesis]) -> str:
     """Returns one line with a JSON object: the fields of the input, and the hypotheses."""
-    values = {**request.others, "source": request.source, "hypotheses": [_fields(h) for h in hypotheses]}
+    values = {**request.others, "source": request.source, "hypotheses": [fields_of(h) for h in hypotheses]}
     return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-def _fields(hypothesis: Hypothesis) -> dict[str, Any]:
+def fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
+    """Returns a hypothesis as JSON values."""
     values = {
         "text": hypothesis.text,
         "score": hypothesis.score,

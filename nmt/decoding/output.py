@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from hashlib import file_digest
 from typing import Any
 
 from nmt import __version__
@@ -12,8 +11,7 @@ from nmt.config import RuntimeConfig
 from nmt.console import Progress
 from nmt.decoding.jobs import WINDOW, IsDone, Job, in_line_order, run
 from nmt.decoding.unfinished import unfinished
-from nmt.errors import NmtError
-from nmt.files import STDIO, is_replaceable, output_file, refuse_inputs
+from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
 from nmt.model.runtime import resolve
 from nmt.options import Config, flag_name
 from nmt.signals import end_as_usual
@@ -93,11 +91,7 @@ class JobOutput:
 
 
 def _digest(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return f"SHA-256 {file_digest(file, 'sha256').hexdigest()[:16]}…"
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror or error}); check the path") from error
+    return f"SHA-256 {digest_of(path)[:16]}…"
 
 
 def settings_of(runtime: RuntimeConfig, *configs: Config) -> dict[str, Any]:

@@ -51,7 +51,12 @@ class Encoded:
     @property
     def width(self) -> int:
         """Positions of the widest part in a padded batch; 0 for a blank line."""
-        return max((math.ceil((len(part) + 1) / WIDTHS) * WIDTHS for part in self.parts), default=0)
+        return max(map(padded_width, self.parts), default=0)
+
+
+def padded_width(ids: np.ndarray) -> int:
+    """Returns the positions of a sentence with these ids and EOS in a padded batch."""
+    return math.ceil((len(ids) + 1) / WIDTHS) * WIDTHS
 
 
 def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, search: SearchConfig) -> list[Encoded]:

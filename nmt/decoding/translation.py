@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nmt.checkpoint import load_checkpoint
-from nmt.config import RuntimeConfig, SearchConfig
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.decoding.engines import Engine, load_engine
+from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.jobs import WINDOW, Batch, Finished, in_line_order, run
 from nmt.decoding.requests import Encoded, Request, batches, encode
-from nmt.decoding.translator import Hypothesis, Translator
 from nmt.model.runtime import device_type
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows
@@ -20,15 +21,19 @@ class TranslationJob:
 
     Attributes:
         checkpoints: the file of a model, or the files of an ensemble.
+        log_probs: whether log P of each piece is needed.
     """
 
     checkpoints: tuple[str, ...]
     search: SearchConfig
     runtime: RuntimeConfig
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    log_probs: bool = True
 
     def load(self, process: int) -> "TranslationEngine":
         """Loads the model; on GPU number `process` if there are several."""
-        return TranslationEngine(Translator.load(*self.checkpoints, runtime=self.runtime, process=process), self.search)
+        engine = load_engine(self.checkpoints, self.engine, self.runtime, process)
+        return TranslationEngine(engine, self.search, log_probs=self.log_probs)
 
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
@@ -66,16 +71,18 @@ class TranslationJob:
 
 
 class TranslationEngine:
-    """A translator with the settings of its search; a `nmt.decoding.jobs.Engine`."""
+    """An engine with the settings of its search; a `nmt.decoding.jobs.Engine`."""
 
-    def __init__(self, translator: Translator, search: SearchConfig) -> None:
-        self.translator, self.search = translator, search
-        self.codec = translator.codec
+    def __init__(self, engine: Engine, search: SearchConfig, *, log_probs: bool) -> None:
+        self.engine, self.search, self.log_probs = engine, search, log_probs
+        self.codec = engine.codec
 
     def __call__(self, batch: Sequence[Encoded]) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch."""
-        return self.translator.search(batch, self.search)
+        for line in batch:
+            self.engine.check(line, self.search)
+        return self.engine.search(batch, self.search, log_probs=self.log_probs)
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls."""
-        return self.translator.session()
+        return self.engine.session()

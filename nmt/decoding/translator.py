@@ -3,10 +3,10 @@
 Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -19,8 +19,9 @@ from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
 from nmt.decoding.alignment import Aligner, SentencePair
+from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
 from nmt.decoding.outputs import Found, Required
-from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode
+from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode, padded_width
 from nmt.decoding.search import search as search_for
 from nmt.errors import NmtError
 from nmt.model.incremental import DecoderCache, start, step
@@ -32,34 +33,9 @@ from nmt.text.subword import BOS, EOS, PAD, with_eos
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
 _STREAMS_OF_LINES = 2**40
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation.
-
-    If a line was translated in parts, texts, pieces and their log P are joined, and scores are summed.
-
-    Attributes:
-        text: raw text.
-        score: log P over the length penalty.
-        pieces: the target pieces.
-        log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS.
-        unmet: whether a constraint is missing.
-        alignment: the links between words of the raw line and of `text`; None if they were not asked for.
-    """
-
-    text: str
-    score: float
-    pieces: list[str]
-    log_probs: list[float]
-    unmet: bool = False
-    alignment: tuple[Link, ...] | None = None
-
-    @property
-    def log_prob(self) -> float:
-        """Natural log P of the whole translation."""
-        return sum(self.log_probs)
+# The source positions of a batch are padded to a multiple of this, because a CPU's bf16 products are compiled for every
+# new number of rows.
+_POSITIONS = 64
 
 
 class _Sentence(NamedTuple):
@@ -180,7 +156,9 @@ class Translator:
         alignments = self._alignments(lines, found, texts) if search.alignments else [None] * len(texts)
         decoded = zip(texts, alignments, strict=True)
         parts = iter([[self._hypothesis(f, *next(decoded)) for f in part] for part in found])
-        translations = [self._joined([next(parts) for _ in line.parts], aligned=search.alignments) for line in lines]
+        translations = [
+            joined(self.codec, [next(parts) for _ in line.parts], aligned=search.alignments) for line in lines
+        ]
         for line, hypotheses in zip(lines, translations, strict=True):
             if any(h.unmet for h in hypotheses):
                 console.warn(
@@ -190,7 +168,7 @@ class Translator:
         return translations
 
     def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
-        """Searches sentences of one padded width, in halves if memory runs out."""
+        """Searches sentences, in halves if memory runs out."""
 
         def too_large(sentence: _Sentence) -> NmtError:
             return NmtError(
@@ -204,7 +182,18 @@ class Translator:
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
-        side = make_side([[with_eos(s.ids) for s in sentences]], width_multiple=WIDTHS).to(self.runtime.device)
+        """Searches sentences in blocks of one padded width each, so that none depends on the width of others."""
+        order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
+        ordered = [sentences[i] for i in order]
+        found = self._search_ordered(ordered, search)
+        return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    def _search_ordered(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Found]]:
+        """Searches sentences that are sorted by their padded width."""
+        blocks = [
+            [with_eos(s.ids) for s in block] for _, block in groupby(sentences, key=lambda s: padded_width(s.ids))
+        ]
+        side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
         return search_for(
@@ -231,7 +220,7 @@ class Translator:
         self, lines: Sequence[Encoded], found: Sequence[Sequence[Found]], texts: Sequence[str]
     ) -> list[tuple[Link, ...]]:
         """Returns the links of each translation of each part: words of the whole line, and words of the translation."""
-        sources = [part for line in lines for part in self._parts_and_words(line)]
+        sources = [part for line in lines for part in parts_and_words(self.codec, line)]
         owners = [source for source, translations in zip(sources, found, strict=True) for _ in translations]
         targets = [f.tokens for translations in found for f in translations]
         pairs = [
@@ -240,43 +229,6 @@ class Translator:
         ]
         return list(map(tuple, Aligner(self.models, self.runtime)(pairs)))
 
-    def _parts_and_words(self, line: Encoded) -> Iterator[tuple[np.ndarray, list[int]]]:
-        """Yields the ids of each part of a line, and the number of the word of each id."""
-        words = iter(self.codec.source_words(line.text, [i for part in line.parts for i in part]))
-        for part in line.parts:
-            yield part, list(islice(words, len(part)))
-
     def _hypothesis(self, found: Found, text: str, alignment: tuple[Link, ...] | None) -> Hypothesis:
         pieces = self.codec.target.pieces(found.tokens)
         return Hypothesis(text, found.score, pieces, found.log_probs, found.unmet, alignment)
-
-    def _joined(self, parts: list[list[Hypothesis]], *, aligned: bool) -> list[Hypothesis]:
-        """Returns the translations of a line.
-
-        Args:
-            parts: the translations of each part of the line.
-            aligned: whether they have alignments.
-        """
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return [Hypothesis("", 0.0, [], [], alignment=() if aligned else None)]
-        return [
-            Hypothesis(
-                self.codec.join_target(h.text for h in ranked),
-                sum(h.score for h in ranked),
-                [piece for h in ranked for piece in h.pieces],
-                [log_prob for h in ranked for log_prob in h.log_probs],
-                alignment=self._joined_alignment(ranked) if aligned else None,
-            )
-            for ranked in zip(*parts, strict=False)
-        ]
-
-    def _joined_alignment(self, parts: Sequence[Hypothesis]) -> tuple[Link, ...]:
-        """Returns the links of parts whose texts are joined."""
-        links: list[Link] = []
-        for i, part in enumerate(parts):
-            # Where a word behind the earlier parts would lie. Without spaces, it belongs to their last word.
-            first = len(self.codec.join_target([*(p.text for p in parts[:i]), "x"]).split()) - 1
-            links += [(source, first + target) for source, target in part.alignment or ()]
-        return tuple(sorted(links))

@@ -7,14 +7,15 @@ Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B�
 P ≥ T·W rows of a cache, S source positions, N flat source positions, D d_model, H heads, K d_k, U d_v, V vocabulary.
 """
 
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.data.layout import Layout
+from nmt.data.layout import Block, Layout
 from nmt.model.masks import padding_bias
 from nmt.model.products import widened
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
@@ -26,17 +27,27 @@ _CPU_MULTIPLE = 32
 _FIRST_SLOTS = 16
 
 
+class CrossCache(NamedTuple):
+    """Keys and values of the encoder output in a block, whose sentences are padded to one width."""
+
+    keys_BHSK: Tensor
+    values_BHSU: Tensor
+
+    def keep(self, sentences_B: Tensor) -> Self:
+        """Returns the cache of some of the sentences."""
+        return type(self)(self.keys_BHSK[sentences_B], self.values_BHSU[sentences_B])
+
+
 @dataclass
 class LayerCache:
-    """Keys and values of a decoder layer: of its own positions, and of the encoder output.
+    """Keys and values of a decoder layer: of its own positions, and of the encoder output block by block.
 
     Rows behind the last slot are spare capacity.
     """
 
     keys_BHPK: Tensor
     values_BHPU: Tensor
-    cross_keys_BHSK: Tensor
-    cross_values_BHSU: Tensor
+    cross: tuple[CrossCache, ...]
 
     def put(self, k_BHWK: Tensor, v_BHWU: Tensor, slot: int, slots: int, most: int | None) -> tuple[Tensor, Tensor]:
         """Writes the newest keys and values into `slot`; returns the first `slots` slots.
@@ -54,9 +65,14 @@ class LayerCache:
         self.values_BHPU[:, :, begin : begin + hypotheses] = v_BHWU
         return self.keys_BHPK[:, :, :end], self.values_BHPU[:, :, :end]
 
-    def keep(self, sentences_B: Tensor) -> Self:
-        """Returns the cache of some of the sentences."""
-        return type(self)(*(getattr(self, f.name)[sentences_B] for f in fields(self)))
+    def keep(self, sentences_B: Tensor, of_blocks: Sequence[Tensor]) -> Self:
+        """Returns the cache of some of the sentences.
+
+        Args:
+            of_blocks: which sentences of each block are kept; blocks without any are dropped.
+        """
+        cross = tuple(block.keep(kept_B) for block, kept_B in zip(self.cross, of_blocks, strict=True) if len(kept_B))
+        return type(self)(self.keys_BHPK[sentences_B], self.values_BHPU[sentences_B], cross)
 
 
 @dataclass(frozen=True)
@@ -65,13 +81,13 @@ class DecoderCache:
 
     Attributes:
         layers: keys and values of every layer.
-        cross_bias: B11S, hides the padding of the encoder output; None if there is none.
+        cross_biases: B11S of each block, hides the padding of the encoder output; None if there is none.
         length: positions decoded so far.
         ancestors_BWT: which hypothesis of its sentence was, at slot t, the ancestor of hypothesis w.
     """
 
     layers: tuple[LayerCache, ...]
-    cross_bias: Tensor | None
+    cross_biases: tuple[Tensor | None, ...]
     length: int
     ancestors_BWT: Tensor
 
@@ -80,31 +96,50 @@ class DecoderCache:
 
         Keeps only `sentences_B`, if given; B of `parents_BW` counts those.
         """
-        layers, bias, ancestors_BWT = self.layers, self.cross_bias, self.ancestors_BWT
+        layers, biases, ancestors_BWT = self.layers, self.cross_biases, self.ancestors_BWT
         if sentences_B is not None:
-            layers = tuple(layer.keep(sentences_B) for layer in layers)
-            bias = None if bias is None else bias[sentences_B]
+            of_blocks = self._by_block(sentences_B)
+            layers = tuple(layer.keep(sentences_B, of_blocks) for layer in layers)
+            kept = [(bias, kept_B) for bias, kept_B in zip(biases, of_blocks, strict=True) if len(kept_B)]
+            biases = tuple(None if bias is None else bias[kept_B] for bias, kept_B in kept)
             ancestors_BWT = ancestors_BWT[sentences_B]
         index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
-        return type(self)(layers, bias, self.length, ancestors_BWT.gather(1, index_BWT))
+        return type(self)(layers, biases, self.length, ancestors_BWT.gather(1, index_BWT))
+
+    def _by_block(self, sentences_B: Tensor) -> list[Tensor]:
+        """Returns which sentences of each block are among `sentences_B`, which ascend."""
+        found, first = [], 0
+        for block in self.layers[0].cross:
+            end = first + len(block.keys_BHSK)
+            found.append(sentences_B[(sentences_B >= first) & (sentences_B < end)] - first)
+            first = end
+        return found
 
 
 def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
-    """Returns the cache to decode these sentences with, which lie in one block, `beam` hypotheses each."""
+    """Returns the cache to decode these sentences with, which lie in padded blocks, `beam` hypotheses each."""
     assert source.blocks is not None
-    (block,) = source.blocks
-    encoded_ND = model.encode(ids_N, source)[: block.sentences * block.width]
-    layers = tuple(_start_layer(layer, encoded_ND, block.sentences, beam) for layer in model.decoder)  # type: ignore[arg-type]
-    bias = padding_bias(source.lengths_B, block.width) if block.padded else None
-    return DecoderCache(layers, bias, 0, ids_N.new_empty(block.sentences, beam, 0))
+    encoded_ND = model.encode(ids_N, source)
+    layers = tuple(_start_layer(layer, encoded_ND, source.blocks, beam) for layer in model.decoder)  # type: ignore[arg-type]
+    lengths = source.lengths_B.split([block.sentences for block in source.blocks])
+    biases = tuple(
+        padding_bias(lengths_B, block.width) if block.padded else None
+        for block, lengths_B in zip(source.blocks, lengths, strict=True)
+    )
+    return DecoderCache(layers, biases, 0, ids_N.new_empty(len(source.lengths_B), beam, 0))
 
 
-def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, sentences: int, beam: int) -> LayerCache:
+def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, blocks: Sequence[Block], beam: int) -> LayerCache:
     """Returns a layer's cache with the keys and values of the encoder output, and room for a few positions."""
-    flat = layer.cross_attention.keys_values(encoded_ND)
-    k_BHSK, v_BHSU = (_cacheable(x.unflatten(0, (sentences, -1)).transpose(1, 2)) for x in flat)
-    k_BHPK, v_BHPU = (x.new_empty(*x.shape[:2], _FIRST_SLOTS * beam, x.shape[3]) for x in (k_BHSK, v_BHSU))
-    return LayerCache(k_BHPK, v_BHPU, k_BHSK, v_BHSU)
+    k_NHK, v_NHU = layer.cross_attention.keys_values(encoded_ND)
+    cross, first, sentences = [], 0, sum(block.sentences for block in blocks)
+    for block in blocks:
+        of_block = slice(first, first + block.sentences * block.width)
+        sides = (x_NHK[of_block].unflatten(0, (block.sentences, -1)).transpose(1, 2) for x_NHK in (k_NHK, v_NHU))
+        cross.append(CrossCache(*map(_cacheable, sides)))
+        first = of_block.stop
+    k_BHPK, v_BHPU = (x.new_empty(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x in cross[0])
+    return LayerCache(k_BHPK, v_BHPU, tuple(cross))
 
 
 def _cacheable(x_BHSK: Tensor) -> Tensor:
@@ -119,7 +154,7 @@ class _Step:
     Attributes:
         slot, slots, most: the newest position's slot, how many are in use, and how many are ever kept.
         self_bias: B1WP, hides the cached rows of other hypotheses' ancestors; None if there is one hypothesis.
-        cross_bias: as in `DecoderCache`.
+        cross_biases: as in `DecoderCache`.
     """
 
     sentences: int
@@ -128,7 +163,7 @@ class _Step:
     slots: int
     most: int | None
     self_bias: Tensor | None
-    cross_bias: Tensor | None
+    cross_biases: tuple[Tensor | None, ...]
 
     def rows(self, x_RHK: Tensor) -> Tensor:
         """Returns the rows of hypotheses by sentence, BHWK."""
@@ -144,7 +179,7 @@ def step(model: Transformer, ids_R: Tensor, cache: DecoderCache) -> tuple[Tensor
     older = cache.ancestors_BWT[:, :, :slot], cache.ancestors_BWT[:, :, slot + 1 :]
     ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
     bias = _ancestors_bias(ancestors_BWT) if beam > 1 else None
-    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias, cache.cross_bias)
+    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias, cache.cross_biases)
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if in_bf16 else ids_R
     x_RD = model.embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
@@ -166,22 +201,21 @@ def _step_layer(layer: DecoderLayer, x_RD: Tensor, cache: LayerCache, now: _Step
     def self_attention(x_RD: Tensor) -> Tensor:
         q_BHWK, k_BHWK, v_BHWU = map(now.rows, layer.self_attention.self_projections(x_RD))
         k_BHPK, v_BHPU = cache.put(k_BHWK, v_BHWU, now.slot, now.slots, now.most)
-        return _attended(layer.self_attention, q_BHWK, k_BHPK, v_BHPU, now.self_bias, len(x_RD))
+        attended_BHWU = layer.self_attention.function(q_BHWK, k_BHPK, v_BHPU, now.self_bias)
+        return _output(layer.self_attention, attended_BHWU, len(x_RD))
 
     def cross_attention(x_RD: Tensor) -> Tensor:
         q_BHWK = now.rows(layer.cross_attention.queries(x_RD))
-        keys_values = cache.cross_keys_BHSK, cache.cross_values_BHSU
-        return _attended(layer.cross_attention, q_BHWK, *keys_values, now.cross_bias, len(x_RD))
+        blocks = zip(q_BHWK.split([len(x.keys_BHSK) for x in cache.cross]), cache.cross, now.cross_biases, strict=True)
+        attended = [layer.cross_attention.function(q_BHWK, *cross, bias) for q_BHWK, cross, bias in blocks]
+        return _output(layer.cross_attention, attended[0] if len(attended) == 1 else torch.cat(attended), len(x_RD))
 
     x_RD = layer.self_attention_residual(x_RD, self_attention)
     x_RD = layer.cross_attention_residual(x_RD, cross_attention)
     return layer.feed_forward_residual(x_RD, layer.feed_forward)
 
 
-def _attended(
-    attention: MultiHeadAttention, q_BHWK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, rows: int
-) -> Tensor:
+def _output(attention: MultiHeadAttention, attended_BHWU: Tensor, rows: int) -> Tensor:
     """Returns the output of multi-head attention, with as many rows as asked for."""
-    attended_BHWU = attention.function(q_BHWK, k_BHSK, v_BHSU, bias)
     x_RX = attended_BHWU.transpose(1, 2).flatten(0, 1).flatten(1)
     return attention.output(x_RX if len(x_RX) == rows else F.pad(x_RX, (0, 0, 0, rows - len(x_RX))))

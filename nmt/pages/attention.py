@@ -48,9 +48,19 @@ class Attention:
     weights_LHQS: Tensor
 
 
-@torch.no_grad()
 def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind, Attention]:
-    """Returns the attention weights of a model on a sentence pair, computed in fp32 on the CPU.
+    """Returns the attention weights of a checkpoint's model on a sentence pair, computed in fp32 on the CPU.
+
+    Raises:
+        NmtError: the checkpoint cannot be read, or a side has no pieces or too many.
+    """
+    translator = Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    return attention_in(translator, source, target)
+
+
+@torch.no_grad()
+def attention_in(translator: Translator, source: str, target: str | None) -> dict[Kind, Attention]:
+    """Returns the attention weights of a loaded model on a sentence pair.
 
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
@@ -60,9 +70,8 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
         target: raw text, or None for the model's own translation.
 
     Raises:
-        NmtError: the checkpoint cannot be read, or a side has no pieces or too many.
+        NmtError: a side has no pieces or too many.
     """
-    translator = Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
     codec, (model,) = translator.codec, translator.models
     (source_ids,) = codec.encode_source([source])
     _check(source_ids, "--source")
@@ -71,8 +80,9 @@ def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind,
     else:
         (target_ids,) = codec.encode_target([target])
     _check(target_ids, "--target" if target is not None else "the translation")
-    with recording(m for m in model.modules() if isinstance(m, MultiHeadAttention)) as recorded:
-        model(*(torch.from_numpy(ids)[None] for ids in (with_eos(source_ids), with_bos(target_ids))))
+    device, attentions = translator.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    with torch.autocast(device.type, enabled=False), recording(attentions) as recorded:
+        model(*(torch.from_numpy(ids)[None].to(device) for ids in (with_eos(source_ids), with_bos(target_ids))))
     sources = codec.source.pieces(with_eos(source_ids).tolist())
     inputs = codec.target.pieces(with_bos(target_ids).tolist())
     predictions = codec.target.pieces(with_eos(target_ids).tolist())
@@ -99,7 +109,7 @@ def _translated(translator: Translator, source: str) -> list[int]:
 
 
 def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str) -> Tensor:
-    return torch.cat([recorded[getattr(layer, name)] for layer in layers])  # the batch is one sentence
+    return torch.cat([recorded[getattr(layer, name)] for layer in layers]).cpu()  # the batch is one sentence
 
 
 def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:

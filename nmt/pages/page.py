@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(__file__).parent
+STYLE = _FOLDER / "style.css"
 
 
 def page(template: str, title: str, data: Any) -> str:

@@ -1,0 +1,37 @@
+"""`nmt serve` translates over HTTP and on a page."""
+
+from typing import Annotated
+
+import typer
+
+from nmt.cli.flags import flags
+from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
+from nmt.errors import NmtError
+
+
+@flags(serving=ServeConfig, engine=EngineConfig, runtime=RuntimeConfig)
+def serve(
+    serving: ServeConfig,
+    engine: EngineConfig,
+    runtime: RuntimeConfig,
+    checkpoints: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CHECKPOINT]...", help="Checkpoint files; each model is named after its languages."),
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model; repeatable."),
+    ] = None,
+) -> None:
+    """Serve models over HTTP, with a page for people at / and a description of the API at /docs.
+
+    The server translates sentences of different requests together. SIGTERM and Ctrl-C end it after the answers to all
+    requests in flight.
+
+    This command needs more packages: pip install nmt[serve].
+    """
+    try:
+        from nmt.serving.server import serve as run
+    except ImportError as error:
+        raise NmtError(f"nmt serve needs more packages ({error}); install them with pip install nmt[serve]") from error
+    run(checkpoints or [], model or [], serving, engine, runtime)

@@ -1,0 +1,211 @@
+"""The engine that computes with CTranslate2.
+
+Its beam search stops earlier than that of this toolkit, so that it can miss a translation with a better score. Scores
+have the same definition. docs/serving.md compares both.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmt.checkpoint import load_checkpoint
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.decoding.alignment import SentencePair, links_of
+from nmt.decoding.exported import exported
+from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
+from nmt.decoding.outputs import length_penalty
+from nmt.decoding.requests import Encoded, padded_width
+from nmt.decoding.rescoring import Line, Rescored
+from nmt.errors import NmtError
+from nmt.export import LONGEST_EXPORTED
+from nmt.files import digest_of
+from nmt.model.runtime import device_type
+from nmt.options import flag_name
+
+# Options of search that CTranslate2 has too.
+_SUPPORTED = {
+    "beam", "alpha", "max_length_offset", "n_best", "max_source_length", "batch_tokens", "min_length",
+    "no_repeat_ngram", "alignments", "seed",
+}  # fmt: skip
+# Pairs that are scored at once.
+_SCORED_TOKENS = 4096
+
+
+class _Part(NamedTuple):
+    """What is searched at once: the pieces of a part of a line, and those that its translation begins with."""
+
+    pieces: list[str]
+    prefix: list[str]
+    words: Sequence[int]
+    ids: np.ndarray
+
+
+class CTranslate2Engine:
+    """A model in CTranslate2; a `nmt.decoding.engines.Engine`.
+
+    Raises:
+        NmtError: the package is missing, or the model or an option is not supported.
+    """
+
+    def __init__(self, path: str, config: EngineConfig, runtime: RuntimeConfig, process: int) -> None:
+        if runtime.precision != "auto":
+            raise NmtError(
+                f"--precision is {runtime.precision}, but --engine is ctranslate2; use --compute-type instead"
+            )
+        digest = digest_of(path)
+        checkpoint = load_checkpoint(path)
+        self.path, self.codec = path, checkpoint.codec
+        self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
+        self._translator = _loaded(exported(checkpoint, path, digest), config, device_type(runtime), process)
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context that does nothing."""
+        return nullcontext()
+
+    def check(self, line: Encoded, search: SearchConfig) -> None:
+        """Raises NmtError if CTranslate2 cannot do what a line or its search asks for."""
+        defaults = SearchConfig().to_dict()
+        wrong = [name for name, value in search.to_dict().items() if name not in _SUPPORTED and value != defaults[name]]
+        if wrong:
+            raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
+        if line.required.phrases:
+            raise NmtError("--engine ctranslate2 does not support constraints; use --engine pytorch")
+        if line.width > self._longest:
+            raise NmtError(
+                f"line {line.number} has a part of {line.width} positions, but the exported model of {self.path} has "
+                f"{self._longest}; lower --max-source-length"
+            )
+
+    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
+        """Returns the translations of each line of a batch, ranked with the length penalty of this toolkit."""
+        parts = [part for line in lines for part in self._parts(line)]
+        results = self._results(parts, search)
+        ranked = [self._hypotheses(part, result, search) for part, result in zip(parts, results, strict=True)]
+        found = iter(self._with_log_probs(parts, ranked, search) if log_probs else ranked)
+        return [joined(self.codec, [next(found) for _ in line.parts], aligned=search.alignments) for line in lines]
+
+    def _parts(self, line: Encoded) -> list[_Part]:
+        prefix = self.codec.target.pieces(list(line.required.prefix))
+        return [
+            _Part(self.codec.source.pieces(ids.tolist()), prefix, words, ids)
+            for ids, words in parts_and_words(self.codec, line)
+        ]
+
+    def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
+        """Returns what CTranslate2 finds for each part.
+
+        It has one maximum length for a batch. The parts whose own maximum is exceeded are searched again with it, so
+        that no translation depends on the rest of its batch.
+        """
+        limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
+        results = self._results_within(parts, search, max(limits)) if parts else []
+        for limit in set(limits):
+            cut = [
+                i for i, result in enumerate(results) if limits[i] == limit and max(map(len, result.hypotheses)) > limit
+            ]
+            again = self._results_within([parts[i] for i in cut], search, limit) if cut else []
+            for i, result in zip(cut, again, strict=True):
+                results[i] = result
+        return results
+
+    def _results_within(self, parts: Sequence[_Part], search: SearchConfig, limit: int) -> list[Any]:
+        return list(
+            self._translator.translate_batch(
+                [part.pieces for part in parts],
+                target_prefix=[part.prefix for part in parts] if any(part.prefix for part in parts) else None,
+                beam_size=search.beam,
+                num_hypotheses=search.beam,
+                length_penalty=search.alpha,
+                max_input_length=0,
+                max_decoding_length=limit,
+                min_decoding_length=search.min_length,
+                no_repeat_ngram_size=search.no_repeat_ngram or 0,
+                return_scores=True,
+                return_attention=search.alignments,
+            )
+        )
+
+    def _hypotheses(self, part: _Part, result: Any, search: SearchConfig) -> list[Hypothesis]:
+        ids = [self.codec.target.ids(pieces) for pieces in result.hypotheses]
+        made = []
+        for number, text in enumerate(self.codec.decode_target(ids)):
+            length = len(ids[number]) + 1.0  # EOS counts
+            score = result.scores[number] * length**search.alpha / length_penalty(length, search.alpha)
+            alignment = None
+            if search.alignments:
+                weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
+                words = self.codec.target_words(text, ids[number])
+                alignment = tuple(links_of(weights, SentencePair(part.ids, part.words, ids[number], words)))
+            made.append(Hypothesis(text, score, result.hypotheses[number], [], alignment=alignment))
+        return sorted(made, key=lambda h: -h.score)[: search.n_best]
+
+    def _with_log_probs(
+        self, parts: Sequence[_Part], found: Sequence[Sequence[Hypothesis]], search: SearchConfig
+    ) -> list[list[Hypothesis]]:
+        """Returns the translations with log P of each piece, and scores computed from it."""
+        pairs = [(part.pieces, h.pieces) for part, of_part in zip(parts, found, strict=True) for h in of_part]
+        scored = iter(self._scored(pairs))
+
+        def completed(hypothesis: Hypothesis) -> Hypothesis:
+            values = next(scored)
+            score = sum(values) / length_penalty(float(len(values)), search.alpha)
+            return replace(hypothesis, score=score, log_probs=values)
+
+        return [list(map(completed, of_part)) for of_part in found]
+
+    def _scored(self, pairs: Sequence[tuple[list[str], list[str]]]) -> list[list[float]]:
+        """Returns log P of each piece of the translations, and of EOS."""
+        results = self._translator.score_batch(
+            [source for source, _ in pairs],
+            [target for _, target in pairs],
+            max_input_length=0,
+            max_batch_size=_SCORED_TOKENS,
+            batch_type="tokens",
+        )
+        return [list(result.log_probs) for result in results]
+
+    def score(self, lines: Sequence[Line]) -> list[Rescored]:
+        """Returns pieces and log P of the given translations of each line, without links."""
+        pieces = [[self.codec.target.pieces(ids.tolist()) for ids in line.targets] for line in lines]
+        sources = [self.codec.source.pieces(line.source.tolist()) for line in lines]
+        pairs = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
+        scored = iter(self._scored(pairs))
+        return [Rescored(targets, [next(scored) for _ in targets], None) for targets in pieces]
+
+    def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
+        """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
+        (part,) = self._parts(line)
+        search = SearchConfig(beam=1, n_best=1)
+        (result,) = self._translator.translate_batch(
+            [part.pieces],
+            target_prefix=[part.prefix],
+            num_hypotheses=count,
+            beam_size=1,
+            max_input_length=0,
+            max_decoding_length=line.width + search.max_length_offset,
+            min_decoding_length=0,
+            return_alternatives=True,
+        )
+        texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
+        scored = self._scored([(part.pieces, pieces) for pieces in result.hypotheses])
+        return [
+            Hypothesis(text, sum(values), pieces, values)
+            for text, pieces, values in zip(texts, result.hypotheses, scored, strict=True)
+            if len(pieces) > len(part.prefix)
+        ]
+
+
+def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any:
+    """Returns the exported model in CTranslate2. It takes as many threads as OMP_NUM_THREADS says."""
+    import ctranslate2
+
+    compute_type = "float32" if config.compute_type == "auto" else config.compute_type
+    try:
+        return ctranslate2.Translator(
+            str(folder), device=device, device_index=process if device == "cuda" else 0, compute_type=compute_type
+        )
+    except ValueError as error:  # this machine does not have the type
+        raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error

@@ -1,0 +1,123 @@
+"""What an engine must do, and the engine that computes with PyTorch.
+
+`nmt.decoding.ctranslate2` is the other one.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.data.loader import make_side
+from nmt.decoding.hypotheses import Hypothesis
+from nmt.decoding.outputs import Required
+from nmt.decoding.requests import Encoded
+from nmt.decoding.rescoring import Line, Rescored, Rescorer
+from nmt.decoding.translator import Translator
+from nmt.errors import NmtError
+from nmt.text.codec import TextCodec
+from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
+
+_GREEDY = SearchConfig(beam=1)
+
+
+class Engine(Protocol):
+    """A loaded model that translates and scores."""
+
+    codec: TextCodec
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls, within which converted weights are kept."""
+
+    def check(self, line: Encoded, search: SearchConfig) -> None:
+        """Raises NmtError if the engine cannot do what a line or its search asks for."""
+
+    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
+        """Returns the translations of each line of a batch, best first, or its samples.
+
+        Args:
+            log_probs: whether log P of each piece is needed.
+
+        Raises:
+            NmtError: memory runs out, or the model is not usable.
+        """
+
+    def score(self, lines: Sequence[Line]) -> list[Rescored]:
+        """Returns pieces, log P and links of the given translations of each line.
+
+        Raises:
+            NmtError: a line is too long for the model or for memory.
+        """
+
+    def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
+        """Returns translations that continue the line's prefix with different pieces, the most probable piece first.
+
+        Each has another one of the `count` most probable pieces behind the prefix. Greedy search completes it.
+        """
+
+
+class PyTorchEngine:
+    """The engine of this toolkit; an `Engine`."""
+
+    def __init__(self, translator: Translator) -> None:
+        self.translator, self.codec = translator, translator.codec
+        self._rescorer = Rescorer(translator, alignments=True)
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls."""
+        return self.translator.session()
+
+    def check(self, line: Encoded, search: SearchConfig) -> None:
+        """Accepts every line and search."""
+
+    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:  # noqa: ARG002
+        """Returns the translations of each line of a batch. Search has log P of each piece anyway."""
+        return self.translator.search(lines, search)
+
+    def score(self, lines: Sequence[Line]) -> list[Rescored]:
+        """Returns pieces, log P and links of the given translations of each line."""
+        return self._rescorer(lines)
+
+    def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
+        """Returns translations that continue the line's prefix with different pieces."""
+        prefix = line.required.prefix
+        prefixes = [(*prefix, piece) for piece in self._next_pieces(line.parts[0], prefix, count)]
+        continued = [replace(line, required=Required(longer)) for longer in prefixes]
+        return [found[0] for found in self.translator.search(continued, _GREEDY)]
+
+    @torch.no_grad()
+    def _next_pieces(self, source: np.ndarray, prefix: Sequence[int], count: int) -> list[int]:
+        """Returns the most probable pieces behind the prefix. EOS and the other special pieces are left out."""
+        side = make_side([[with_eos(source)]]).to(self.translator.runtime.device)
+        target = make_side([[with_bos(prefix)]]).to(self.translator.runtime.device)
+        total_V: Tensor | int = 0
+        with self.session():
+            for model in self.translator.models:
+                x_MD = model.decode(target.ids_F, target.layout, model.encode(side.ids_F, side.layout), side.layout)
+                total_V = total_V + model.logits(x_MD)[len(prefix)].float().softmax(-1)
+        assert isinstance(total_V, Tensor)
+        total_V[[PAD, UNK, BOS, EOS]] = -1
+        return total_V.topk(min(count, len(total_V) - 4)).indices.tolist()
+
+
+def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
+    """Returns the engine for a model, or for an ensemble; uses GPU number `process` if there are several.
+
+    Raises:
+        NmtError: a checkpoint cannot be read, or the engine cannot compute with it.
+    """
+    if config.engine == "ctranslate2":
+        from nmt.decoding.ctranslate2 import CTranslate2Engine
+
+        if len(checkpoints) > 1:
+            raise NmtError(
+                f"--engine ctranslate2 has no ensembles, but there are {len(checkpoints)} checkpoints; give one, "
+                f"or use --engine pytorch"
+            )
+        return CTranslate2Engine(checkpoints[0], config, runtime, process)
+    return PyTorchEngine(Translator.load(*checkpoints, runtime=runtime, process=process))

@@ -1,0 +1,155 @@
+"""The routes of the service."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from nmt import __version__, console
+from nmt.errors import NmtError
+from nmt.processes import WorkerDied
+from nmt.serving import schema
+from nmt.serving.limits import Refused, with_fields
+from nmt.serving.metrics import Metrics
+from nmt.serving.pages import page_routes
+from nmt.serving.scheduler import Busy
+from nmt.serving.service import Service
+
+# What pydantic adds to the place of an error in a field of several types.
+_KINDS = ("str", "list[str]")
+_RETRY_SECONDS = {"Retry-After": "1"}
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    400: {"model": schema.Failure, "description": "The request is wrong; the sentence says how."},
+    503: {"model": schema.Failure, "description": "There is no room, or the answer takes too long; try again."},
+}
+
+
+def create_app(service: Service, metrics: Metrics, engine: str) -> FastAPI:
+    """Returns the application without its guard."""
+    app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
+    app.include_router(_work_routes(service))
+    app.include_router(_status_routes(service, metrics, engine))
+    app.include_router(page_routes(service.drawings))
+    app.add_exception_handler(NmtError, _failed)
+    app.add_exception_handler(RequestValidationError, _misshapen)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(Exception, _broken)
+    return app
+
+
+def _work_routes(service: Service) -> APIRouter:
+    """Returns the routes that need a model."""
+    router = APIRouter(responses=_FAILURES)
+
+    async def answer(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
+        found = await _unless_gone(request, work, service.config.max_seconds)
+        if service.config.log_text:
+            console.info(f"{request.url.path} {(await request.body()).decode()} -> {found}")
+        return JSONResponse(found)
+
+    @router.post("/translate", response_model=schema.TranslateAnswer)
+    async def translate(body: schema.TranslateBody, request: Request) -> Response:
+        """Translates a text or a list of texts."""
+        return await answer(request, service.translate(body))
+
+    @router.post("/score", response_model=schema.ScoreAnswer)
+    async def score(body: schema.ScoreBody, request: Request) -> Response:
+        """Computes log P of given translations."""
+        return await answer(request, service.score(body))
+
+    @router.post("/alternatives", response_model=schema.AlternativesAnswer)
+    async def alternatives(body: schema.AlternativesBody, request: Request) -> Response:
+        """Lists the words that the model considers behind a prefix."""
+        return await answer(request, service.alternatives(body))
+
+    @router.post("/attention", response_model=schema.AttentionAnswer)
+    async def attention(body: schema.AttentionBody, request: Request) -> Response:
+        """Makes a page with the attention weights of a sentence pair. The newest 32 pages are kept."""
+        return await answer(request, service.attention(body))
+
+    return router
+
+
+def _status_routes(service: Service, metrics: Metrics, engine: str) -> APIRouter:
+    """Returns the routes about the server."""
+    router = APIRouter()
+
+    @router.get("/models", response_model=schema.ModelsAnswer)
+    async def models() -> Response:
+        """Lists the models."""
+        listed = [model.entry(engine) for model in service.models.values()]
+        return JSONResponse({"models": listed, "attention": engine == "pytorch"})
+
+    @router.get("/health")
+    async def health() -> Response:
+        """Answers as long as the server works."""
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/metrics")
+    async def show_metrics() -> Response:
+        """Returns counters in the format of Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return router
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """Returns the result of the work. Gives the work up if it takes too long or the client goes away."""
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(_gone(request))
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Refused(499, "the client has gone")
+            return working.result()
+    except TimeoutError:
+        raise Refused(503, f"the answer takes more than {seconds:g} seconds; send less text or try again") from None
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """Answers a request that cannot be done."""
+    sentence = with_fields(str(error))
+    if isinstance(error, Refused):
+        return _failure(error.status, sentence, _RETRY_SECONDS if error.status == 503 else None)
+    if isinstance(error, (Busy, WorkerDied)):
+        return _failure(503, sentence, _RETRY_SECONDS)
+    return _failure(400, sentence)
+
+
+async def _misshapen(_: Request, error: Exception) -> Response:
+    """Answers a body that is no JSON or has wrong fields, in a sentence about the first one."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return _failure(400, 'the body is no JSON; send an object such as {"source": "…"}')
+    place = ".".join(str(part) for part in first["loc"][1:] if part not in _KINDS)
+    return _failure(400, f"{place or 'the body'} is wrong: {first['msg'][:200]}; /docs describes the fields")
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """Answers requests for paths and methods that do not exist, and bodies that cannot be parsed."""
+    assert isinstance(error, HTTPException)
+    return _failure(error.status_code, f"{error.detail}; /docs lists what there is", error.headers)
+
+
+async def _broken(_: Request, __: Exception) -> Response:
+    """Answers a request that met a bug, whose traceback is in the log."""
+    return _failure(500, "the server has a bug, which its log describes")
+
+
+def _failure(status: int, message: str, headers: Any = None) -> Response:
+    return JSONResponse({"error": message}, status, headers)

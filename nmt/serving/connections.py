@@ -1,0 +1,58 @@
+"""Limits the time and the size of the head of a request. Uvicorn has no limits for them."""
+
+from asyncio import BaseTransport, TimerHandle
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_HEAD_SECONDS = 10.0
+_MOST_HEAD_BYTES = 65_536
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is closed if the head of a request is too large or takes too long."""
+
+    _timer: TimerHandle | None = None
+    _head_bytes = 0
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Waits for the first head."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stops waiting."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads a part of a request."""
+        super().data_received(data)
+        if self._timer is not None and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > _MOST_HEAD_BYTES:
+                self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        """Waits for the rest of the head."""
+        self._expect_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Stops waiting."""
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def _expect_head(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(_HEAD_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.transport is not None:
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        self._head_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,189 @@
+"""Decides which sentences of all waiting requests are worked on together, and in which order.
+
+A request takes its turn by the tokens that it has already got, so that a long one does not hold up short ones
+(start-time fair queueing, Goyal et al. 1996). Everything here runs in the event loop.
+
+Clients that got their answers from one batch send their next requests a little later. A worker therefore waits for a
+part of the time of the last batch before it takes the next one, and takes no more than its share.
+"""
+
+import asyncio
+import math
+import time
+from bisect import insort
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nmt.errors import NmtError
+
+# Items of one kind that were taken from the queue, and the futures of their results.
+Submit = Callable[[Hashable, list[Any]], "Future[Sequence[Any]]"]
+
+
+# The share of the time of the last batch that a worker waits for more requests, and the longest such time.
+_GATHERING, _MOST_GATHERING_SECONDS = 0.1, 0.05
+
+
+class Busy(NmtError):  # noqa: N818 (named after what is the case)
+    """The queue has no room."""
+
+
+class Item(NamedTuple):
+    """What a worker does for a request.
+
+    Attributes:
+        kind: items of the same kind can be worked on together.
+        payload: what the worker gets.
+        tokens: how much work it is.
+        shares: whether it may be worked on together with others.
+    """
+
+    kind: Hashable
+    payload: Any
+    tokens: int
+    shares: bool = True
+
+
+@dataclass(order=True)
+class _Waiting:
+    turn: int
+    number: int
+    item: Item = field(compare=False)
+    result: "asyncio.Future[Any]" = field(compare=False)
+
+
+class Scheduler:
+    """A bounded queue in front of the workers.
+
+    Args:
+        submit: starts work on a batch.
+        workers: batches that are worked on at once.
+        batch_tokens: tokens of a batch; an item that has more is alone.
+        most_waiting: items that may wait.
+        batch_started: called with the number of items of a batch.
+    """
+
+    def __init__(
+        self,
+        submit: Submit,
+        *,
+        workers: int,
+        batch_tokens: int,
+        most_waiting: int,
+        batch_started: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._submit, self._workers, self._idle_workers = submit, workers, workers
+        self._batch_tokens, self._most_waiting = batch_tokens, most_waiting
+        self._batch_started = batch_started
+        self._queues: dict[Hashable, list[_Waiting]] = {}
+        self._now = 0  # the turn of the newest batch
+        self._items = 0
+        self._tokens_at_work = 0
+        self._gathering_seconds = 0.0
+        self._gathering: asyncio.TimerHandle | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """The number of items in the queue."""
+        return sum(map(len, self._queues.values()))
+
+    async def run(self, items: Sequence[Item]) -> list[Any]:
+        """Returns the results of the items of a request. If the caller is cancelled, items that wait are dropped.
+
+        Raises:
+            Busy: there is no room for all of them.
+            NmtError: what a worker raises.
+        """
+        if len(items) > self._most_waiting:
+            raise NmtError(
+                f"the request has {len(items):,} sentences, but at most {self._most_waiting:,} may wait; "
+                f"send it in parts"
+            )
+        if self.waiting + len(items) > self._most_waiting:
+            raise Busy("too many sentences are waiting; try again later")
+        waiting = self._queued(items)
+        self._gather()
+        try:
+            return [await one.result for one in waiting]
+        finally:
+            self._drop(waiting)
+
+    def _queued(self, items: Sequence[Item]) -> list[_Waiting]:
+        turn, waiting = self._now, []
+        for item in items:
+            turn += item.tokens
+            self._items += 1
+            one = _Waiting(turn, self._items, item, asyncio.get_running_loop().create_future())
+            insort(self._queues.setdefault(item.kind, []), one)
+            waiting.append(one)
+        return waiting
+
+    def _drop(self, waiting: Sequence[_Waiting]) -> None:
+        """Takes out of the queue what is still in it."""
+        for one in waiting:
+            one.result.cancel()
+            queue = self._queues.get(one.item.kind, [])
+            if one in queue:
+                queue.remove(one)
+                self._forget_empty(one.item.kind)
+
+    def _forget_empty(self, kind: Hashable) -> None:
+        if not self._queues[kind]:
+            del self._queues[kind]
+
+    def _gather(self) -> None:
+        """Starts batches soon."""
+        if self._gathering is None and self._idle_workers and self._queues:
+            self._gathering = asyncio.get_running_loop().call_later(self._gathering_seconds, self._start_batches)
+
+    def _start_batches(self) -> None:
+        self._gathering = None
+        while self._idle_workers and self._queues:
+            batch = self._next_batch()
+            self._idle_workers -= 1
+            self._tokens_at_work += sum(one.item.tokens for one in batch)
+            task = asyncio.create_task(self._work(batch))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Takes the item whose turn it is, and as many of its kind as fit into a worker's share."""
+        queue = min(self._queues.values(), key=lambda queue: queue[0])
+        tokens = self._tokens_at_work + sum(one.item.tokens for one in queue)
+        batch = [queue.pop(0)]
+        self._now = max(self._now, batch[0].turn)
+        room = min(self._batch_tokens, math.ceil(tokens / self._workers)) - batch[0].item.tokens
+        while batch[0].item.shares and queue and queue[0].item.shares and queue[0].item.tokens <= room:
+            room -= queue[0].item.tokens
+            batch.append(queue.pop(0))
+        self._forget_empty(batch[0].item.kind)
+        return batch
+
+    async def _work(self, batch: list[_Waiting]) -> None:
+        self._batch_started(len(batch))
+        started, tokens = time.perf_counter(), sum(one.item.tokens for one in batch)
+        try:
+            await self._finish(batch)
+        finally:
+            self._tokens_at_work -= tokens
+            self._gathering_seconds = min(_GATHERING * (time.perf_counter() - started), _MOST_GATHERING_SECONDS)
+            self._idle_workers += 1
+            self._gather()
+
+    async def _finish(self, batch: list[_Waiting]) -> None:
+        """Sets the results. If a batch fails, its items are tried one by one, so that one cannot spoil others."""
+        try:
+            found = await asyncio.wrap_future(self._submit(batch[0].item.kind, [one.item.payload for one in batch]))
+        except Exception as error:
+            if len(batch) > 1:
+                for one in batch:
+                    await self._finish([one])
+            elif not batch[0].result.done():
+                batch[0].result.set_exception(error)
+            return
+        for one, result in zip(batch, found, strict=True):
+            if not one.result.done():
+                one.result.set_result(result)

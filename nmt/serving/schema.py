@@ -1,0 +1,170 @@
+"""The bodies of requests and answers, as the page /docs and /openapi.json describe them."""
+
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nmt.serving.limits import SEARCH_FIELDS
+
+_JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+Model = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
+
+
+def _with_search_options(schema: dict[str, Any]) -> None:
+    """Adds the options of search, which `SearchConfig` declares and checks."""
+    for declared in SEARCH_FIELDS:
+        kind = (get_args(declared.type) or (declared.type,))[0]
+        schema["properties"][declared.name] = {
+            "type": _JSON_TYPES[kind],
+            "default": declared.default,
+            "description": declared.metadata["help"].replace("--", ""),
+        }
+    schema["additionalProperties"] = False
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class TranslateBody(BaseModel):
+    """Text to translate, and the options of search."""
+
+    model_config = ConfigDict(strict=True, extra="allow", json_schema_extra=_with_search_options)
+
+    source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
+    model: Model = None
+    prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
+    constraints: list[str] = Field(
+        [], description="Phrases that the translation must contain. The text must be a single sentence."
+    )
+    pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
+    split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
+
+
+class Pair(_Body):
+    """A source sentence and a translation."""
+
+    source: str
+    target: str
+
+
+class ScoreBody(_Body):
+    """Translations to score."""
+
+    pairs: list[Pair]
+    model: Model = None
+
+
+class AlternativesBody(_Body):
+    """A source sentence and the beginning of its translation."""
+
+    source: str
+    prefix: str = Field("", description="The beginning of the translation.")
+    count: int = Field(8, ge=1, le=32, description="Number of alternatives.")
+    model: Model = None
+
+
+class AttentionBody(_Body):
+    """A source sentence and a translation."""
+
+    source: str
+    target: str
+    model: Model = None
+
+
+class Hypothesis(BaseModel):
+    """A translation of a sentence."""
+
+    text: str
+    score: float = Field(description="log P over the length penalty.")
+    log_prob: float | None = Field(None, description="Natural log P; with pieces.")
+    pieces: list[str] | None = None
+    log_probs: list[float] | None = Field(None, description="log P of each piece; the last one is that of the end.")
+    alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
+    words: list[int] | None = Field(
+        None, description="The number of the word of `text` that each piece belongs to, or -1; with alignments."
+    )
+    unmet: bool = Field(False, description="Whether a constraint is missing.")
+
+
+class Sentence(BaseModel):
+    """A sentence of a text, and its translations, best first."""
+
+    line: int = Field(description="Number of its line in the text, from 0.")
+    source: str
+    hypotheses: list[Hypothesis]
+
+
+class Translation(BaseModel):
+    """The translation of a text."""
+
+    text: str = Field(description="The best translations of the sentences, with the line breaks of the source.")
+    sentences: list[Sentence]
+
+
+class TranslateAnswer(BaseModel):
+    """The translation of each text."""
+
+    model: str
+    translations: list[Translation]
+
+
+class Scored(BaseModel):
+    """The score of a translation."""
+
+    log_prob: float
+    pieces: list[str]
+    log_probs: list[float]
+    alignment: str | None = Field(None, description="Only with --engine pytorch.")
+
+
+class ScoreAnswer(BaseModel):
+    """The score of each pair."""
+
+    model: str
+    scores: list[Scored]
+
+
+class Alternative(BaseModel):
+    """A word that the model considered."""
+
+    word: str
+    log_prob: float = Field(description="log P of the pieces of the word.")
+    prefix: str = Field(description="The given prefix with this word.")
+    text: str = Field(description="A translation that begins with this prefix.")
+
+
+class AlternativesAnswer(BaseModel):
+    """What may follow the prefix, the most probable first."""
+
+    model: str
+    alternatives: list[Alternative]
+
+
+class AttentionAnswer(BaseModel):
+    """Where the page with the attention weights is."""
+
+    url: str
+
+
+class ModelEntry(BaseModel):
+    """A model that is served."""
+
+    name: str
+    source_lang: str
+    target_lang: str
+    parameters: int
+    engine: str
+
+
+class ModelsAnswer(BaseModel):
+    """All models."""
+
+    models: list[ModelEntry]
+    attention: bool = Field(description="Whether /attention is available with this engine.")
+
+
+class Failure(BaseModel):
+    """Why a request failed."""
+
+    error: str

@@ -1,0 +1,53 @@
+"use strict";
+// Shows the routes of /openapi.json, and the fields of their requests and answers.
+function make(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function resolved(schema, all) {
+  return schema?.$ref ? all[schema.$ref.split("/").pop()] : schema;
+}
+
+function typeOf(schema) {
+  if (schema.$ref) return schema.$ref.split("/").pop();
+  if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");
+  if (schema.type === "array") return `list of ${typeOf(schema.items ?? {})}`;
+  return schema.type ?? "any";
+}
+
+function fields(schema) {
+  const rows = Object.entries(schema.properties ?? {}).map(([name, field]) => make("tr", {},
+    make("td", {}, make("code", { textContent: name })),
+    make("td", { textContent: typeOf(field) }),
+    make("td", { textContent: (schema.required ?? []).includes(name) ? "required" : JSON.stringify(field.default ?? null) }),
+    make("td", { textContent: field.description ?? "" })));
+  const head = make("tr", {}, ...["field", "type", "default", ""].map(text => make("th", { textContent: text })));
+  return make("div", { className: "scroll" }, make("table", {}, head, ...rows));
+}
+
+function described(title, name, schema) {
+  return make("details", { open: title === "Request" }, make("summary", { textContent: `${title}: ${name}` }), fields(schema));
+}
+
+function route(method, path, described_, all) {
+  const made = make("section", {}, make("h2", { textContent: `${method.toUpperCase()} ${path}` }),
+    make("p", { textContent: described_.description ?? "" }));
+  const request = described_.requestBody?.content["application/json"].schema;
+  const answer = described_.responses["200"]?.content?.["application/json"]?.schema;
+  for (const [title, schema] of [["Request", request], ["Answer", answer]])
+    if (schema?.$ref) made.append(described(title, typeOf(schema), resolved(schema, all)));
+  return made;
+}
+
+async function start() {
+  const api = await (await fetch("/openapi.json")).json();
+  const all = api.components.schemas, place = document.getElementById("routes"), nested = new Set();
+  for (const [path, methods] of Object.entries(api.paths))
+    for (const [method, found] of Object.entries(methods)) place.append(route(method, path, found, all));
+  place.append(make("h2", { textContent: "Parts of requests and answers" }));
+  for (const [name, schema] of Object.entries(all))
+    if (!/Body$|Answer$|Error$/.test(name) && !nested.has(name)) place.append(described("Object", name, schema));
+}
+start();

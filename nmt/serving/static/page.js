@@ -1,0 +1,256 @@
+"use strict";
+// The page of nmt serve. All text is set as textContent, so that no text can become HTML.
+const $ = id => document.getElementById(id);
+const state = { models: [], sentences: [], selected: null, request: null, timer: null, word: null };
+const WAIT_MS = 250; // after the last key
+const N_BEST = 4;
+
+function make(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children);
+  return made;
+}
+
+function say(message, isError = false) {
+  $("status").textContent = message;
+  $("status").classList.toggle("error", isError);
+}
+
+async function call(path, body, signal) {
+  const token = sessionStorage.getItem("token");
+  const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const method = body ? "POST" : "GET";
+  const answer = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) })
+    .catch(error => { throw error.name === "AbortError" ? error : new Error("The server does not answer."); });
+  const found = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
+  if (answer.status === 401) $("access").hidden = false;
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+
+// Runs work whose errors are shown. A request that a newer one replaced is no error.
+async function shown(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message, true);
+    return null;
+  }
+}
+
+const words = text => text.split(/\s+/).filter(Boolean);
+const options = () => {
+  const beam = Math.max(1, Number($("beam").value) || 1);
+  return { model: $("model").value, alignments: true, beam, n_best: Math.min(N_BEST, beam) };
+};
+
+async function translate() {
+  state.request?.abort();
+  closeAlternatives();
+  const source = $("source").value, request = state.request = new AbortController();
+  if (!source.trim()) {
+    state.sentences = [];
+    return draw();
+  }
+  $("translation").classList.add("waiting");
+  const started = performance.now();
+  const answer = await shown(() => call("/translate", { source, ...options() }, request.signal));
+  if (request !== state.request) return;
+  $("translation").classList.remove("waiting");
+  if (!answer) return;
+  state.sentences = answer.translations[0].sentences.map(found => ({ ...found, chosen: 0 }));
+  locate(source);
+  state.selected = state.sentences[0] ?? null;
+  say(`${Math.round(performance.now() - started)} ms`);
+  draw();
+}
+
+// Finds where each sentence lies in the source text.
+function locate(source) {
+  let from = 0;
+  for (const sentence of state.sentences) {
+    const start = source.indexOf(sentence.source, from);
+    sentence.start = start;
+    if (start >= 0) from = start + sentence.source.length;
+  }
+}
+
+// The probability of each word: the product over its pieces.
+function probabilities(hypothesis) {
+  const sums = words(hypothesis.text).map(() => 0);
+  hypothesis.words.forEach((word, piece) => { if (word >= 0 && word < sums.length) sums[word] += hypothesis.log_probs[piece]; });
+  return sums.map(Math.exp);
+}
+
+const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
+const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${(100 * p).toPrecision(p < 0.1 ? 1 : 2)} %`;
+
+function draw() {
+  const place = $("translation");
+  place.replaceChildren();
+  let line = 0;
+  for (const sentence of state.sentences) {
+    const lines = sentence.line - line;
+    place.append(lines > 0 ? "\n".repeat(lines) : place.hasChildNodes() ? " " : "");
+    line = sentence.line;
+    place.append(drawSentence(sentence));
+  }
+  drawDetails();
+  highlight(null);
+}
+
+function drawSentence(sentence) {
+  const hypothesis = sentence.hypotheses[sentence.chosen];
+  const found = probabilities(hypothesis);
+  const made = make("span", { className: "sentence" });
+  words(hypothesis.text).forEach((text, number) => {
+    const p = found[number];
+    const word = make("span", { className: "word", tabIndex: 0, textContent: text, title: `P ${percent(p)}` });
+    word.setAttribute("role", "button");
+    word.classList.toggle("unsure", p < 0.5 && p >= 0.2);
+    word.classList.toggle("doubtful", p < 0.2);
+    const open = () => shown(() => openAlternatives(sentence, number, word));
+    word.addEventListener("click", open);
+    word.addEventListener("keydown", event => {
+      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); }
+    });
+    for (const name of ["pointerenter", "focus"]) word.addEventListener(name, () => highlight(sentence, number));
+    for (const name of ["pointerleave", "blur"]) word.addEventListener(name, () => highlight(null));
+    made.append(number ? " " : "", word);
+  });
+  return made;
+}
+
+// Marks the source words that a word of a translation is aligned to.
+function highlight(sentence, target) {
+  const text = $("source").value, backdrop = $("backdrop");
+  backdrop.replaceChildren();
+  if (!sentence || sentence.start < 0) return;
+  const linked = new Set(links(sentence.hypotheses[sentence.chosen]).filter(([, t]) => t === target).map(([s]) => s));
+  let number = 0, end = 0;
+  for (const word of sentence.source.matchAll(/\S+/g)) {
+    if (!linked.has(number++)) continue;
+    const start = sentence.start + word.index;
+    backdrop.append(text.slice(end, start), make("mark", { textContent: word[0] }));
+    end = start + word[0].length;
+  }
+  backdrop.append(text.slice(end) + "\n");
+  backdrop.scrollTop = $("source").scrollTop;
+}
+
+async function openAlternatives(sentence, number, element) {
+  state.selected = sentence;
+  drawDetails();
+  const hypothesis = sentence.hypotheses[sentence.chosen], all = words(hypothesis.text);
+  const prefix = all.slice(0, number).join(" ");
+  state.word = element;
+  const found = await call("/alternatives", { source: sentence.source, prefix, model: $("model").value });
+  if (state.word !== element) return;
+  const box = $("alternatives"), place = element.getBoundingClientRect();
+  const typed = make("input", { value: all[number], ariaLabel: "Your own word", placeholder: "your own word" });
+  typed.addEventListener("keydown", event => {
+    if (event.key === "Enter") choose(sentence, `${prefix} ${typed.value}`.trim());
+  });
+  box.replaceChildren(...found.alternatives.map(alternative => {
+    const button = make("button", { className: alternative.word === all[number] ? "chosen" : "", title: alternative.text },
+      make("span", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
+    button.addEventListener("click", () => choose(sentence, alternative.prefix));
+    return button;
+  }), typed);
+  box.hidden = false;
+  box.style.left = `${Math.max(12, Math.min(place.left, innerWidth - box.offsetWidth - 12)) + scrollX}px`;
+  box.style.top = `${place.bottom + 4 + scrollY}px`;
+  box.querySelector("button, input").focus({ preventScroll: true });
+}
+
+function closeAlternatives() {
+  $("alternatives").hidden = true;
+  state.word?.focus({ preventScroll: true });
+  state.word = null;
+}
+
+// Keeps everything up to the chosen word, and translates the rest anew.
+async function choose(sentence, prefix) {
+  $("alternatives").hidden = true;
+  state.word = null;
+  const body = { source: sentence.source, prefix, split: false, ...options() };
+  const answer = await shown(() => call("/translate", body, state.request.signal));
+  if (!answer) return;
+  sentence.hypotheses = answer.translations[0].sentences[0].hypotheses;
+  sentence.chosen = 0;
+  say(`The beginning “${prefix}” is kept.`);
+  draw();
+}
+
+function drawDetails() {
+  const sentence = state.selected;
+  $("details").hidden = !sentence;
+  if (!sentence) return;
+  $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
+    const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: `score ${hypothesis.score.toFixed(2)}` }));
+    button.setAttribute("aria-pressed", number === sentence.chosen);
+    button.addEventListener("click", () => { sentence.chosen = number; draw(); });
+    return make("li", {}, button);
+  }));
+}
+
+async function showAttention() {
+  const { source, hypotheses, chosen } = state.selected;
+  const found = await call("/attention", { source, target: hypotheses[chosen].text, model: $("model").value });
+  $("attention").querySelector("iframe").src = found.url;
+  $("attention").showModal();
+}
+
+function chooseModel() {
+  const model = state.models.find(other => other.name === $("model").value);
+  $("source-lang").textContent = `Source (${model.source_lang})`;
+  $("target-lang").textContent = `Translation (${model.target_lang})`;
+  $("translation").lang = model.target_lang;
+  $("source").lang = model.source_lang;
+  $("swap").hidden = !reverse();
+}
+
+function reverse() {
+  const { source_lang: source, target_lang: target } = state.models.find(model => model.name === $("model").value);
+  return state.models.find(model => model.source_lang === target && model.target_lang === source);
+}
+
+function swap() {
+  const text = $("translation").textContent;
+  $("model").value = reverse().name;
+  $("source").value = text || $("source").value;
+  chooseModel();
+  translate();
+}
+
+async function start() {
+  const found = await call("/models");
+  state.models = found.models;
+  $("show-attention").hidden = !found.attention;
+  $("model").replaceChildren(...found.models.map(model => make("option", { value: model.name, textContent: model.name })));
+  $("access").hidden = true;
+  chooseModel();
+  if ($("source").value) translate();
+}
+
+$("source").addEventListener("input", () => {
+  clearTimeout(state.timer);
+  $("backdrop").replaceChildren();
+  state.timer = setTimeout(translate, WAIT_MS);
+});
+$("source").addEventListener("scroll", () => { $("backdrop").scrollTop = $("source").scrollTop; });
+$("model").addEventListener("change", () => { chooseModel(); translate(); });
+$("beam").addEventListener("change", translate);
+$("swap").addEventListener("click", swap);
+$("show-attention").addEventListener("click", () => shown(showAttention));
+$("close-attention").addEventListener("click", () => $("attention").close());
+$("access").addEventListener("submit", event => {
+  event.preventDefault();
+  sessionStorage.setItem("token", $("token").value);
+  shown(start);
+});
+document.addEventListener("keydown", event => { if (event.key === "Escape" && !$("alternatives").hidden) closeAlternatives(); });
+document.addEventListener("pointerdown", event => {
+  if (!$("alternatives").hidden && !$("alternatives").contains(event.target)) $("alternatives").hidden = true;
+});
+shown(start);

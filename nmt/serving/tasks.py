@@ -1,0 +1,78 @@
+"""What the workers of the service do with a batch. Tasks are sent to worker processes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from nmt.config import SearchConfig
+from nmt.decoding.engines import Engine, PyTorchEngine
+from nmt.decoding.hypotheses import Hypothesis
+from nmt.decoding.requests import Encoded
+from nmt.decoding.rescoring import Line, Rescored
+from nmt.errors import NmtError
+from nmt.pages.attention import attention_in, page_data
+from nmt.pages.page import page
+
+
+class Task(Protocol):
+    """Work for the model with this name. Tasks that are equal can share a batch."""
+
+    @property
+    def model(self) -> str: ...
+
+    def __call__(self, engine: Engine, payloads: Sequence[Any]) -> Sequence[Any]:
+        """Returns a result for each payload."""
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Translates sentences."""
+
+    model: str
+    search: SearchConfig
+    log_probs: bool
+
+    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns the translations of each sentence."""
+        for line in payloads:
+            engine.check(line, self.search)
+        return engine.search(payloads, self.search, log_probs=self.log_probs)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores the pairs of a request."""
+
+    model: str
+
+    def __call__(self, engine: Engine, payloads: Sequence[Sequence[Line]]) -> list[list[Rescored]]:
+        """Returns what was found for the pairs of each request."""
+        return [engine.score(lines) for lines in payloads]
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Finds other continuations of a prefix."""
+
+    model: str
+    count: int
+
+    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns translations that continue the prefix of each sentence with different pieces."""
+        for line in payloads:
+            engine.check(line, SearchConfig())
+        return [engine.alternatives(line, self.count) for line in payloads]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws the attention weights of sentence pairs."""
+
+    model: str
+
+    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[str]:
+        """Returns the page of each pair."""
+        if not isinstance(engine, PyTorchEngine):
+            raise NmtError("attention weights need --engine pytorch")
+        drawn = [attention_in(engine.translator, source, target) for source, target in payloads]
+        return [page("attention", f"Attention of {self.model}", page_data(found)) for found in drawn]

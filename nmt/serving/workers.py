@@ -1,0 +1,91 @@
+"""The workers that compute for the service: a thread of this process, or several processes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from nmt.config import EngineConfig, RuntimeConfig
+from nmt.errors import NmtError
+from nmt.files import digest_of
+from nmt.processes import worker_pool
+from nmt.resources import share_cores
+from nmt.serving.tasks import Task
+
+# How often a batch is tried if the worker process that works on it dies.
+_ATTEMPTS = 2
+# A task and what it is applied to; no task only loads the models.
+Work = tuple[Task | None, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A checkpoint that is served.
+
+    Attributes:
+        name: what requests call the model.
+        digest: SHA-256 of the file when the service started.
+    """
+
+    name: str
+    path: str
+    digest: str
+
+    @classmethod
+    def of(cls, name: str, path: str) -> "ModelFile":
+        """Returns the description of the file at `path`.
+
+        Raises:
+            NmtError: it cannot be read.
+        """
+        return cls(name, path, digest_of(path))
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How workers load the models. Sent to worker processes."""
+
+    models: tuple[ModelFile, ...]
+    engine: EngineConfig
+    runtime: RuntimeConfig
+
+    def __call__(self, process: int) -> Callable[[Work], Sequence[Any]]:
+        """Loads all models in a worker; returns the function that applies tasks.
+
+        Raises:
+            NmtError: a model cannot be loaded, or has changed since the service started.
+        """
+        from nmt.decoding.engines import load_engine
+
+        engines = {}
+        for model in self.models:
+            if digest_of(model.path) != model.digest:
+                raise NmtError(f"{model.path} has changed since nmt serve started; start it again")
+            engines[model.name] = load_engine([model.path], self.engine, self.runtime, process)
+            engines[model.name].session().__enter__()  # until the worker ends
+
+        def work(task_and_payloads: Work) -> Sequence[Any]:
+            task, payloads = task_and_payloads
+            return task(engines[task.model], payloads) if task else []
+
+        return work
+
+    @contextmanager
+    def started(self, count: int) -> Iterator[Callable[[Any, list[Any]], "Future[Sequence[Any]]"]]:
+        """Yields the function that submits a task with its payloads, when all workers have loaded the models."""
+        with self._pool(count) as submit:
+            for loaded in [submit((None, ())) for _ in range(count)]:
+                loaded.result()
+            yield lambda task, payloads: submit((task, payloads))
+
+    @contextmanager
+    def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
+        if count > 1:
+            share_cores(count)
+            with worker_pool(self, count, _ATTEMPTS) as submit:
+                yield submit
+            return
+        with ThreadPoolExecutor(1, "nmt-worker") as thread:
+            work = thread.submit(self, 0).result()
+            yield lambda task_and_payloads: thread.submit(work, task_and_payloads)

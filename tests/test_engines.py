@@ -1,0 +1,113 @@
+"""`--engine ctranslate2` gives what PyTorch gives, and refuses what it cannot do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import eloquent_checkpoint, some_sentences
+from commands import failed, run
+from servers import serving
+
+from nmt.checkpoint import save_checkpoint
+
+CT2 = ["--engine=ctranslate2", "--device=cpu"]
+PYTORCH = ["--precision=fp32", "--device=cpu"]
+SHORT = ["--max-length-offset=20"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.pt"
+    save_checkpoint(eloquent_checkpoint(3, ending=12), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def cache(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(model.parent))
+    return model.parent / "nmt" / "ctranslate2"
+
+
+def generated(model: Path, lines: list[str], *options: str) -> list[list[dict[str, Any]]]:
+    stdin = "".join(f"{line}\n" for line in lines).encode()
+    done = run("generate", model, "--output-format=jsonl", *SHORT, *options, stdin=stdin)
+    return [json.loads(line)["hypotheses"] for line in done.stdout.splitlines()]
+
+
+def check_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    assert (ours["text"], ours["pieces"]) == (theirs["text"], theirs["pieces"])
+    for name in ("score", "log_prob", "log_probs"):
+        assert ours[name] == pytest.approx(theirs[name], abs=1e-3)
+
+
+def test_greedy_translations_are_the_same(model: Path) -> None:
+    lines = [*some_sentences(60, seed=3), "", "some words " * 30]
+    options = ["--beam=1", "--max-source-length=40", "--alignments"]
+    expected, found = (generated(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
+    # Where a translation reaches its maximum length, the engines cut it at different places.
+    ended = [line for line, (h,) in enumerate(found) if len(h["pieces"]) < 20]
+    assert len({expected[line][0]["text"] for line in ended}) > 20
+    for line in ended:
+        check_same(found[line][0], expected[line][0])
+    linked = [found[line][0]["alignment"] == expected[line][0]["alignment"] for line in ended]
+    assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
+
+
+def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
+    lines = some_sentences(10, seed=4)
+    pairs = [h for of_line in generated(model, lines, "--n-best=3", *CT2) for h in of_line]
+    assert all(h["score"] == pytest.approx(h["log_prob"] / ((5 + len(h["log_probs"])) / 6) ** 0.6) for h in pairs)
+    text = run("generate", model, *SHORT, *CT2, stdin="".join(f"{line}\n" for line in lines).encode()).stdout.decode()
+    assert text.splitlines() == [of_line[0]["text"] for of_line in generated(model, lines, "--n-best=3", *CT2)]
+
+
+def test_prefixes_are_kept(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "prefixes").write_text("more pieces\n\n")
+    lines = some_sentences(2, seed=5)
+    first, second = generated(model, lines, f"--prefixes={tmp_path / 'prefixes'}", *CT2)
+    assert first[0]["text"].startswith("more pieces")
+    assert second == generated(model, lines, *CT2)[1]
+
+
+def test_a_model_is_exported_once(model: Path, cache: Path, tmp_path: Path) -> None:
+    generated(model, ["a"], *CT2)
+    (folder,) = (path for path in cache.iterdir() if path.is_dir())
+    written = (folder / "model.bin").stat().st_mtime_ns
+    generated(model, ["a"], *CT2, "--compute-type=int8")
+    assert (folder / "model.bin").stat().st_mtime_ns == written
+    save_checkpoint(eloquent_checkpoint(1), tmp_path / "other.pt")
+    generated(tmp_path / "other.pt", ["a"], *CT2)
+    assert len([path for path in cache.iterdir() if path.is_dir()]) == 2
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--sample"], "does not support --sample; use --engine pytorch"),
+    (["--beam-groups=2"], "does not support --beam-groups"),
+    (["--precision=fp32"], "--precision is fp32, but --engine is ctranslate2; use --compute-type"),
+    (["--input-format=jsonl"], "does not support constraints"),
+])  # fmt: skip
+def test_what_ctranslate2_lacks_is_refused(model: Path, options: list[str], said: str) -> None:
+    stdin = json.dumps({"source": "a", "constraints": ["b"]}).encode()
+    assert said in failed("generate", model, *CT2, *options, stdin=stdin)
+
+
+def test_ensembles_and_types_without_the_engine_are_refused(model: Path) -> None:
+    assert "--engine ctranslate2 has no ensembles, but there are 2" in failed("generate", model, model, *CT2)
+    assert "--compute-type is int8, but needs --engine ctranslate2" in failed("generate", model, "--compute-type=int8")
+
+
+def test_the_service_translates_with_it(model: Path, tmp_path: Path) -> None:
+    lines = some_sentences(20, seed=6)
+    with serving(tmp_path, model, *CT2) as server:
+        answer = server.translate(lines, max_length_offset=20, pieces=False)
+        texts = [translation["text"] for translation in answer["translations"]]
+        assert texts == [found[0]["text"] for found in generated(model, lines, *CT2)]
+        (scored,) = server.post("/score", {"pairs": [{"source": "some words", "target": "a few"}]}).json["scores"]
+        command = ["rescore", model, *PYTORCH]
+        assert scored["log_prob"] == pytest.approx(float(run(*command, stdin=b"some words\ta few").stdout), abs=1e-3)
+        found = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
+        assert found[0]["prefix"].startswith("more ")
+        said = server.refused("/translate", {"source": "a", "constraints": ["b"]})
+        assert said == "engine ctranslate2 does not support constraints; use engine pytorch"
+        assert "attention weights need" in server.refused("/attention", {"source": "a", "target": "b"})
