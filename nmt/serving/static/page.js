@@ -83,7 +83,7 @@ function probabilities(hypothesis) {
 }
 
 const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
-const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${(100 * p).toPrecision(p < 0.1 ? 1 : 2)} %`;
+const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${+(100 * p).toPrecision(p < 0.1 ? 1 : 2)} %`;
 
 function draw() {
   const place = $("translation");
