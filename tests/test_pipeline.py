@@ -77,7 +77,7 @@ def test_updates_after_the_last_training_state_are_repeated(trained: Path, tmp_p
 
 
 def test_a_dry_run_says_what_training_takes_and_writes_nothing(trained: Path, tmp_path: Path) -> None:
-    options = [*TRAIN, *SMALL, "--max-updates=2000", "--save-updates=300", "--dry-run"]
+    options = [*TRAIN, *SMALL, "--max-updates=2000", "--save-updates=300", "--keep-best=3", "--dry-run"]
     log = run("train", trained / "data", "--save-dir", tmp_path / "run", *options).stderr
     parameters = records(trained / "run", "start")[0]["parameters"]
     assert f"{parameters:,} parameters" in log
@@ -90,6 +90,7 @@ def test_a_dry_run_says_what_training_takes_and_writes_nothing(trained: Path, tm
         "FLOP",
         "epochs",
         "MiB per process",
+        "in total with 4 best checkpoints",
         "nothing was written",
     ):
         assert part in log

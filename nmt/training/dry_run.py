@@ -6,6 +6,7 @@ from nmt import console
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
 from nmt.model.cost import training_flops
+from nmt.training.ema import AVERAGE_BYTES
 from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
@@ -78,11 +79,15 @@ def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
 
 def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
-    checkpoint, state = (parameters * n / 2**20 for n in (_WEIGHT_BYTES, _WEIGHT_BYTES + ADAM_BYTES))
+    state_bytes = _WEIGHT_BYTES + ADAM_BYTES + (AVERAGE_BYTES if config.ema is not None else 0)
+    checkpoint, state = (parameters * n / 2**20 for n in (_WEIGHT_BYTES, state_bytes))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
-    total = (kept + 1) * checkpoint + STATES_KEPT * state
+    # best.pt and, with --keep-best, numbered copies
+    best = 1 if config.keep_best == 1 else 1 + config.keep_best
+    total = (kept + best) * checkpoint + STATES_KEPT * state
     return (
         f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
-        f"{state:,.0f} MiB, {total / 1024:,.1f} GiB in total with the best checkpoint"
+        f"{state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "
+        f"{'checkpoint' if best == 1 else 'checkpoints'}"
     )
