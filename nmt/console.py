@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from contextlib import ExitStack, suppress
+from functools import cache
 from types import TracebackType
 from typing import Self, TextIO, cast
 
@@ -65,6 +66,12 @@ def info(message: str) -> None:
     """Prints a message, on rank 0 only."""
     if _rank == 0:
         stderr.print(_visible(message, keep="\n"), markup=False)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Prints a warning, unless this process has printed it before."""
+    warn(message)
 
 
 def warn(message: str, *, from_any_rank: bool = False) -> None:

@@ -53,8 +53,12 @@ class Output:
 
     def write(self, data: bytes | str) -> int:
         """Writes bytes, or text as UTF-8. Returns the number of bytes."""
+        rest = memoryview(data.encode(errors="replace") if isinstance(data, str) else data)
+        size = len(rest)
         with self._writing():
-            return self._file.write(data.encode(errors="replace") if isinstance(data, str) else data)
+            while rest:  # with PYTHONUNBUFFERED, standard output may take a part of the data only
+                rest = rest[self._file.write(rest) :]
+        return size
 
     def flush(self) -> None:
         """Hands everything written so far to the operating system."""

@@ -88,7 +88,7 @@ def check_type(declared: Field[Any], value: Any) -> None:
         _check_item_type(flag, kind, value)
         return
     if not isinstance(value, tuple):
-        raise NmtError(f"{flag} must be a tuple, but is {shortened(value)}")
+        raise NmtError(f"{flag} must be a list in brackets, but is {shortened(value)}")
     for item in value:
         _check_item_type(flag, get_args(kind)[0], item)
 

@@ -20,6 +20,9 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     teachers+=("$(path_or "$1" '')")
     shift
 done
+for teacher in ${teachers[@]+"${teachers[@]}"}; do
+    [ -e "$teacher" ] || fail "the teacher $teacher does not exist; give checkpoints, such as runs/x/average.pt"
+done
 [ ${#teachers[@]} -gt 0 ] || fail "no teacher is given; usage: distillation.sh TEACHER... [-- nmt train option...]"
 corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 [ -e "$corpus/train.en.gz" ] || fail "$corpus has no train.en.gz; download the corpus by recipes/multi30k.sh --prepare"
@@ -30,6 +33,7 @@ options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-
     --max-updates 6000 --save-updates 180 --keep-checkpoints 10 --valid-updates 1000 "${@:2}")
 
 write_source() {
+    gzip -t "$corpus/train.en.gz" || fail "$corpus/train.en.gz is not a whole gzip file; download it again"
     zcat < "$corpus/train.en.gz" > "$run_dir/distilled.en.part"
     mv "$run_dir/distilled.en.part" "$run_dir/distilled.en"
 }
@@ -38,6 +42,8 @@ write_source() {
 measure() {
     local name=$1 beam=$2 folder=$run_dir/$1
     shift 2
+    # An ensemble is translated with as a whole, but the speeds and the export are those of its first model.
+    [ $# -eq 1 ] || name="first $name"
     mkdir -p "$folder"
     run nmt generate "$@" --input "$corpus/$evaluated.en.gz" --output "$folder/out.de" --beam "$beam" --alpha 1.0
     unless_there "$folder/int8" nmt export "$1" --output "$folder/int8" --quantization int8

@@ -25,6 +25,14 @@ run_dir=$(path_or "${RUN:-}" runs/fine-tune)
 options=(--lr-schedule inverse-sqrt --lr 1e-4 --warmup-updates 100 --batch-tokens 4000 --max-updates 10000
     --valid-updates 100 --valid-metric nll --patience 5 "$@")
 
+for prefix in "$train" "$valid" "$test"; do
+    for language in "$source" "$target"; do
+        [ -e "$prefix.$language" ] || [ -e "$prefix.$language.gz" ] ||
+            fail "$prefix.$language does not exist, and neither does $prefix.$language.gz; check TRAIN, VALID and TEST"
+    done
+done
+[ -e "$model" ] || fail "the model $model does not exist; give a checkpoint or a folder in the format of Hugging Face"
+
 # file_of LANGUAGE: prints the path of the test set in one language, plain or compressed.
 file_of() {
     if [ -e "$test.$1" ]; then echo "$test.$1"; else echo "$test.$1.gz"; fi

@@ -248,6 +248,8 @@ def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> 
             assert address
             with pytest.raises(HTTPError, match="403"):  # a page of another site, whose name leads to this machine
                 urlopen(Request(address[0], headers={"Host": "other.example"}))
+            with pytest.raises(HTTPError, match="400"):
+                urlopen(Request(address[0], headers={"Host": "["}))
             with opened(browser, address[0]) as shown:
                 assert shown.locator("dd").first.inner_text().startswith("10\n")
                 write_run(folder, [*records, train_record(20, 2.0)])

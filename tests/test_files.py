@@ -1,9 +1,12 @@
 """Commands write their output completely or not at all, never over their input, and can write into devices."""
 
+import io
 import os
 import stat
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from commands import failed, run
@@ -97,6 +100,26 @@ def test_a_missing_input_is_not_reported_as_a_fault_of_the_output(trained: Path,
     said = failed("generate", trained / "run/average.pt", "--input", tmp_path / "nowhere", "--output", tmp_path / "out")
     assert "nowhere does not exist" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_takes_a_part_of_the_data_at_a_time_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONUNBUFFERED, standard output is such a file."""
+
+    class Narrow(io.RawIOBase):
+        content = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            self.content += bytes(data[:3])
+            return len(data[:3])
+
+    narrow = Narrow()
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=narrow, fileno=lambda: 1))
+    with output_file("-") as output:
+        assert output.write("eleven byte") == 11
+    assert narrow.content == b"eleven byte"
 
 
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:

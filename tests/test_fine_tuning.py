@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, assert_resumes, failed, run, same_weights, train, valid_losses, weights
+from commands import SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, train, valid_losses, weights
 from conftest import invented_pairs
 
 import nmt
@@ -68,6 +68,8 @@ def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Pat
     said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", "--max-updates=20")
     assert valid_losses(tmp_path / "run")[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
     assert "validation at update 0: " in said
+    (start,) = records(tmp_path / "run", "start")
+    assert "--init-from" in start["command"] and "--d-model" not in start["command"]
     assert " 2.00e-03 " in said
     counters = nmt.load_checkpoint(tmp_path / "run" / "state-00000020.pt").training["counters"]
     assert counters["update"] == 20

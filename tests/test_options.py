@@ -82,7 +82,7 @@ def test_only_optional_fields_accept_none(config: type[Config], declared: Field[
         (DataConfig, {"weight": (1, 0)}, "--weight must be above 0 and at most 1000000, but is 0"),
         (DataConfig, {"weight": (1, 2)}, "--weight must be given once for each of the 1 --train, but is 1 2"),
         (DataConfig, {"train": ("a", 3)}, "--train must be text, but is 3"),
-        (DataConfig, {"test": "test"}, "--test must be a tuple, but is 'test'"),
+        (DataConfig, {"test": "test"}, "--test must be a list in brackets, but is 'test'"),
         (DataConfig, {"dest": "a\0b"}, r"--dest must not contain a NUL character, but is 'a\x00b'"),
         (SearchConfig, {"beam": 2**31 - 1}, "--beam must be at least 1 and at most 10000, but is 2147483647"),
     ],

@@ -196,6 +196,9 @@ def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, t
     assert "--name must be given once for each of the 2 runs, but was given 1 time;" in failed(
         "report", *runs, "--name=x"
     )
+    assert "the name 'x' is empty or was given 2 times" in failed("report", *runs, "--name=x", "--name=x")
+    assert "was given 2 times; give each run once" in failed("report", runs[0], runs[0])
+    assert "--watch writes no file, but --output was given" in failed("report", runs[0], "--watch", "--output", page)
 
 
 def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None:
@@ -229,3 +232,5 @@ def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None
     failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
     metrics.write_text("".join(lines) + json.dumps(failure) + "\n")
     assert (shown()["status"], shown()["message"]) == ("failed", "why")
+    with locked(tmp_path / "run", "busy", "wait"):  # it is about to resume
+        assert shown()["status"] == "running"

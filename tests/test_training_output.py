@@ -1,7 +1,9 @@
 """What a training prints, and what it leaves in the run folder besides checkpoints."""
 
+import errno
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +16,10 @@ from commands import SMALL, TRAIN, failed, records, run, train
 
 from nmt.checkpoint import load_checkpoint
 from nmt.config import TrainConfig
+from nmt.errors import Interrupted
 from nmt.registry import ARCHITECTURES
 from nmt.training.command import CONFIG, command_line, options_of, write_config
+from nmt.training.validation import Validation, Validator
 
 OPTIONS = ["--max-updates=20", "--valid-metric=nll"]
 
@@ -89,9 +93,11 @@ def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) 
 @pytest.mark.parametrize("text, said", [
     ("sed = 1", "has the unknown option 'sed' (perhaps seed is meant)"),
     ("[model]\nheads = 2", "has the unknown option 'model'"),
-    ("data = 3", "has a data folder that is no text"),
+    ("data = 3", "has a data folder that is not the name of one"),
+    ("save-dir = 'a'\nsave_dir = 'b'", "has save_dir and save-dir; leave out one of them"),
+    ("batch-tokens = -5", "--batch-tokens must be at least 1, but is -5"),
     ("seed = '1'", "--seed must be a whole number, but is '1'"),
-    ("valid-metric = 'bleu'", "--valid-metric must be a tuple, but is 'bleu'"),
+    ("valid-metric = 'bleu'", "--valid-metric must be a list in brackets, but is 'bleu'"),
     ("seed = ", "is not TOML: "),
     ("seed = 1979-05-27", "--seed must be a whole number, but is "),
 ])  # fmt: skip
@@ -100,6 +106,11 @@ def test_wrong_files_of_options_are_refused_in_one_sentence(tmp_path: Path, text
     file.write_text(text)
     assert f"--config {file}" in failed("train", "--config", file)
     assert said in failed("train", "--config", file)
+
+
+def test_a_file_of_options_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "options.toml").write_bytes(b"\xef\xbb\xbfheads = 0")
+    assert "--heads must be at least 1" in failed("train", "--config", tmp_path / "options.toml")
 
 
 def test_a_file_of_options_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -115,6 +126,30 @@ def test_the_log_says_how_a_training_ended(trained: Path, tmp_path: Path) -> Non
     (end,) = records(tmp_path / "bad", "end")
     assert end["outcome"] == "failed"
     assert end["message"] in message
+
+
+def test_a_training_that_was_stopped_in_its_last_validation_ends_as_finished(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *OPTIONS]
+
+    def stop(_: Validator) -> Validation:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Validator, "validate", stop)
+        run(*command, code=75)
+    assert "finished 20 updates" in run(*command).stderr
+    assert [record["outcome"] for record in records(tmp_path / "run", "end")] == ["stopped", "finished"]
+    assert "nothing to do" in run(*command).stderr
+
+
+def test_a_run_folder_may_have_any_name(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run("train", trained / "data", "--save-dir=-\udcff", *TRAIN, *SMALL, *OPTIONS).stderr
+    assert "nmt report './-" in said
+    run("report", "./-\udcff", "--output=page.html")
+    assert len(records(tmp_path / "-\udcff", "start")) == 1
 
 
 def test_the_help_shows_required_options_first_and_examples_last() -> None:
@@ -148,6 +183,24 @@ def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tm
     for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
         found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
         assert found == [(r["update"], pytest.approx(r[name], rel=1e-6)) for r in records(folder, kind)]
+
+
+def test_event_files_that_cannot_be_written(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *OPTIONS, "--tensorboard"]
+    summary_writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summary_writer, "add_scalar", fail)
+        said = run(*command).stderr
+    assert said.count("tensorboard cannot be written (No space left on device); training continues without it") == 1
+    assert "finished 20 updates" in said
+    shutil.rmtree(tmp_path / "run" / "tensorboard")
+    (tmp_path / "run" / "tensorboard").touch()
+    message = failed(*command, "--max-updates=30")
+    assert "run/tensorboard cannot be written (" in message and "leave out --tensorboard" in message
 
 
 def test_a_missing_tensorboard_is_named(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

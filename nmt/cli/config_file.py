@@ -1,7 +1,9 @@
-"""Options of `nmt train` from a TOML file (--config). Flags on the command line win."""
+"""Options of `nmt train` from a TOML file (--config). Flags on the command line override the file."""
 
+import codecs
 import difflib
 import tomllib
+from collections import Counter
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import typer
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.regular import open_regular
 from nmt.errors import NmtError
-from nmt.options import check_type
+from nmt.options import check_field
 
 _FIELDS: dict[str, Field[Any]] = {
     field.name: field for config in (TrainConfig, ModelConfig) for field in fields(config)
@@ -24,7 +26,7 @@ def use_config(context: typer.Context, path: str | None) -> None:
     """Makes the options in a file the defaults of the command.
 
     Raises:
-        NmtError: the file cannot be read, is not TOML, or has an unknown option or a value of the wrong type.
+        NmtError: the file cannot be read, is not TOML, or has an unknown option or a wrong value.
     """
     if path is not None:
         context.default_map = {name: _value(path, name, value) for name, value in _options(path).items()}
@@ -35,22 +37,27 @@ def _options(path: str) -> dict[str, Any]:
     try:
         # A file name in the options may be no UTF-8. It is decoded as names on the command line are.
         with open_regular(Path(path)) as file:
-            found = tomllib.loads(file.read().decode(errors="surrogateescape"))
+            text = file.read().removeprefix(codecs.BOM_UTF8)
+            found = tomllib.loads(text.decode(errors="surrogateescape"))
     except OSError as error:
         raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
-    return {name.replace("-", "_"): value for name, value in found.items()}
+    names = [name.replace("-", "_") for name in found]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise NmtError(f"--config {path} has {name} and {name.replace('_', '-')}; leave out one of them")
+    return dict(zip(names, found.values(), strict=True))
 
 
 def _value(path: str, name: str, value: Any) -> Any:
-    """Returns the value of an option as the command line would give it; checks that its type is right."""
-    if name == _DATA and isinstance(value, str):
+    """Returns the value of an option as the command line would give it; checks it."""
+    if name == _DATA and isinstance(value, str) and "\0" not in value:
         return value
     if name not in _FIELDS:
         raise NmtError(f"--config {path} has {_complaint(name)}; nmt train --help lists the options")
     try:
-        check_type(_FIELDS[name], tuple(value) if isinstance(value, list) else value)
+        check_field(_FIELDS[name], tuple(value) if isinstance(value, list) else value)
     except NmtError as error:
         raise NmtError(f"--config {path}: {error}") from error
     return value
@@ -58,7 +65,7 @@ def _value(path: str, name: str, value: Any) -> Any:
 
 def _complaint(name: str) -> str:
     if name == _DATA:
-        return "a data folder that is no text"
+        return "a data folder that is not the name of one"
     close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
     hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
     return f"the unknown option {name.replace('_', '-')!r:.80}{hint}"

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from nmt import console
-from nmt.files import output_file
+from nmt.errors import NmtError
+from nmt.files import STDIO, output_file
 
 
 def report(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders (--save-dir of nmt train).")],
-    output: Annotated[str, typer.Option(help="HTML file to write.")] = "report.html",
+    output: Annotated[str | None, typer.Option(help="HTML file to write. By default, report.html.")] = None,
     name: Annotated[
         list[str],
         typer.Option(help="Name of a run on the page. Give it once for each run. By default, the paths name the runs."),
@@ -34,6 +35,8 @@ def report(
     and speed; differences between the runs; sample translations; cost beside the paper's Table 2; and all options. It
     is self-contained.
     """
+    if watch and output is not None:
+        raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
     from nmt.pages.page import page
     from nmt.pages.report import report_data
     from nmt.pages.runs import Run, read_runs, version_of
@@ -50,6 +53,8 @@ def report(
         )
         serve(site)
         return
-    with output_file(output, [run.file for run in found]) as file:
+    path = output if output is not None else "report.html"
+    with output_file(path, [run.file for run in found]) as file:
         file.write(page("report", title, data))
-    console.info(f"wrote {output}")
+    if path != STDIO:
+        console.info(f"wrote {path}")

@@ -35,7 +35,7 @@ def train(
             metavar="<file>",
             callback=use_config,
             is_eager=True,
-            help="TOML file with options, such as config.toml of a run folder. Flags win over it.",
+            help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
         ),
     ] = None,
     dry_run: Annotated[

@@ -210,7 +210,9 @@ async function refresh() {
       data = await answer.json();
       drawAll();
     }
-    $("live").textContent = `The page is up to date at ${new Date().toLocaleTimeString()}.`;
+    $("live").textContent = answer.ok
+      ? `The page is up to date at ${new Date().toLocaleTimeString()}.`
+      : "The log cannot be read at the moment; the terminal of nmt report says why.";
   } catch {
     $("live").textContent = "nmt report --watch has ended; the page shows what it last sent.";
   }

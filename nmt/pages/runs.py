@@ -1,6 +1,7 @@
 """Reads runs for the report: their records, their state, and short names for them."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,10 +47,10 @@ class Run:
 
         Logs of earlier versions do not say how a training ended. It counts as stopped if updates are missing.
         """
-        if self.end:
-            return str(self.end["outcome"])
         if self.is_active:
             return "running"
+        if self.end:
+            return str(self.end["outcome"])
         return "finished" if self.update >= self.starts[-1]["options"]["max_updates"] else "stopped"
 
     @property
@@ -72,13 +73,19 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
         names: a name for each run; if empty, the names are the parts of the paths that differ.
 
     Raises:
-        NmtError: the numbers of names and of paths differ, or a log cannot be read or has no start record.
+        NmtError: the numbers of names and of paths differ, two names or runs are the same, or a log cannot be read or
+            has no start record.
     """
     if names and len(names) != len(paths):
         raise NmtError(
             f"--name must be given once for each of the {counted(len(paths), 'run')}, but was given "
             f"{counted(len(names), 'time')}; give as many names as runs"
         )
+    for name, count in Counter(names or map(os.path.realpath, paths)).items():
+        if count > 1 or not name:
+            raise NmtError(
+                f"the name {name!r:.80} is empty or was given {count} times; give each run once, with its own name"
+            )
     return [_read_run(path, name) for path, name in zip(paths, names or short_names(paths), strict=True)]
 
 

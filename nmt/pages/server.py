@@ -1,5 +1,6 @@
 """Serves the report of runs on this machine, with data that follow the trainings (`nmt report --watch`)."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -37,19 +38,29 @@ class _Server(ThreadingHTTPServer):
         super().__init__((_ADDRESS, port), _Handler)
         self.site = site
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignores that a browser has closed a connection; prints the traceback of other errors."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET / with the page, and GET /data?VERSION with newer data or, if there are none, with 204."""
 
     def do_GET(self) -> None:
-        # Another site's page must not read this one through a host name that leads to this machine.
-        if urlsplit(f"//{self.headers.get('Host', '')}").hostname not in _NAMES:
+        try:
+            host, address = urlsplit(f"//{self.headers.get('Host', '')}").hostname, urlsplit(self.path)
+        except ValueError:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return
+        # Other host names are refused, so that no web page reads the report by DNS rebinding.
+        if host not in _NAMES:
             self.send_error(HTTPStatus.FORBIDDEN)
             return
         try:
-            self._answer_to(urlsplit(self.path).path, urlsplit(self.path).query)
+            self._answer_to(address.path, address.query)
         except NmtError as error:  # a log cannot be read at the moment
-            console.warn(str(error))
+            console.warn_once(str(error))
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _answer_to(self, path: str, query: str) -> None:

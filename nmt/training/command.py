@@ -10,19 +10,28 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.files import replaced_file, writing
 from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
+from nmt.training.initial import model_config_of
 
 CONFIG = "config.toml"
+# Options that are meant for a single start of a training.
+_FOR_ONCE = ("resume_changed",)
 
 
 def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
     """Returns the options of a training by name, without those that are not set.
 
-    Of the model, these are the fields that differ from the architecture.
+    Options of the model are included only if they differ from the architecture.
+
+    Raises:
+        NmtError: the checkpoint of --init-from, whose architecture is needed, cannot be read.
     """
-    architecture = ARCHITECTURES[config.arch].to_dict() if config.arch else {}
-    model = {name: value for name, value in model_config.to_dict().items() if architecture.get(name) != value}
+    architecture = ARCHITECTURES[config.arch] if config.arch else model_config_of(str(config.init_from))
+    default = architecture.to_dict()
+    model = {name: value for name, value in model_config.to_dict().items() if default.get(name) != value}
     options = {"data": data_folder, **config.to_dict(), **model}
-    return {name: value for name, value in options.items() if value is not None and value != ()}
+    return {
+        name: value for name, value in options.items() if value is not None and value != () and name not in _FOR_ONCE
+    }
 
 
 def command_line(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> str:
@@ -37,7 +46,7 @@ def command_line(data_folder: str, model_config: ModelConfig, config: TrainConfi
 
 def _words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
-        return [flag_name(name)]
+        return [flag_name(name if value else f"no_{name}")]
     values = value if isinstance(value, tuple) else (value,)
     return [word for item in values for word in (flag_name(name), str(item))]
 
@@ -50,7 +59,7 @@ def write_config(folder: Path, options: dict[str, Any]) -> None:
     """
     path = folder / CONFIG
     lines = [f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in options.items()]
-    text = "# nmt train --config THIS_FILE starts the same training.\n" + "".join(lines)
+    text = "# nmt train --config THIS_FILE starts or resumes this training.\n" + "".join(lines)
     with writing(path, "give another --save-dir"), replaced_file(path, "give another --save-dir") as file:
         file.write(text.encode(errors="surrogateescape"))  # as file names are decoded
 

@@ -52,7 +52,7 @@ class TrainingTable:
 def scores_in_words(nll: float, ppl: float, bleu: float | None, chrf: float | None) -> str:
     """Returns the scores of a validation, such as `nll 1.500, ppl 4.48, BLEU 31.20`."""
     translated = [f"{name} {score:.2f}" for name, score in (("BLEU", bleu), ("chrF", chrf)) if score is not None]
-    return ", ".join([f"nll {nll:.3f}", f"ppl {ppl:.2f}", *translated])
+    return ", ".join([f"nll {nll:.3f}", f"ppl {_short(ppl)}", *translated])
 
 
 def _show_sample(sample: Sample) -> None:

@@ -26,8 +26,8 @@ def show_summary(setup: Setup, state: TrainState, folder: RunFolder) -> None:
         if scores.update == best:
             found = scores_in_words(scores.nll, perplexity(scores.nll), scores.bleu, scores.chrf)
             console.info(f"{'best':>10}  {folder.path / BEST}, of update {best:,}: {found}")
-    for name, command in zip(("next", *[""] * 9), next_commands(setup, folder), strict=False):
-        console.info(f"{name:>10}  {command}")
+    for i, command in enumerate(next_commands(setup, folder)):
+        console.info(f"{'' if i else 'next':>10}  {command}")
 
 
 def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
@@ -50,4 +50,6 @@ def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
 
 
 def _joined(command: str, *words: Path | str | int) -> str:
-    return " ".join([command, *(shlex.quote(str(word)) for word in words)])
+    """Returns a command line. A path that begins with a dash would be taken for an option."""
+    texts = (f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words)
+    return " ".join([command, *map(shlex.quote, texts)])

@@ -53,12 +53,13 @@ class TrainingLoop:
             DataChanged: on all ranks, if the data of any of them has changed.
         """
         self.events.resumed_after = self.state.counters.update
-        self._catch_up()
-        if self.is_over():
+        if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
             return
         with self._recorded():
-            self._train(stream, plan)
+            self._catch_up()
+            if not self.is_over():
+                self._train(stream, plan)
         self._show_end()
         if self.setup.world.is_main:
             show_summary(self.setup, self.state, self.folder)
@@ -125,10 +126,11 @@ class TrainingLoop:
         """Records the start of the training, and how the block ends: finished, stopped or failed."""
         if self.setup.world.is_main:
             self._record_start()
+            self.events.open()
         try:
             yield
         except Exception as error:
-            with suppress(NmtError):  # the error that ended the training says more than one about its record
+            with suppress(NmtError):  # the error that ended the training matters more than a failure to record it
                 self._record_end("stopped" if isinstance(error, Interrupted) else "failed", str(error))
             raise
         else:

@@ -72,10 +72,11 @@ class MetricsFile:
         self.path = path
 
     def append(self, kind: str, values: dict[str, Any]) -> None:
-        """Appends a record; numbers that are not finite become null."""
+        """Appends a record. Numbers that are not finite become null, and bytes of names that are not UTF-8 become ?."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-        with writing(self.path, _MAKE_ROOM), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "time": time.time(), **finite}) + "\n")
+        line = json.dumps({"kind": kind, "time": time.time(), **finite}, ensure_ascii=False) + "\n"
+        with writing(self.path, _MAKE_ROOM), self.path.open("a", encoding="utf-8", errors="replace") as file:
+            file.write(line)
 
     def records(self) -> list[dict[str, Any]]:
         """Returns all records in order, without damaged lines.
@@ -84,7 +85,7 @@ class MetricsFile:
         """
         lines = self._lines("give the --save-dir of a training")
         if damaged := [line for line in lines if line.record is None and line.ended]:
-            console.warn(f"skipped {self._described(damaged)}")
+            console.warn_once(f"skipped {self._described(damaged)}")
         return [line.record for line in lines if line.record is not None]
 
     def rewind(self, update: int) -> None:

@@ -30,7 +30,7 @@ from nmt.training.selection import Scores
 # Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
 # in the epoch is void.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze")
-# Options that are about the command itself, and the name of the model's sizes, which are compared one by one.
+# Options that are about the command itself, and --arch, whose sizes are compared one by one.
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 
 _MOST_UPDATES = 2**31

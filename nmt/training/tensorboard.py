@@ -1,10 +1,14 @@
 """Writes the metrics of a training as TensorBoard event files (--tensorboard)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nmt import console
 from nmt.errors import NmtError
+from nmt.files import writing
 
 FOLDER = "tensorboard"
 _NO_METRICS = ("update", "epoch")
@@ -38,20 +42,42 @@ class EventFiles:
     resumed_after: int = 0
     _writer: Any = None
 
-    def add(self, kind: str, record: dict[str, Any]) -> None:
-        """Adds the numbers of a record of metrics.jsonl, for example `train/loss`."""
+    def open(self) -> None:
+        """Begins an event file.
+
+        Raises:
+            NmtError: it cannot be written.
+        """
         if self.folder is None:
             return
-        if self._writer is None:
-            from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(self.folder / FOLDER), purge_step=self.resumed_after + 1)
-        for name, value in record.items():
-            if isinstance(value, int | float) and name not in _NO_METRICS:
-                self._writer.add_scalar(f"{kind}/{name}", value, record["update"])
-        self._writer.flush()
+        path = self.folder / FOLDER
+        with writing(path, "make room for it, or leave out --tensorboard"):
+            self._writer = SummaryWriter(str(path), purge_step=self.resumed_after + 1)
+
+    def add(self, kind: str, record: dict[str, Any]) -> None:
+        """Adds the numbers of a record of metrics.jsonl, for example `train/loss`."""
+        if self._writer is None:
+            return
+        with self._optional():
+            for name, value in record.items():
+                if isinstance(value, int | float) and name not in _NO_METRICS:
+                    self._writer.add_scalar(f"{kind}/{name}", value, record["update"])
+            self._writer.flush()
 
     def close(self) -> None:
         """Ends the event file, if one was begun."""
         if self._writer is not None:
-            self._writer.close()
+            with self._optional():
+                self._writer.close()
+
+    @contextmanager
+    def _optional(self) -> Iterator[None]:
+        """Goes on without event files if they cannot be written, because metrics.jsonl has all metrics."""
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            reason = error.strerror or error
+            console.warn(f"{self.folder}/{FOLDER} cannot be written ({reason}); training continues without it")
