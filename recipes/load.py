@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("input", help="plain text, one sentence a line")
     parser.add_argument("--engine", default="pytorch")
     parser.add_argument("--compute-type", default="auto")
+    parser.add_argument("--precision", default="auto")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=0, help="then send this many, and compare memory")
     options = parser.parse_args()
     lines = Path(options.input).read_text(encoding="utf-8").split("\n")[:-1]
-    engine = ["--engine", options.engine, "--compute-type", options.compute_type]
+    engine = ["--engine", options.engine, "--compute-type", options.compute_type, "--precision", options.precision]
     found: dict[str, list[float]] = {}
     for _ in range(options.repeats):
         found.setdefault("offline sentences/s", []).append(offline(options, engine, lines))
