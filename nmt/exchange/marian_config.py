@@ -5,7 +5,7 @@ from typing import Any
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.exchange.settings import Settings, head_widths
-from nmt.options import flag_name
+from nmt.exchange.supported import check_supported
 from nmt.text.subword import BOS, EOS, PAD
 
 # The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
@@ -75,16 +75,7 @@ def check_expressible(config: ModelConfig, origin: str) -> None:
     Raises:
         NmtError: it has none. The message names `origin` and the option.
     """
-    if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
-        raise NmtError(
-            f"MarianMT needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, "
-            f"heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}; translate with nmt generate"
-        )
-    unsupported = [flag_name(name) for name in config.variants() if name not in _EXPRESSED]
-    if unsupported:
-        raise NmtError(
-            f"MarianMT does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"
-        )
+    check_supported(config, origin, "MarianMT", _EXPRESSED)
 
 
 def their_config(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> dict[str, Any]:
