@@ -175,18 +175,19 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
     Raises:
         NmtError: the model does not fit into memory.
     """
-    if _parameters(config, codec) * bytes_each > memory_bytes():
+    if parameter_count(config, codec) * bytes_each > memory_bytes():
         raise _too_large(config, codec)
 
 
-def _parameters(config: ModelConfig, codec: TextCodec) -> int:
+def parameter_count(config: ModelConfig, codec: TextCodec) -> int:
+    """Returns the number of parameters of a model."""
     source_size = 0 if codec.config.joint_vocab else len(codec.source)
     return parameters(config, len(codec.target), source_size)
 
 
 def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:
     return NmtError(
-        f"a model of {_parameters(config, codec):,} parameters does not fit into memory; choose a smaller one, for "
+        f"a model of {parameter_count(config, codec):,} parameters does not fit into memory; choose a smaller one, for "
         f"example with a lower --d-model, --d-ff or --vocab-size"
     )
 

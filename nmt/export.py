@@ -12,12 +12,11 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
-from nmt.config import ModelConfig
 from nmt.data.names import model_names
 from nmt.errors import NmtError
+from nmt.exchange.supported import check_supported
 from nmt.files import new_folder, writing
 from nmt.model.positions import sinusoids
-from nmt.options import flag_name
 from nmt.text.subword import BOS, EOS, UNK
 
 # The largest number of source or target pieces that the exported model accepts, unless it has learned positions.
@@ -51,7 +50,7 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             be written.
     """
     specs = _specs()
-    _check(checkpoint.model_config, origin)
+    check_supported(checkpoint.model_config, origin, "CTranslate2", _SUPPORTED_VARIANTS)
     with new_folder(output, "--output") as folder:
         spec = _spec(checkpoint, specs)
         spec.validate()
@@ -85,20 +84,6 @@ def _specs() -> ModuleType:
             f"--format ctranslate2 needs the package ctranslate2 ({error}); install it with pip install ctranslate2"
         ) from error
     return transformer_spec
-
-
-def _check(c: ModelConfig, origin: str) -> None:
-    """Raises NmtError if CTranslate2 does not support the architecture."""
-    if c.d_k != c.d_v or c.heads * c.d_k != c.d_model:
-        raise NmtError(
-            f"CTranslate2 needs d_k and d_v to be d_model / heads, but {origin} has d_model {c.d_model}, "
-            f"heads {c.heads}, d_k {c.d_k} and d_v {c.d_v}; translate with nmt generate"
-        )
-    unsupported = [flag_name(name) for name in c.variants() if name not in _SUPPORTED_VARIANTS]
-    if unsupported:
-        raise NmtError(
-            f"CTranslate2 does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"
-        )
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:

@@ -8,6 +8,7 @@ the value is a short string. Therefore the content cannot be much larger than th
 """
 
 import pickletools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
@@ -65,14 +66,13 @@ def plain_data(pickled: bytes, make_tensor: MakeTensor) -> Any:
     Raises:
         ValueError, LookupError: the pickle is damaged or has values of other types.
     """
-    return Machine(make_tensor).content(pickled)
+    return _PlainMachine(make_tensor).content(pickled)
 
 
-class Machine:
-    """The stack machine that executes the opcodes of a pickle."""
+class Machine(ABC):
+    """The stack machine that executes the opcodes of a pickle. A subclass says what the pickle may contain."""
 
-    def __init__(self, make_tensor: MakeTensor) -> None:
-        self.make_tensor = make_tensor
+    def __init__(self) -> None:
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -101,11 +101,9 @@ class Machine:
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
                 self.stack.append(tuple(self.popped(-_TUPLES[opcode])))
             case "APPEND" | "APPENDS":
-                items = self.popped(self.marks.pop() if opcode == "APPENDS" else -1)
-                self.innermost(list).extend(items)
+                self.extend(self.popped(self.marks.pop() if opcode == "APPENDS" else -1))
             case "SETITEM" | "SETITEMS":
-                items = self.popped(self.marks.pop() if opcode == "SETITEMS" else -2)
-                self.innermost(dict).update(_pairs(items))
+                self.update(self.popped(self.marks.pop() if opcode == "SETITEMS" else -2))
             case "BINPUT" | "LONG_BINPUT":
                 if self.can_be_shared(self.stack[-1]):
                     self.memo[argument] = self.stack[-1]
@@ -119,9 +117,51 @@ class Machine:
             case _:
                 raise ValueError(f"the opcode {opcode}")
 
+    def popped(self, start: int) -> list[Any]:
+        """Removes the values from `start` on from the stack and returns them."""
+        popped = self.stack[start:]
+        del self.stack[start:]
+        return popped
+
+    @abstractmethod
     def can_be_shared(self, value: Any) -> bool:
         """Returns whether the pickle may refer to a value several times."""
+
+    @abstractmethod
+    def extend(self, items: list[Any]) -> None:
+        """Appends items to the newest value."""
+
+    @abstractmethod
+    def update(self, items: list[Any]) -> None:
+        """Adds alternating keys and values to the newest value."""
+
+    @abstractmethod
+    def storage(self, reference: Any) -> Any:
+        """Returns the storage for what the pickle says about it."""
+
+    @abstractmethod
+    def call(self, function: Any, arguments: Any) -> Any:
+        """Returns what a call stands for. No function is ever called."""
+
+
+class _PlainMachine(Machine):
+    """Executes the pickle of a checkpoint of nmt."""
+
+    def __init__(self, make_tensor: MakeTensor) -> None:
+        super().__init__()
+        self._make_tensor = make_tensor
+
+    def can_be_shared(self, value: Any) -> bool:
+        """Returns True for functions and short strings."""
         return isinstance(value, Global) or (isinstance(value, str) and len(value) <= _LONGEST_SHARED)
+
+    def extend(self, items: list[Any]) -> None:
+        """Appends items to the newest value, which must be a list."""
+        self._newest(list).extend(items)
+
+    def update(self, items: list[Any]) -> None:
+        """Adds alternating keys and values to the newest value, which must be a dict."""
+        self._newest(dict).update(_pairs(items))
 
     def storage(self, reference: Any) -> Any:
         """Returns the storage for what the pickle says about it."""
@@ -130,13 +170,7 @@ class Machine:
                 return _Storage(key, numbers)
         raise ValueError("a reference to something other than an fp32 storage")
 
-    def popped(self, start: int) -> list[Any]:
-        """Removes the values from `start` on from the stack and returns them."""
-        popped = self.stack[start:]
-        del self.stack[start:]
-        return popped
-
-    def innermost(self, kind: type) -> Any:
+    def _newest(self, kind: type) -> Any:
         """Returns the newest value of the stack, which must be of this type."""
         if type(self.stack[-1]) is not kind:
             raise ValueError(f"items for a value that is not a {kind.__name__}")
@@ -160,7 +194,7 @@ class Machine:
     def _tensor(self, storage: _Storage, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> Tensor:
         if not all(type(number) is int for number in shape + stride):
             raise ValueError("a tensor whose shape is not made of whole numbers")
-        made = self.make_tensor(storage.key, shape)
+        made = self._make_tensor(storage.key, shape)
         if made.numel() != storage.numbers or made.stride() != stride:
             raise ValueError("a tensor that is only a part of its storage, or is not contiguous")
         return made

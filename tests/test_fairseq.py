@@ -249,12 +249,16 @@ class Trap:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "activation": ({"activation_fn": "gelu_accurate"}, "has the activation 'gelu_accurate'"),
+    "activation": ({"activation_fn": "gelu_accurate"}, "has activation_fn 'gelu_accurate'"),
     "sides differ": ({"decoder_ffn_embed_dim": 8}, "different encoder_ffn_embed_dim and decoder_ffn_embed_dim"),
-    "layers": ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight"),
-    "heads": ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "which does not divide it"),
-    "scale": ({"no_scale_embedding": True}, "has the option no_scale_embedding"),
-    "languages": ({"source_lang": None}, "give them with --source-lang"),
+    "layers": ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight, but its options or --dict"),
+    "heads": (
+        {"encoder_attention_heads": 3, "decoder_attention_heads": 3},
+        "has 3 heads, but",
+    ),
+    "scale": ({"no_scale_embedding": True}, "has no_scale_embedding True, which nmt does not have"),
+    "languages": ({"source_lang": None}, "give it with --source-lang"),
+    "same languages": ({"target_lang": "en"}, "both languages are en"),
     "code as an option": ({"dropout": "trap"}, "--dropout must be a number"),
 }
 
@@ -272,9 +276,10 @@ def test_unsuitable_models_are_refused(tmp_path: Path, case: str, old: bool) -> 
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("dict.en.txt", "a\n", "dict.en.txt, line 1: 'a' is not a piece and a number"),
     ("dict.en.txt", "a 1\na 1\n", "dict.en.txt, line 2: the piece 'a' is there twice"),
-    ("dict.en.txt", "a 1\n", "has the tensor encoder.embed_tokens.weight with the shape"),
+    ("dict.en.txt", "a 1\n", "but its options or --dict says that it has (5, 16); give the dict files"),
     ("dict.de.txt", "\udcff", "dict.de.txt is not UTF-8 text"),
     ("codes", "a b\na\n", "codes, line 2: 'a' is not a merge of two pieces"),
+    ("codes", "#version: 0.2\n", "codes has no merges; give BPE codes"),
     ("codes", "a b c d\n", "codes, line 1: 'a b c d' is not a merge of two pieces"),
     ("codes", "#version: x\na b\n", "codes is not a file of BPE codes"),
     ("codes", "", "codes, line 1: '' is not a merge"),
@@ -285,6 +290,14 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str, content: str, mess
     (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     assert message in failed(*theirs.command())
     assert not (tmp_path / "nmt.pt").exists()
+
+
+def test_an_empty_or_equal_language_is_refused(tmp_path: Path) -> None:
+    command = Fairseq(tmp_path, joint=False).command()
+    assert "give it with --source-lang" in failed(*command, "--source-lang=")
+    assert "both languages are de" in failed(*command, "--source-lang=de")
+    run(*command, "--source-lang=fr")
+    assert nmt.load_checkpoint(tmp_path / "nmt.pt").codec.config.source_lang == "fr"
 
 
 def test_the_package_for_the_codes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

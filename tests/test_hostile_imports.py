@@ -82,27 +82,31 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no size": (change("config.json", d_model=None), "config.json has no d_model"),
     "wrong size": (change("config.json", encoder_layers="1"), "--encoder-layers must be a whole number"),
     "huge size": (change("config.json", encoder_layers=10**9), "--encoder-layers must be at least 1"),
-    "heads": (change("config.json", encoder_attention_heads=3, decoder_attention_heads=3), "which does not divide it"),
+    "heads": (change("config.json", encoder_attention_heads=3, decoder_attention_heads=3), "has 3 heads, but"),
     "more layers": (change("config.json", encoder_layers=2), "no tensor model.encoder.layers.1.self_attn.q_proj"),
     "fewer layers": (change("config.json", encoder_layers=1, decoder_layers=1, d_model=4), "with the shape"),
     "vocabulary size": (change("config.json", vocab_size=3), "has the vocabulary size 3, but"),
     "huge vocabulary": (change("config.json", vocab_size=10**10), "has the vocabulary size 10000000000, but"),
     "no vocabulary size": (change("config.json", vocab_size="9"), "has the vocabulary size '9'"),
-    "sharing is text": (change("config.json", share_encoder_decoder_embeddings="yes"), "joint_vocab is 'yes'"),
+    "sharing is text": (
+        change("config.json", share_encoder_decoder_embeddings="yes"), "has share_encoder_decoder_embeddings 'yes'"
+    ),
     "separate embeddings": (
         change("config.json", share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens.weight"
     ),
     "pipe": (lambda folder: remove("vocab.json")(folder) or os.mkfifo(folder / "vocab.json"), "not a regular file"),
     "piece is no text": (
-        lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not text, or"
+        lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not valid text"
     ),
-    "piece with a name of nmt": (lambda folder: rename_piece(folder, "<pad>"), "has the piece '<<pad>>'"),
+    "piece with a name of nmt": (
+        lambda folder: rename_piece(folder, "<pad>"), "the piece '<<pad>>', a name that nmt uses"
+    ),
     "special id": (change("config.json", pad_token_id=10**6), "the id of padding is 1000000"),
     "no config": (remove("config.json"), "config.json cannot be read (No such file or directory)"),
     "config is no JSON": (write("config.json", "{"), "config.json is not JSON"),
     "deep JSON": (write("config.json", DEEP), "config.json is not JSON"),
     "config is a list": (write("config.json", "[]"), "is a JSON list, not an object"),
-    "no languages": (change("tokenizer_config.json", source_lang=None), "give them with --source-lang"),
+    "no languages": (change("tokenizer_config.json", source_lang=None), "give it with --source-lang"),
     "same languages": (change("tokenizer_config.json", source_lang="fr"), "both languages are fr"),
     "language with a slash": (change("tokenizer_config.json", source_lang="../x"), "source_lang is '../x'"),
     "no vocabulary": (remove("vocab.json"), "vocab.json cannot be read"),
@@ -168,7 +172,7 @@ def test_weights_in_a_torch_file_are_those_in_safetensors(
 
 
 @pytest.mark.parametrize(("name", "message"), [
-    ("lm_head.weight", "has another lm_head.weight than the target embedding"),
+    ("lm_head.weight", "differs from the target embedding, but nmt uses one matrix for both"),
     ("model.encoder.embed_positions.weight", "are not the sinusoids of MarianMT"),
     ("final_logits_bias", "has final_logits_bias for 3 pieces instead of"),
     ("model.encoder.layers.0.adapter", "has the tensor 'model.encoder.layers.0.adapter', which nmt does not know"),

@@ -1,7 +1,9 @@
 """MarianMT models come in and go out: transformers computes the same ids, logits, losses and translations."""
 
 import json
+import os
 import random
+import shutil
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -247,6 +249,11 @@ def test_a_checkpoint_comes_back_as_it_was(trained: Path, tmp_path: Path, option
     run("export", tmp_path / "run" / "best.pt", "--format=huggingface", "--output", tmp_path / "marian")
     run("import", "huggingface", tmp_path / "marian", "--output", tmp_path / "back.pt")
     assert same(nmt.load_checkpoint(tmp_path / "run" / "best.pt"), nmt.load_checkpoint(tmp_path / "back.pt"))
+    run("import", "huggingface", tmp_path / "marian", "--source-lang=en", "--output", tmp_path / "again.pt")
+    message = failed(
+        "import", "huggingface", tmp_path / "marian", "--target-lang=xx", "--output", tmp_path / "other.pt"
+    )
+    assert "--target-lang is xx, but nmt exported" in message
     path = tmp_path / "marian" / "vocab.json"
     path.write_text(json.dumps({piece: {8: 9, 9: 8}.get(i, i) for piece, i in json.loads(path.read_text()).items()}))
     message = failed("import", "huggingface", tmp_path / "marian", "--output", tmp_path / "other.pt")
@@ -303,6 +310,48 @@ def test_the_code_in_the_model_card_translates_without_nmt(tmp_path: Path, monke
     exec(program, names)
     assert names["lines"] == expected
     assert all(2 < len(line.split()) < 10 and line.endswith(".") for line in expected), expected
+
+
+def test_an_import_does_not_replace_its_input(opus: tuple[Path, MarianMTModel], tmp_path: Path) -> None:
+    shutil.copytree(opus[0] / "marian", tmp_path / "marian")
+    path = tmp_path / "marian" / "model.safetensors"
+    before = path.read_bytes()
+    message = failed("import", "huggingface", tmp_path / "marian", "--output", path)
+    assert "is the same file as the input" in message
+    assert path.read_bytes() == before
+
+
+def test_the_model_card_has_no_paths_and_any_file_name(opus: tuple[Path, MarianMTModel], tmp_path: Path) -> None:
+    checkpoint = tmp_path / os.fsdecode(b"m\xff.pt")
+    run("average-checkpoints", opus[0] / "model.pt", opus[0] / "model.pt", "--output", checkpoint)
+    done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
+    assert "warning" not in done.stderr  # MarianTokenizer knows the language codes of the model
+    card = (tmp_path / "marian" / "README.md").read_text()
+    assert "from `m\\udcff.pt`" in card
+    assert str(opus[0].parent) not in card
+    provenance = json.loads(card.split("```")[-2])
+    assert provenance["averaged"] == ["model.pt", "model.pt"]
+    assert provenance["last"]["imported"] == {"format": "huggingface", "folder": "marian"}
+
+
+def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
+    lines = [line for line, _ in invented_pairs(200)]
+    write_corpus(tmp_path / "text", lines)
+    corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
+    languages = ["--source-lang=en", "--target-lang=fr"]
+    run("preprocess", *languages, *corpora, "--tag=<bt>", "--vocab-size=320", "--tokenizer=none", "--workers=1")
+    train(tmp_path / "data", tmp_path / "run", "--max-updates=1", "--valid-metric=nll")
+    checkpoint = tmp_path / "run" / "best.pt"
+    done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
+    assert "has the tags <bt>, which MarianTokenizer turns into other pieces" in done.stderr
+    card = (tmp_path / "marian" / "README.md").read_text()
+    assert str(tmp_path) not in card
+    tokenizer = MarianTokenizer.from_pretrained(tmp_path / "marian")
+    code = "tokenizer.convert_tokens_to_ids('<bt>')"
+    assert code in card
+    expected = [*nmt.load_checkpoint(checkpoint).codec.encode_source([f"<bt> {lines[0]}"])[0], EOS]
+    assert [eval(code), *tokenizer(lines[0]).input_ids] == expected
+    assert tokenizer(f"<bt> {lines[0]}").input_ids != expected
 
 
 def test_what_cannot_be_exported_is_refused(

@@ -21,13 +21,15 @@ def export(
     ] = "float32",
     scores: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What nmt score printed, for the model card; only for huggingface."),
+        typer.Option(
+            metavar="FILE", help="File with the output of nmt score, for the model card; only for huggingface."
+        ),
     ] = None,
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
-    A model for CTranslate2 takes sentences of up to 2,048 pieces. It needs the package ctranslate2, and a model for
-    Hugging Face the package safetensors: pip install ctranslate2 safetensors.
+    A model for CTranslate2 takes sentences of up to 2,048 pieces. --format ctranslate2 needs the package ctranslate2;
+    --format huggingface needs safetensors.
     """
     if format == "huggingface" and quantization != "float32":
         raise NmtError("--quantization is only for --format ctranslate2; leave it out")

@@ -1,5 +1,7 @@
 """`nmt import` makes checkpoints of models of other toolkits."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -29,7 +31,8 @@ def huggingface(
     """
     from nmt.exchange.huggingface import import_huggingface
 
-    _write(import_huggingface(folder, source_lang, target_lang), output, [])
+    checkpoint = import_huggingface(folder, source_lang, target_lang)
+    _write(checkpoint, output, Path(folder).glob("*"))
 
 
 @import_.command(no_args_is_help=True)
@@ -70,7 +73,7 @@ def fairseq(
     _write(checkpoint, output, [file, *dict_, codes])
 
 
-def _write(checkpoint: "Checkpoint", output: str, inputs: list[str]) -> None:
+def _write(checkpoint: "Checkpoint", output: str, inputs: Iterable[str | Path]) -> None:
     from nmt import console
     from nmt.checkpoint import write_checkpoint
     from nmt.files import output_file

@@ -69,8 +69,8 @@ class ModelConfig(Config):
     )
     sinusoids: Literal["paper", "fairseq"] = option(
         "paper",
-        help="Encodings of positions that are not learned: the paper's formula (§3.5), or those of fairseq, with other "
-        "wavelengths and a first position of 2.",
+        help="Encodings of positions that are not learned: the paper's formula (§3.5), or fairseq's variant, which "
+        "uses other wavelengths and starts at position 2.",
         panel="Model",
     )
     learned_positions: int | None = option(

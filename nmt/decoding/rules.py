@@ -1,4 +1,4 @@
-"""Which tokens may follow: none that no output has, minimum and maximum length, no repeated n-grams, forced prefixes.
+"""Rules for the next token: forbidden tokens, minimum and maximum length, no repeated n-grams, forced prefixes.
 
 A rule sets the log P of the other tokens to -inf and leaves the rest as the model gives it.
 

@@ -1,11 +1,13 @@
 """The model card of an exported model: how to use it, where it comes from, and its scores."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 from nmt import __version__
-from nmt.checkpoint import Checkpoint
-from nmt.model.cost import parameters
+from nmt.checkpoint import Checkpoint, parameter_count
 from nmt.text.codec import TextConfig
+from nmt.text.mapped import language_code
 
 _LOAD = """from transformers import MarianMTModel, MarianTokenizer
 
@@ -13,6 +15,8 @@ model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pret
 lines = ["…"]  # sentences in {source}"""
 _TRANSLATE = """batch = tokenizer(lines, return_tensors="pt", padding=True)
 lines = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)"""
+# Keys of a provenance whose values are paths of the user.
+_PATHS = "save_dir", "init_from", "averaged", "folder", "file"
 
 
 def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
@@ -23,8 +27,9 @@ def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
         scores: what `nmt score` printed.
     """
     text, config = checkpoint.codec.config, checkpoint.model_config
-    source_size = 0 if text.joint_vocab else len(checkpoint.codec.source)
-    count = parameters(config, len(checkpoint.codec.target), source_size)
+    count = parameter_count(config, checkpoint.codec)
+    name = Path(origin).name.encode(errors="backslashreplace").decode()
+    provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
     sections = [
         f"---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
         f"# {text.source_lang} to {text.target_lang}\n\n"
@@ -32,10 +37,23 @@ def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
         f"again.",
         f"## Use\n\n```python\n{_example(text)}\n```\n\n{_notes(text)}",
         f"## Scores\n\n{_code(scores)}" if scores else "",
-        f"## Provenance\n\nExported by nmt {__version__} from `{origin}`.\n\n"
-        + _code(json.dumps({"model": config.to_dict(), **checkpoint.provenance}, indent=1, default=str)),
+        f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"
+        + _code(json.dumps(provenance, indent=1, default=str)),
     ]
     return "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
+
+
+def _without_folders(value: Any) -> Any:
+    """Returns a provenance whose paths are only file names, because a model card is public."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _names(found) if key in _PATHS else _without_folders(found) for key, found in value.items()}
+
+
+def _names(paths: Any) -> Any:
+    if isinstance(paths, list):
+        return [_names(path) for path in paths]
+    return Path(paths).name if isinstance(paths, str) else paths
 
 
 def _code(text: str) -> str:
@@ -73,4 +91,14 @@ def _notes(text: TextConfig) -> str:
     notes = ["Beam search of transformers has another length penalty than nmt. Both agree with `length_penalty=0`."]
     if text.tags:
         notes.append(f"In training, sentences of some corpora began with one of {' '.join(text.tags)}.")
+    if tags := tags_in_other_pieces(text):
+        notes.append(
+            f"`MarianTokenizer` turns {' '.join(tags)} into other pieces than nmt. Encode the sentence without the "
+            f"tag, and put `tokenizer.convert_tokens_to_ids({tags[0]!r})` before its ids."
+        )
     return "\n".join(notes)
+
+
+def tags_in_other_pieces(text: TextConfig) -> list[str]:
+    """Returns the tags that MarianTokenizer does not keep as one piece: all but language codes."""
+    return [tag for tag in text.tags if language_code(tag) != tag]

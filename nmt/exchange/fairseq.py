@@ -14,17 +14,20 @@ from nmt.errors import NmtError
 from nmt.exchange.fairseq_text import codec_of, ids_of_dictionary, read_dictionary
 from nmt.exchange.files import Tensors
 from nmt.exchange.layers import from_theirs, our_columns
+from nmt.exchange.settings import Settings, head_widths
 from nmt.exchange.torch_files import read_torch_file
 from nmt.exchange.torch_pickle import Inert
 from nmt.exchange.vocabulary import Ids, rows_of
 from nmt.text.codec import TextConfig
 
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
+_ACTIVATIONS = ("relu", "gelu", "swish")
 # Options that change what the model computes, and that nmt does not have.
 _UNKNOWN = ("no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention")
-# Names of the target embedding where the softmax has it.
+# Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
 _BUFFERS = "version", "embed_positions._float_tensor"
+# What the names and shapes of the tensors follow from, and what to do if they do not, for messages.
+_PLAN = "its options or --dict", "give the dict files of this model, or another model"
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -55,16 +58,16 @@ def import_fairseq(
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
     options = _options(content, path)
-    config = _config(options, path)
+    config = _config(options)
     pieces = [read_dictionary(Path(name)) for name in dictionaries]
     source, target = pieces[0], pieces[-1]
     ids = ids_of_dictionary(source), ids_of_dictionary(target)
-    weights = _weights(config, Tensors(_modern(tensors, config), path), *ids)
+    weights = _weights(config, Tensors(_modern(tensors, config), path, *_PLAN), *ids)
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
-    langs = {"source_lang": source_lang, "target_lang": target_lang}
-    text = _text_config(options, langs, path, tokenizer=tokenizer, lowercase=lowercase, joint=joint)
+    langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
+    text = _text_config(langs, path, tokenizer=tokenizer, lowercase=lowercase, joint=joint)
     provenance = {"nmt": __version__, "imported": {"format": "fairseq", "file": file}}
     checkpoint = Checkpoint(
         config, codec_of(text, (source, target), Path(codes), (dictionaries[0], dictionaries[-1])), weights, provenance
@@ -73,7 +76,7 @@ def import_fairseq(
     return checkpoint
 
 
-def _options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _options(content: Mapping[str, Any], path: Path) -> Settings:
     """Returns the options of the model: `args` of old checkpoints, or `cfg` of newer ones."""
     found = content.get("args")
     if found is None and isinstance(content.get("cfg"), dict):
@@ -84,49 +87,32 @@ def _options(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise NmtError(
             f"{path} does not have the options of a fairseq model (args, or cfg with model); use another file"
         )
-    return found
+    return Settings(found, path)
 
 
-def _config(options: Mapping[str, Any], path: Path) -> ModelConfig:
+def _config(options: Settings) -> ModelConfig:
     """Returns the architecture.
 
     Raises:
         NmtError: an option is missing, or is one that nmt does not have.
     """
     for name in _UNKNOWN:
-        if options.get(name):
-            raise NmtError(f"{path} has the option {name}, which nmt does not have; use another model")
-    d_model, d_ff = (_same_on_both_sides(options, name, path) for name in ("embed_dim", "ffn_embed_dim"))
-    heads = _same_on_both_sides(options, "attention_heads", path)
-    before = _same_on_both_sides(options, "normalize_before", path)
-    if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
-        raise NmtError(f"{path} has a width of {d_model!r:.20} for {heads!r:.20} heads, which does not divide it")
-    activation = options.get("activation_fn", "relu")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise NmtError(f"{path} has the activation {activation!r:.40}, which nmt does not have; use another model")
-    values = {name: _required(options, name, path) for name in ("encoder_layers", "decoder_layers", "dropout")}
-    values |= {"d_model": d_model, "d_ff": d_ff, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
-    values |= {"activation": activation, "norm": "pre" if before else "post", "sinusoids": "fairseq"}
-    values |= {
-        "attention_dropout": options.get("attention_dropout", 0.0),
+        if options.values.get(name):
+            raise options.unknown(name)
+    sizes = {name: options.required(name) for name in ("encoder_layers", "decoder_layers", "dropout")}
+    sizes["d_ff"] = options.of_both_sides("ffn_embed_dim")
+    sizes |= head_widths(options.of_both_sides("embed_dim"), options.of_both_sides("attention_heads"), options.path)
+    dropout = options.values.get("activation_dropout") or options.values.get("relu_dropout") or 0.0
+    variants = {
+        "activation": options.choice("activation_fn", _ACTIVATIONS, "relu"),
+        "norm": "pre" if options.of_both_sides("normalize_before") else "post",
+        "sinusoids": "fairseq",
+        "attention_dropout": options.values.get("attention_dropout", 0.0),
+        "activation_dropout": dropout,
         "attention_biases": True,
         "output_bias": True,
     }
-    values["activation_dropout"] = options.get("activation_dropout") or options.get("relu_dropout") or 0.0
-    return ModelConfig.from_dict(values, str(path))
-
-
-def _required(options: Mapping[str, Any], name: str, path: Path) -> Any:
-    if name not in options:
-        raise NmtError(f"{path} does not have the option {name} of fairseq's transformer; use another model")
-    return options[name]
-
-
-def _same_on_both_sides(options: Mapping[str, Any], name: str, path: Path) -> Any:
-    encoder, decoder = (_required(options, f"{side}_{name}", path) for side in ("encoder", "decoder"))
-    if encoder != decoder:
-        raise NmtError(f"{path} has different encoder_{name} and decoder_{name}, but nmt has one; use another model")
-    return encoder
+    return ModelConfig.from_dict({**sizes, **variants}, str(options.path))
 
 
 def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -155,13 +141,7 @@ def _weights(config: ModelConfig, tensors: Tensors, source: Ids, target: Ids) ->
     weights["target_embedding.weight"] = rows_of(embedding_VD, target, columns_D)
     weights["source_embedding.weight"] = rows_of(source_VD, source, columns_D)
     weights["output_bias"] = target.output_bias(torch.zeros(target.size))
-    for name in _SOFTMAX:
-        copy = tensors.take_if_there(name)
-        if copy is not None and not torch.equal(copy, embedding_VD):
-            raise NmtError(
-                f"{tensors.origin} has another {name} than the target embedding, but here both are one matrix; "
-                f"use a model with --share-decoder-input-output-embed"
-            )
+    tensors.drop_copies(_SOFTMAX, embedding_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):
         for buffer in _BUFFERS:
             tensors.take_if_there(f"{stack}.{buffer}")
@@ -174,20 +154,9 @@ def _weights(config: ModelConfig, tensors: Tensors, source: Ids, target: Ids) ->
     return weights
 
 
-def _text_config(
-    options: Mapping[str, Any],
-    langs: Mapping[str, str | None],
-    path: Path,
-    *,
-    tokenizer: str,
-    lowercase: bool,
-    joint: bool,
-) -> TextConfig:
+def _text_config(langs: Mapping[str, str], path: Path, *, tokenizer: str, lowercase: bool, joint: bool) -> TextConfig:
     """Returns the text processing; the files of a model do not say how its text was tokenised."""
-    values: dict[str, Any] = {name: lang or options.get(name) for name, lang in langs.items()}
-    for name, lang in values.items():
-        if not isinstance(lang, str):
-            raise NmtError(f"{path} does not say its languages; give them with --{name.replace('_', '-')}")
+    values: dict[str, Any] = dict(langs)
     for side in ("source", "target"):
         values[f"{side}_tokenizer"] = f"escaping-moses-{values[f'{side}_lang']}" if tokenizer == "moses" else "none"
     values |= {"normalize_punctuation": "both", "lowercase": lowercase, "subword": "subword-nmt", "joint_vocab": joint}

@@ -11,7 +11,7 @@ from nmt.text.mapped import Mapped
 
 # The ids of fairseq's dictionaries before those of the lines of the file. A target begins with EOS.
 _FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
-_BOS, _PAD, _EOS, _UNK = range(len(_FIRST_PIECES))
+_PAD, _EOS, _UNK = range(1, len(_FIRST_PIECES))
 # fastBPE writes codes like version 0.2 of subword-nmt, and the frequency of each merge behind it.
 _VERSION = "#version: 0.2"
 
@@ -42,10 +42,12 @@ def read_codes(path: Path) -> bytes:
     """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them.
 
     Raises:
-        NmtError: the file cannot be read, or a line is not a merge.
+        NmtError: the file cannot be read, a line is not a merge, or there is no merge.
     """
     lines = [line.strip("\r ") for line in _text(path).rstrip("\n").split("\n")]
     merges = [line.split(" ") for line in lines if not line.startswith("#version")]
+    if not merges:
+        raise NmtError(f"{path} has no merges; give BPE codes")
     for number, merge in enumerate(merges, start=1 + len(lines) - len(merges)):
         if len(merge) not in (2, 3) or len(merge) != len(merges[0]) or not all(merge):
             raise NmtError(
@@ -79,5 +81,5 @@ def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: P
             for pieces, file in zip(dictionaries, files, strict=True)
         )
     except ValueError as error:
-        raise NmtError(f"{codes} is not a file of BPE codes ({error}); give that of the model") from error
+        raise NmtError(f"{codes} is not a file of BPE codes ({error}); give the codes file of the model") from error
     return TextCodec(config, source, target)

@@ -1,6 +1,7 @@
 """Reads the files of models of other toolkits, which are not trusted."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,12 @@ class Tensors:
 
     Args:
         origin: the name of their file, for messages.
+        plan: what says which tensors there are and which shapes they have, for messages.
+        advice: what the user can do if plan and tensors differ.
     """
 
-    def __init__(self, tensors: dict[str, Tensor], origin: Path) -> None:
-        self._tensors, self.origin = dict(tensors), origin
+    def __init__(self, tensors: Mapping[str, Tensor], origin: Path, plan: str, advice: str) -> None:
+        self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
 
     def rows(self, name: str) -> int:
         """Returns the rows of a tensor, which may still be taken.
@@ -85,7 +88,7 @@ class Tensors:
         return len(found)
 
     def _missing(self, name: str) -> NmtError:
-        return NmtError(f"{self.origin} has no tensor {name}, which config.json asks for; download both again")
+        return NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Returns a tensor.
@@ -98,14 +101,28 @@ class Tensors:
             raise self._missing(name)
         if found.shape != shape:
             raise NmtError(
-                f"{self.origin} has the tensor {name} with the shape {tuple(found.shape)}, but config.json asks for "
-                f"{shape}; download both again"
+                f"{self.origin} has the tensor {name} with the shape {tuple(found.shape)}, but {self._plan} says that "
+                f"it has {shape}; {self._advice}"
             )
         return found
 
     def take_if_there(self, name: str) -> Tensor | None:
         """Returns a tensor of any shape, or None if there is none."""
         return self._tensors.pop(name, None)
+
+    def drop_copies(self, names: Iterable[str], target_embedding_VD: Tensor, advice: str) -> None:
+        """Removes the tensors with these names, which are copies of the target embedding.
+
+        Raises:
+            NmtError: such a tensor differs from it. The message ends in `advice`.
+        """
+        for name in names:
+            copy = self.take_if_there(name)
+            if copy is not None and not torch.equal(copy, target_embedding_VD):
+                raise NmtError(
+                    f"{name} in {self.origin} differs from the target embedding, but nmt uses one matrix for both; "
+                    f"{advice}"
+                )
 
     def check_all_taken(self) -> None:
         """Raises an error if tensors are left, because the model computes more than nmt would.

@@ -11,12 +11,13 @@ from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.exchange.card import model_card
+from nmt.exchange.card import model_card, tags_in_other_pieces
 from nmt.exchange.files import Tensors, read_json, read_safetensors
 from nmt.exchange.layers import without_attention_biases
-from nmt.exchange.marian_config import check_expressible, our_config, special_ids, their_config
+from nmt.exchange.marian_config import check_expressible, is_shared, our_config, special_ids, their_config
 from nmt.exchange.marian_text import RECORD, read_text, write_text
 from nmt.exchange.marian_weights import our_weights, their_weights, vocabulary_sizes
+from nmt.exchange.settings import Settings
 from nmt.exchange.torch_files import read_torch_file
 from nmt.files import new_folder, writing
 from nmt.text.subword import BOS, PAD
@@ -36,13 +37,14 @@ def import_huggingface(folder: str, source_lang: str | None = None, target_lang:
     """
     path = Path(folder)
     values = read_json(path / _CONFIG)
-    config = our_config(values, path / _CONFIG)
-    shared = bool(values.get("share_encoder_decoder_embeddings", True))
+    settings = Settings(values, path / _CONFIG)
+    config, shared = our_config(settings), is_shared(settings)
     tensors = _tensors(path)
     sizes = vocabulary_sizes(values, tensors, path / _CONFIG, shared=shared)
-    text = read_text(path, values, sizes, source_lang, target_lang)
+    langs = {"source_lang": source_lang, "target_lang": target_lang}
+    text = read_text(path, values, sizes, langs, shared=shared)
     scaled = bool(values.get("scale_embedding", False))
-    weights = our_weights(config, tensors, text.source, text.target, shared=shared, scaled=scaled)
+    weights = our_weights(config, tensors, text.source_ids, text.target_ids, shared=shared, scaled=scaled)
     config, weights = _without_needless(config, weights, _recorded(values, path))
     _warn_of_generation(path)
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
@@ -53,10 +55,14 @@ def import_huggingface(folder: str, source_lang: str | None = None, target_lang:
 
 def _tensors(folder: Path) -> Tensors:
     if (folder / _SAFETENSORS).exists():
-        return Tensors(read_safetensors(folder / _SAFETENSORS), folder / _SAFETENSORS)
-    if (folder / _TORCH).exists():
-        return Tensors(read_torch_file(folder / _TORCH)[1], folder / _TORCH)
-    raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
+        path = folder / _SAFETENSORS
+        tensors = read_safetensors(path)
+    elif (folder / _TORCH).exists():
+        path = folder / _TORCH
+        tensors = read_torch_file(path)[1]
+    else:
+        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
+    return Tensors(tensors, path, _CONFIG, "download both again")
 
 
 def _recorded(values: dict[str, Any], folder: Path) -> ModelConfig | None:
@@ -122,6 +128,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
             (folder / name).write_text(json.dumps(content, indent=1) + "\n")
         write_text(codec, folder)
         (folder / "README.md").write_text(model_card(checkpoint, origin, scores), encoding="utf-8")
+    if tags := tags_in_other_pieces(codec.config):
+        console.warn(
+            f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
+            f"{output} for the right ids"
+        )
 
 
 def _write_safetensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -1,8 +1,7 @@
 """The weights of layers in this toolkit, and in MarianMT and fairseq models, which name them alike.
 
-The others store queries, keys and values separately. They also have the sines of all positions before the cosines,
-which is an order of the columns that read or write d_model numbers. So a model is converted by reordering these
-columns, and the position encodings need no option.
+The others store queries, keys and values separately. They put all sine columns of the position encodings before all
+cosine columns; nmt interleaves them. Conversion therefore permutes the d_model axis of each weight.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +18,8 @@ class Part:
     """A matrix or a LayerNorm, and its bias.
 
     Attributes:
-        ours: its name here, without `.weight`.
-        theirs: the names of the parts that it is made of there.
+        ours: its name in nmt, without `.weight`.
+        theirs: names of the other toolkit's matrices that are joined in this one.
         shape: the shape of the weight of each of these parts.
         axis: the axis with d_model columns.
         always_biased: whether it has a bias even without --attention-biases.

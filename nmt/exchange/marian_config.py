@@ -1,18 +1,18 @@
 """The architecture of MarianMT models of Hugging Face, in their config.json and here."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.options import flag_name
+from nmt.exchange.settings import Settings, head_widths
+from nmt.exchange.supported import check_supported
 from nmt.text.subword import BOS, EOS, PAD
 
 # The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
 POSITIONS = 1024
 # Our name of each activation. swish and silu are the same function.
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_SHARING = "share_encoder_decoder_embeddings"
 _SIZES = ("encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout")
 # Settings that nmt does not have, and the values that change nothing.
 _WITHOUT_EFFECT = {
@@ -33,12 +33,13 @@ _EXPRESSED = (
 )
 
 
-def our_config(values: Mapping[str, Any], path: Path) -> ModelConfig:
+def our_config(settings: Settings) -> ModelConfig:
     """Returns the architecture in a config.json, with all biases.
 
     Raises:
         NmtError: it is of another kind of model, lacks a setting, or has one that nmt does not have.
     """
+    values, path = settings.values, settings.path
     if values.get("model_type") != "marian":
         raise NmtError(
             f"{path} is for a model of type {values.get('model_type')!r:.40}, but nmt imports only marian; "
@@ -46,45 +47,26 @@ def our_config(values: Mapping[str, Any], path: Path) -> ModelConfig:
         )
     for name, ignored in _WITHOUT_EFFECT.items():
         if values.get(name, ignored) != ignored:
-            raise _unknown(path, name, values[name])
-    heads = _same_on_both_sides(values, "attention_heads", path)
-    d_model = required(values, "d_model", path)
-    if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
-        raise NmtError(f"{path} has d_model {d_model!r:.20} for {heads!r:.20} heads, which does not divide it")
-    activation = required(values, "activation_function", path)
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise _unknown(path, "activation_function", activation)
-    sizes = {
-        name: required({"attention_dropout": 0.0, "activation_dropout": 0.0, **values}, name, path) for name in _SIZES
-    }
-    d_ff = _same_on_both_sides(values, "ffn_dim", path)
-    widths = {"d_ff": d_ff, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
-    options = {"activation": _ACTIVATIONS[activation], "attention_biases": True, "output_bias": True}
+            raise settings.unknown(name)
+    widths = head_widths(settings.required("d_model"), settings.of_both_sides("attention_heads"), path)
+    activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
+    sizes = {name: values.get(name, 0.0) for name in ("attention_dropout", "activation_dropout")}
+    sizes |= {name: settings.required(name) for name in ("encoder_layers", "decoder_layers", "dropout")}
+    sizes["d_ff"] = settings.of_both_sides("ffn_dim")
+    options = {"activation": activation, "attention_biases": True, "output_bias": True}
     return ModelConfig.from_dict({**sizes, **widths, **options}, str(path))
 
 
-def required(values: Mapping[str, Any], name: str, path: Path) -> Any:
-    """Returns a setting of a config.json.
+def is_shared(settings: Settings) -> bool:
+    """Returns whether both sides have the same embedding.
 
     Raises:
-        NmtError: it is missing.
+        NmtError: the setting is not true or false.
     """
-    if name not in values:
-        raise NmtError(f"{path} has no {name}; download it again")
-    return values[name]
-
-
-def _same_on_both_sides(values: Mapping[str, Any], name: str, path: Path) -> Any:
-    encoder, decoder = (required(values, f"{side}_{name}", path) for side in ("encoder", "decoder"))
-    if encoder != decoder:
-        raise NmtError(
-            f"{path} has different encoder_{name} and decoder_{name}, which nmt does not have; use another model"
-        )
-    return encoder
-
-
-def _unknown(path: Path, name: str, value: Any) -> NmtError:
-    return NmtError(f"{path} has {name} {value!r:.40}, which nmt does not have; use another model")
+    found = settings.values.get(_SHARING, True)
+    if not isinstance(found, bool):
+        raise settings.unknown(_SHARING)
+    return found
 
 
 def check_expressible(config: ModelConfig, origin: str) -> None:
@@ -93,16 +75,7 @@ def check_expressible(config: ModelConfig, origin: str) -> None:
     Raises:
         NmtError: it has none. The message names `origin` and the option.
     """
-    if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
-        raise NmtError(
-            f"MarianMT needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, "
-            f"heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}; translate with nmt generate"
-        )
-    unsupported = [flag_name(name) for name in config.variants() if name not in _EXPRESSED]
-    if unsupported:
-        raise NmtError(
-            f"MarianMT does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"
-        )
+    check_supported(config, origin, "MarianMT", _EXPRESSED)
 
 
 def their_config(config: ModelConfig, source_size: int, target_size: int, *, shared: bool) -> dict[str, Any]:
@@ -117,7 +90,7 @@ def their_config(config: ModelConfig, source_size: int, target_size: int, *, sha
         **sides,
         "activation_function": config.activation,
         "scale_embedding": True,
-        "share_encoder_decoder_embeddings": shared,
+        _SHARING: shared,
         "tie_word_embeddings": True,
         "vocab_size": source_size,
         "decoder_vocab_size": target_size,

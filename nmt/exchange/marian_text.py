@@ -1,7 +1,6 @@
 """The text processing of MarianMT folders: two sentencepiece models, and vocabularies for their pieces."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 from nmt.errors import NmtError
 from nmt.exchange.files import read_bytes, read_json
 from nmt.exchange.marian_config import POSITIONS
+from nmt.exchange.settings import Settings
 from nmt.exchange.vocabulary import SPECIAL_PIECES, Ids, ids_of
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.mapped import Mapped, SubwordModel
+from nmt.text.mapped import Mapped, SubwordModel, language_code
 from nmt.text.subword import EOS, PAD, UNK, Subword
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -21,49 +21,50 @@ MODELS = "source.spm", "target.spm"
 # The key of config.json with what MarianMT does not have: the TextConfig and the ModelConfig of a checkpoint.
 RECORD = "nmt"
 
-_LANGUAGE_CODE = re.compile(r">>\S+<<")
-
 
 @dataclass(frozen=True)
 class MarianText:
     """The text processing of a folder.
 
     Attributes:
-        source, target: the ids of the model.
+        source_ids, target_ids: the ids of the model.
     """
 
     codec: TextCodec
-    source: Ids
-    target: Ids
+    source_ids: Ids
+    target_ids: Ids
 
 
 def read_text(
     folder: Path,
     config: Mapping[str, Any],
     sizes: tuple[int, int],
-    source_lang: str | None,
-    target_lang: str | None,
+    langs: Mapping[str, str | None],
+    *,
+    shared: bool,
 ) -> MarianText:
     """Returns the text processing of a MarianMT folder.
 
     Args:
         config: the content of config.json.
         sizes: the numbers of source and target ids.
-        source_lang, target_lang: the languages; None if the folder says which.
+        langs: `source_lang` and `target_lang`; None if the folder says which.
+        shared: whether both sides have the same embedding.
 
     Raises:
         NmtError: a file is missing or damaged, or the files do not fit together.
     """
     options = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     separate = options.get("separate_vocabs", False)
-    joint = config.get("share_encoder_decoder_embeddings", True)
-    if joint and separate:
+    if shared and separate:
         raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
     unknown = _token(options.get("unk_token", SPECIAL_PIECES[UNK]))
     files = folder / VOCABULARY, folder / (TARGET_VOCABULARY if separate else VOCABULARY)
     pieces = [_vocabulary(file, size) for file, size in zip(files, sizes, strict=True)]
     ids = [_ids(config, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
-    text = _text_config(folder, config, options, pieces[0], source_lang, target_lang)
+    text = _recorded(config, langs, folder)
+    if text is None:
+        text = _text_config(Settings(options, folder).languages(langs), pieces[0], folder, shared=shared)
     models = [
         _subword(folder / name, text.subword, of_side, names, file)
         for name, of_side, names, file in zip(MODELS, ids, pieces, files, strict=True)
@@ -103,29 +104,25 @@ def _ids(config: Mapping[str, Any], pieces: Mapping[int, str], size: int, path: 
     return ids_of((pad, found[0], start, eos), size, str(path.parent / "config.json"))
 
 
-def _text_config(
-    folder: Path,
-    config: Mapping[str, Any],
-    options: Mapping[str, Any],
-    pieces: Mapping[int, str],
-    source_lang: str | None,
-    target_lang: str | None,
-) -> TextConfig:
-    """Returns the text processing that nmt recorded in the folder, or that of any other MarianMT model."""
-    if isinstance(record := config.get(RECORD), dict) and "text" in record:
-        return TextConfig.from_dict(record["text"], str(folder / "config.json"))
-    langs = {"source_lang": source_lang, "target_lang": target_lang}
-    values = {name: lang or options.get(name) for name, lang in langs.items()}
-    for name, lang in values.items():
-        if not isinstance(lang, str) or not lang:
-            raise NmtError(f"{folder} does not say its languages; give them with --{name.replace('_', '-')}")
-    if values["source_lang"] == values["target_lang"]:
-        raise NmtError(f"both languages are {values['source_lang']}; give others with --source-lang and --target-lang")
-    values |= {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
-    values |= {"lowercase": False, "subword": "marian"}
-    values["joint_vocab"] = config.get("share_encoder_decoder_embeddings", True)
-    codes = [piece for _, piece in sorted(pieces.items()) if _LANGUAGE_CODE.fullmatch(piece)]
-    return TextConfig.from_dict({**values, "tags": codes}, str(folder))
+def _recorded(config: Mapping[str, Any], langs: Mapping[str, str | None], folder: Path) -> TextConfig | None:
+    """Returns the text processing that nmt recorded when it exported the folder; None for other models."""
+    record = config.get(RECORD)
+    if not isinstance(record, dict) or "text" not in record:
+        return None
+    text = TextConfig.from_dict(record["text"], str(folder / "config.json"))
+    for name, given in langs.items():
+        if given not in (None, recorded := getattr(text, name)):
+            flag = f"--{name.replace('_', '-')}"
+            raise NmtError(f"{flag} is {given}, but nmt exported {folder} with {recorded}; leave out {flag}")
+    return text
+
+
+def _text_config(langs: Mapping[str, str], pieces: Mapping[int, str], folder: Path, *, shared: bool) -> TextConfig:
+    """Returns the text processing of a model that nmt did not export."""
+    codes = [piece for _, piece in sorted(pieces.items()) if piece.split() == [piece] == [language_code(piece)]]
+    values = {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
+    rest = {"lowercase": False, "subword": "marian", "joint_vocab": shared, "tags": codes}
+    return TextConfig.from_dict({**langs, **values, **rest}, str(folder))
 
 
 def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabulary_path: Path) -> SubwordModel:

@@ -71,21 +71,11 @@ def our_weights(
             raise NmtError(f"{tensors.origin} has {_BIAS} for {found.numel():,} pieces instead of {target.size:,}")
         bias_1V = found
     weights["output_bias"] = target.output_bias(bias_1V[0])
-    _check_copies(tensors, embedding_VD, shared=shared)
+    copies = _SOFTMAX, *(_SIDES.values() if shared else ())
+    tensors.drop_copies(copies, embedding_VD, "use a model with tied embeddings")
     _check_positions(tensors, config)
     tensors.check_all_taken()
     return weights if scaled else _with_scale(weights, config)
-
-
-def _check_copies(tensors: Tensors, embedding_VD: Tensor, *, shared: bool) -> None:
-    """Raises NmtError unless the other names of the target embedding have the same numbers."""
-    for name in (_SOFTMAX, *(_SIDES.values() if shared else ())):
-        copy = tensors.take_if_there(name)
-        if copy is not None and not torch.equal(copy, embedding_VD):
-            raise NmtError(
-                f"{tensors.origin} has another {name} than the target embedding, but here both are one matrix; "
-                f"use a model with tied embeddings"
-            )
 
 
 def _check_positions(tensors: Tensors, config: ModelConfig) -> None:

@@ -54,7 +54,7 @@ class ForeignMachine(Machine):
     """
 
     def __init__(self) -> None:
-        super().__init__(_no_tensor)
+        super().__init__()
         self.storages: dict[str, Storage] = {}
 
     def run(self, opcode: str, argument: Any) -> None:
@@ -69,17 +69,19 @@ class ForeignMachine(Machine):
                 (state,) = self.popped(-1)
                 if isinstance(self.stack[-1], Inert):
                     self.stack[-1].state = state
-            case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
-                self._add(opcode)
             case _:
                 super().run(opcode, argument)
 
-    def _add(self, opcode: str) -> None:
-        """Adds items to a list or a dict. Keys that are not text are left out, because hashing them may be slow."""
-        items = self.popped(self.marks.pop() if opcode.endswith("S") else -2 if opcode == "SETITEM" else -1)
-        if isinstance(self.stack[-1], list) and opcode.startswith("APPEND"):
+    def extend(self, items: list[Any]) -> None:
+        """Appends items to a list. An object keeps none."""
+        if isinstance(self.stack[-1], list):
             self.stack[-1].extend(items)
-        elif isinstance(self.stack[-1], dict) and opcode.startswith("SETITEM"):
+        elif not isinstance(self.stack[-1], Inert):
+            raise ValueError("items for a value that has none")
+
+    def update(self, items: list[Any]) -> None:
+        """Adds items to a dict. Keys that are not text are left out, because hashing them may be slow."""
+        if isinstance(self.stack[-1], dict):
             pairs = zip(items[::2], items[1::2], strict=True)
             self.stack[-1].update({key: value for key, value in pairs if isinstance(key, str)})
         elif not isinstance(self.stack[-1], Inert):
@@ -120,7 +122,3 @@ def _object(function: Any) -> Inert:
     if not isinstance(function, Global):
         raise ValueError("an object without a class")
     return Inert(function.name)
-
-
-def _no_tensor(key: str, shape: tuple[int, ...]) -> Any:
-    raise AssertionError(f"storages are read later, but {key} {shape} is read now")

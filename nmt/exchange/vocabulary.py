@@ -1,7 +1,7 @@
 """How the ids of other toolkits become ours, in which 0 to 3 are PAD, UNK, BOS and EOS.
 
-MarianMT begins a target with its PAD, and fairseq with its EOS. Here, BOS is another id than both. So one row of their
-embeddings becomes two rows of ours, and an output bias removes one of the two from the softmax.
+MarianMT begins a target with its PAD, and fairseq with its EOS. nmt has a separate id for BOS. So one row of their
+embeddings becomes two rows of ours, and an output bias makes one of the two practically impossible.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 from nmt.text.subword import without_surrogates
 
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
-# A logit of this size has the probability 0 in 32 bits. It is finite, because label smoothing sums all logits.
+# A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
 _SILENT = -100.0
 
 
@@ -52,10 +52,10 @@ class Ids:
         rest = (pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
         found = [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
         for piece, count in Counter(found).items():
-            if count > 1 or piece != without_surrogates(piece):
-                raise NmtError(
-                    f"{origin} has the piece {piece!r:.40}, which is not text, or is a name that nmt uses; rename it"
-                )
+            if piece != without_surrogates(piece):
+                raise NmtError(f"{origin} has the piece {piece!r:.40}, which is not valid text; rename it")
+            if count > 1:
+                raise NmtError(f"{origin} has the piece {piece!r:.40}, a name that nmt uses itself; rename it")
         return found
 
 

@@ -20,8 +20,14 @@ from nmt.text.subword import EOS, UNK, Subword, clean_line, without_surrogates
 
 MAPPED_KINDS = "marian", "subword-nmt"
 # A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
-_LANGUAGE_CODE = re.compile(r"(>>.*?<<)?(.*)", re.DOTALL)
+_LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 _SEPARATOR = "@@"
+
+
+def language_code(line: str) -> str:
+    """Returns the language code at the beginning of a line, or an empty string."""
+    found = _LANGUAGE_CODE.match(line)
+    return found[0] if found else ""
 
 
 class _Sentencepiece:
@@ -34,8 +40,8 @@ class _Sentencepiece:
 
     def split(self, line: str) -> list[str]:
         """Returns the pieces of a line."""
-        code, text = _LANGUAGE_CODE.fullmatch(line).groups()  # type: ignore[union-attr] # it matches every line
-        return [*([code] if code else []), *self._processor.encode(text, out_type=str)]
+        code = language_code(line)
+        return [*([code] if code else []), *self._processor.encode(line.removeprefix(code), out_type=str)]
 
     def join(self, pieces: list[str]) -> str:
         """Returns the text of pieces."""
