@@ -188,12 +188,19 @@ class Progress:
         """The estimated remaining time in seconds; 0 if the total is unknown."""
         return (self.total - self.completed) / max(self.rate, 1e-9) if self.total else 0.0
 
-    def skip(self, amount: int) -> None:
-        """Counts `amount` units as done before the start."""
-        self.completed += amount
-        self._completed_before += amount
+    def begin(self, total: int, completed: int) -> None:
+        """Sets the number of units of work, and how many of them were done before the start."""
+        self.total = total
+        self.completed = self._completed_before = completed
+        self._start = time.monotonic()
         if self._bar:
-            self._bar.update(self._task, completed=self.completed)
+            self._bar.update(self._task, total=total, completed=completed)
+
+    def describe(self, description: str) -> None:
+        """Changes the description that the bar and the lines begin with."""
+        self.description = description
+        if self._bar:
+            self._bar.update(self._task, description=description)
 
     def advance(self, amount: int) -> None:
         """Counts `amount` more units as done and updates the display."""

@@ -108,6 +108,11 @@ def remove_partial_files(folder: Path) -> None:
         partial.unlink()
 
 
+def is_partial(name: str) -> bool:
+    """Returns whether a file has the name of a temporary file of `replaced_file`."""
+    return name.startswith(".") and _PARTIAL in name
+
+
 def _partial(path: Path) -> Path:
     """Returns an unused path in the folder of `path`. Its name stays short if the name of `path` is long."""
     return path.with_name(f".{path.name[:40]}{_PARTIAL}{secrets.token_hex(4)}")

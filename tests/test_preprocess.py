@@ -19,15 +19,13 @@ import pytest
 import sentencepiece
 from conftest import invented_pairs
 
-from nmt.config import DataConfig
+from nmt.config import DataConfig, JobConfig
 from nmt.data import corpora, encoder
 from nmt.data import preprocess as module
 from nmt.data.preprocess import preprocess
-from nmt.data.resumable import Resumable
 from nmt.data.store import DataFolder
 from nmt.data.writer import Flat, flatten
 from nmt.errors import NmtError
-from nmt.files import locked
 from nmt.text.subword import Subword
 
 Run = Callable[..., DataFolder]
@@ -38,12 +36,12 @@ WriteCorpus = Callable[[str, list[tuple[str, str]]], str]
 def run(tiny_corpus: dict[str, str], tmp_path: Path) -> Run:
     """Returns a function that preprocesses the tiny corpus with changed options and opens the data folder."""
 
-    def run_with(**changes: Any) -> DataFolder:
+    def run_with(job: JobConfig | None = None, reopen: bool = True, **changes: Any) -> Any:
         options = {"source_lang": "en", "target_lang": "de", "dest": str(tmp_path / "data"), "vocab_size": 330}
         corpora = {"train": (tiny_corpus["train"],), "valid": tiny_corpus["valid"], "test": (tiny_corpus["test"],)}
         config = DataConfig(**{**options, **corpora, "workers": 1, **changes})
-        preprocess(config)
-        return DataFolder.open(config.dest)
+        preprocess(config, job)
+        return DataFolder.open(config.dest) if reopen else None
 
     return run_with
 
@@ -280,23 +278,23 @@ def test_ctrl_c_ends_the_command_without_traceback_or_files(write_corpus: WriteC
         # Background jobs of a shell ignore Ctrl-C, and their children inherit that. The tests may be such a job.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    while process.poll() is None and not list((tmp_path / "out").glob("*/train.en.tokens")):
+    while process.poll() is None and not list((tmp_path / "out").glob("*/manifest.json")):
         time.sleep(0.02)
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends the signal to the workers as well
     said = process.communicate(timeout=30)[1]
-    assert process.returncode == 130
+    assert process.returncode == 75
     assert "Traceback" not in said
     assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.fixture
 def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupts preprocessing after it has saved 210 of 300 training pairs and has written more that are not saved."""
+    """Interrupts preprocessing after it has finished 200 of 300 training pairs and encoded more."""
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
     monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
-    # 8 chunks of source, target and links are complete, which are 240 pairs.
-    interrupt_flatten(monkeypatch, call=3 * 8 + 1)
+    # 9 chunks of source, target and links are complete.
+    interrupt_flatten(monkeypatch, call=3 * 9 + 1)
     with pytest.raises(KeyboardInterrupt):
         run(max_length=30)
     monkeypatch.setattr(encoder, "flatten", flatten)
@@ -319,49 +317,53 @@ def interrupt_flatten(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
 def test_interrupted_preprocessing_resumes_and_gives_the_same_data(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
 ) -> None:
-    assert {path.name for path in tmp_path.iterdir()} >= {"data.partial"}
+    assert {path.name for path in tmp_path.iterdir()} >= {"data.unfinished"}
     assert not (tmp_path / "data").exists()
     run(max_length=30, workers=workers)
     said = capsys.readouterr().err
-    assert "resuming after 210 of 300 training pairs" in said
+    assert "resuming after 200 of 300 pairs" in said
     assert "Training" not in said
     assert "Checking" not in said
     run(max_length=30, dest=str(tmp_path / "whole"))
-    resumed, whole = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("data", "whole")
-    )
-    metas = [json.loads(files.pop("meta.json")) for files in (resumed, whole)]
-    assert resumed == whole
+    same_data(tmp_path / "data", tmp_path / "whole")
+    assert meta_of(tmp_path / "data")["splits"]["train"]["pairs"] < 300
+    assert not (tmp_path / "data.unfinished").exists()
+
+
+def same_data(found: Path, expected: Path) -> None:
+    files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (found, expected)]
+    metas = [json.loads(of_folder.pop("meta.json")) for of_folder in files]
+    assert files[0] == files[1]
     assert metas[0]["splits"] == metas[1]["splits"]
-    assert metas[0]["splits"]["train"]["pairs"] < 300
-    assert not (tmp_path / "data.partial").exists()
+
+
+def meta_of(folder: Path) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads((folder / "meta.json").read_text())
+    return meta
 
 
 @pytest.mark.usefixtures("interrupted")
 def test_interrupted_work_with_other_options_or_damage_is_not_resumed(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"data.partial was started with a different --max-length \(30, now 31\)"):
+    with pytest.raises(NmtError, match=r"data.unfinished belongs to .* whose --max-length is 30, but now it is 31"):
         run(max_length=31)
-    os.truncate(tmp_path / "data.partial" / "train.de.tokens", 10)
-    with pytest.raises(
-        NmtError, match=r"train.de.tokens is missing or shorter than it was; remove .*data.partial to start over"
-    ):
+    (tmp_path / "data.unfinished" / "data" / "subword.model").write_text("x")
+    with pytest.raises(NmtError, match=r"the subword models in .*data are damaged; remove .*data.unfinished to start"):
         run(max_length=30)
-    (tmp_path / "data.partial" / "subword.model").write_text("x")
-    with pytest.raises(NmtError, match=r"the subword models in .*data.partial are damaged; remove that folder to"):
-        run(max_length=30)
-    (tmp_path / "data.partial" / "journal.json").write_text("{")
-    with pytest.raises(NmtError, match=r"journal.json cannot be read .*; remove .*data.partial to start over"):
+    (tmp_path / "data.unfinished" / "manifest.json").write_text("{")
+    with pytest.raises(NmtError, match=r"manifest.json is damaged .*; delete .*data.unfinished and start again"):
         run(max_length=30)
 
 
 @pytest.mark.usefixtures("interrupted")
 def test_interrupted_work_on_other_text_is_not_resumed(run: Run, tiny_corpus: dict[str, str]) -> None:
-    text = Path(f"{tiny_corpus['train']}.en")
-    before = text.stat()
-    os.utime(text, (before.st_atime, before.st_mtime + 10))
-    with pytest.raises(NmtError, match=r"data.partial was started with a different state of \S*train.en"):
-        run(max_length=30)
-    os.utime(text, (before.st_atime, before.st_mtime))
+    for split, flag in (("train", "--train text in en"), ("test", r"content of \S*test.en")):
+        text = Path(f"{tiny_corpus[split]}.en")
+        before = text.read_bytes()
+        text.write_bytes(before.replace(b" ", b"", 1))
+        with pytest.raises(NmtError, match=rf"data.unfinished belongs to an unfinished job whose {flag} is"):
+            run(max_length=30)
+        text.write_bytes(before)
+    run(max_length=30)
 
 
 @pytest.mark.usefixtures("interrupted")
@@ -378,55 +380,39 @@ def test_work_is_kept_if_the_finished_folder_cannot_be_renamed(
         ):
             run(max_length=30)
     run(max_length=30)
-    assert "resuming after" in capsys.readouterr().err
-    assert {".lock", "journal.json"}.isdisjoint(path.name for path in (tmp_path / "data").iterdir())
+    assert "resuming after 300 of 300 pairs" in capsys.readouterr().err
+    assert not (tmp_path / "data.unfinished").exists()
 
 
-def test_work_that_was_killed_before_it_saved_anything_is_replaced(
+def test_work_that_was_killed_while_it_was_prepared_is_replaced(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        interrupt_flatten(patched, call=1)
-        patched.setattr(Resumable, "remove", lambda _: None)  # a killed process does not clean up
+        patched.setattr("nmt.data.preprocess.count", interrupt)
+        patched.setattr("nmt.jobs.folder._remove", lambda _: None)  # a killed process does not clean up
         with pytest.raises(KeyboardInterrupt):
             run()
-    (tmp_path / "data.partial" / "test.en.tokens").write_bytes(b"rubbish")
-    with locked(tmp_path / "data.partial", "busy", ""), pytest.raises(NmtError, match="another process is making"):
-        run()
+    (tmp_path / "data.unfinished" / "data" / "test.en.tokens").write_bytes(b"rubbish")
     assert len(run().split("test")) == 10
-    assert not {".lock", "journal.json"} & {path.name for path in (tmp_path / "data").iterdir()}
+    assert not (tmp_path / "data.unfinished").exists()
 
 
-def folder_with_a_lock(path: Path) -> None:
-    path.mkdir()
-    (path / ".lock").touch()
-
-
-def link_to_a_folder_with_a_lock(path: Path) -> None:
-    folder_with_a_lock(path.with_name("elsewhere"))
-    path.symlink_to(path.with_name("elsewhere"))
-
-
-def folder_with_another_journal(path: Path) -> None:
-    folder_with_a_lock(path)
-    (path / "journal.json").write_text('{"work": {}, "saved": null}')
-
-
-@pytest.mark.parametrize("make", [folder_with_a_lock, link_to_a_folder_with_a_lock, folder_with_another_journal])
-def test_a_folder_with_other_content_is_never_changed(run: Run, tmp_path: Path, make: Callable[[Path], None]) -> None:
-    partial = tmp_path / "data.partial"
-    make(partial)
-    (partial / "average.pt").write_bytes(b"weeks of work")
-    before = sorted(path.name for path in partial.iterdir())
-    with pytest.raises(NmtError, match=r"data.partial"):
-        run()
-    assert sorted(path.name for path in partial.iterdir()) == before
-    assert (partial / "average.pt").read_bytes() == b"weeks of work"
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("interrupted")
 def test_a_foreign_file_among_interrupted_work_is_kept(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "data.partial" / "average.pt").write_bytes(b"weeks of work")
-    with pytest.raises(NmtError, match=r"data.partial/average.pt was not made by nmt preprocess"):
+    (tmp_path / "data.unfinished" / "average.pt").write_bytes(b"weeks of work")
+    with pytest.raises(NmtError, match=r"data.unfinished/average.pt was not made by this command"):
         run(max_length=30)
-    assert (tmp_path / "data.partial" / "average.pt").read_bytes() == b"weeks of work"
+    assert (tmp_path / "data.unfinished" / "average.pt").read_bytes() == b"weeks of work"
+
+
+def test_parts_of_the_training_text_are_merged(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(dest=str(tmp_path / "whole"), max_length=30).path
+    monkeypatch.setattr(module, "_SHARD_PAIRS", 40)
+    for options in (JobConfig(shard="2/3"), JobConfig(shard="1/3"), JobConfig(shard="3/3"), JobConfig(merge=True)):
+        assert not (tmp_path / "data").exists()
+        run(max_length=30, job=options, reopen=options.merge)
+    same_data(tmp_path / "data", expected)

@@ -37,6 +37,6 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))
     report.add("peak memory", "MiB", process_peak_mib())
-    if config.workers > 1:
+    if config.processes > 1:
         report.add("peak memory of a worker", "MiB", process_peak_mib(resource.RUSAGE_CHILDREN))
     return report

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from nmt.cli.flags import flags
-from nmt.config import DataConfig
+from nmt.config import DataConfig, JobConfig
 
 if TYPE_CHECKING:
     from nmt.text.codec import TextCodec
 
 
-@flags(config=DataConfig)
-def preprocess(config: DataConfig) -> None:
+@flags(config=DataConfig, options=JobConfig)
+def preprocess(config: DataConfig, options: JobConfig) -> None:
     """Turn parallel text into a data folder that `nmt train` reads.
 
     Tokenises the text, trains a subword model on it and encodes every line.
@@ -19,8 +19,10 @@ def preprocess(config: DataConfig) -> None:
     Validation and test pairs are never dropped.
     """
     from nmt.data.preprocess import preprocess as run
+    from nmt.jobs.cluster import connected
 
-    run(config, _codec(config.like) if config.like else None)
+    with connected(options):
+        run(config, options, _codec(config.like) if config.like else None)
 
 
 def _codec(checkpoint: str) -> "TextCodec":

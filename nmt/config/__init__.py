@@ -4,7 +4,7 @@ This package does not import torch, so that `nmt --help` is fast.
 """
 
 from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
-from nmt.config.jobs import RescoringFiles, TranslationFiles
+from nmt.config.jobs import JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
 from nmt.config.serving import EngineConfig, ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
@@ -14,6 +14,7 @@ __all__ = [
     "BatchConfig",
     "DataConfig",
     "EngineConfig",
+    "JobConfig",
     "ModelConfig",
     "Normalization",
     "PlanConfig",

@@ -137,8 +137,12 @@ class DataConfig(Config):
         panel="Filter",
         at_least=1,
     )
-    workers: int = option(
-        2, help="Processes that tokenise and encode.", panel="Work", at_least=1, at_most=MOST_PROCESSES
+    workers: int | None = option(
+        None,
+        help="Processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
+        panel="Work",
+        at_least=1,
+        at_most=MOST_PROCESSES,
     )
     seed: int = option(1, help="Seed of the sample that the subword model is trained on.", panel="Work", at_least=0)
 
@@ -181,6 +185,11 @@ class DataConfig(Config):
             raise NmtError("--symbols is only for training a subword model; leave it out with --subword-model")
         if self.subword_model and not self.joint_vocab:
             raise NmtError("--subword-model is one model for both languages; leave out --separate-vocab")
+
+    @property
+    def processes(self) -> int:
+        """Processes that work on this machine."""
+        return self.workers or 2
 
     @property
     def samples(self) -> bool:

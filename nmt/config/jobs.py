@@ -1,19 +1,78 @@
 """The files and processes of the commands that work on lines of text."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from nmt.errors import NmtError
-from nmt.options import MOST_PROCESSES, Config, option
+from nmt.options import MOST_PROCESSES, Config, flag_name, option
 
 _PANEL = "Input and output"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig(Config):
+    """How a long job from files to files is cut into shards, and where these are done."""
+
+    shard_lines: int | None = option(
+        None,
+        help="Lines of a shard, which is finished as a whole and then kept. By default, what takes less than a minute.",
+        panel="Large jobs",
+        at_least=1,
+    )
+    cluster: str | None = option(
+        None,
+        help="Work on a Ray cluster: the address of its head, such as 10.0.0.1:6379, or auto for the one that this "
+        "machine belongs to, and otherwise this machine alone. Needs the extra ray.",
+        panel="Large jobs",
+    )
+    worker_cores: int = option(
+        1,
+        help="With --cluster, cores for each worker. It also gets a GPU if the cluster has any.",
+        panel="Large jobs",
+        at_least=1,
+        at_most=MOST_PROCESSES,
+    )
+    shard: str | None = option(
+        None,
+        help="Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge.",
+        panel="Large jobs",
+    )
+    merge: bool = option(
+        False, help="Do no shards, but check that all are there and put them together.", panel="Large jobs"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [flag_name(name) for name in ("cluster", "shard", "merge") if getattr(self, name)]
+        if len(given) > 1:
+            raise NmtError(f"{given[0]} and {given[1]} were given together; give one of them")
+        number, parts = self.part
+        if not 0 <= number < parts:
+            raise NmtError(f"--shard must be I/N with I from 1 to N, such as 3/8, but is {self.shard!r:.40}")
+        if self.cluster == "":
+            raise NmtError("--cluster is empty; give auto or the address of a cluster's head")
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Which part of the shards is done, counted from 0, and the number of parts; (0, 0) for a wrong --shard."""
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", "1/1" if self.shard is None else self.shard, re.ASCII)
+        return (int(found[1]) - 1, int(found[2])) if found else (0, 0)
+
+    @property
+    def needed(self) -> str | None:
+        """The flag that only a job from files to a file can fulfil; None if there is none."""
+        given = [flag_name(name) for name in ("cluster", "shard", "merge", "shard_lines") if getattr(self, name)]
+        return given[0] if given else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationFiles(Config):
     """What `nmt generate` reads and writes."""
 
-    input: str = option("-", help="Raw text to translate; - is standard input.", panel=_PANEL)
+    input: tuple[str, ...] = option(
+        ("-",), help="Raw text to translate; - is standard input. May be given several times.", panel=_PANEL
+    )
     output: str = option("-", help="File to write; - is standard output.", panel=_PANEL)
     input_format: Literal["text", "jsonl"] = option(
         "text", help="text, or jsonl: objects with source, and perhaps prefix and constraints.", panel=_PANEL
@@ -27,9 +86,10 @@ class TranslationFiles(Config):
     constraints: str | None = option(
         None, help="File with phrases that each line's translation must contain, separated by tabs.", panel=_PANEL
     )
-    workers: int = option(
-        1,
-        help="Number of processes that translate. Each has its own GPU or a share of the cores.",
+    workers: int | None = option(
+        None,
+        help="Number of processes that translate. Each has its own GPU or a share of the cores. By default 1, and with "
+        "--cluster as many as fit.",
         panel=_PANEL,
         at_least=1,
         at_most=MOST_PROCESSES,
@@ -41,6 +101,23 @@ class TranslationFiles(Config):
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
             )
+        if len(self.input) > 1 and "-" in self.input:
+            raise NmtError("--input is given several times and once as -, standard input; give files only")
+        if len(self.input) > 1 and (self.prefixes or self.constraints):
+            raise NmtError(
+                f"--prefixes and --constraints go with one --input, but {len(self.input)} were given; join the files"
+            )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The files beside the input, by flag."""
+        beside = {"--prefixes": self.prefixes, "--constraints": self.constraints}
+        return {flag: path for flag, path in beside.items() if path}
+
+    @property
+    def segments(self) -> list[list[str]]:
+        """The files that are read side by side, for each input."""
+        return [[path, *self.columns.values()] for path in self.input]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +143,21 @@ class RescoringFiles(Config):
     batch_tokens: int | None = option(
         None, help="Padded source and target tokens scored at once.", panel=_PANEL, at_least=1
     )
-    workers: int = option(
-        1,
-        help="Number of processes that score. Each has its own GPU or a share of the cores.",
+    workers: int | None = option(
+        None,
+        help="Number of processes that score. Each has its own GPU or a share of the cores. By default 1, and with "
+        "--cluster as many as fit.",
         panel=_PANEL,
         at_least=1,
         at_most=MOST_PROCESSES,
     )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The input files by flag."""
+        if self.source is not None and self.target is not None:
+            return {"--source": self.source, "--target": self.target}
+        return {"--input": self.input}
 
     def __post_init__(self) -> None:
         super().__post_init__()

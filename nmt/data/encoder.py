@@ -1,7 +1,7 @@
 """Encodes and filters chunks of parallel text."""
 
 from collections import Counter
-from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -21,21 +21,30 @@ class Encoded(NamedTuple):
     source: Flat
     target: Flat
     links: Flat
-    kept: np.ndarray  # the numbers of the kept pairs in the text
+    kept: int
     pairs: int  # including the dropped ones
     dropped: Counter[str]
 
 
-def encoder(
-    codec_values: dict[str, Any], limits: tuple[int, float] | None, sampling: Sampling, _worker: int
-) -> Callable[[Chunk], Encoded]:
-    """Returns a function that encodes a chunk and drops the pairs beyond `limits`: maximum length and length ratio.
+class Encoder:
+    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.work.Engine`.
 
     The plain encodings decide which pairs are dropped.
     """
-    codec = TextCodec.from_dict(codec_values, "the codec of this run")
 
-    def encode(chunk: Chunk) -> Encoded:
+    def __init__(
+        self, codec_values: dict[str, Any], limits: tuple[int, float] | None, sampling: Sampling, _worker: int = 0
+    ) -> None:
+        self.codec = TextCodec.from_dict(codec_values, "the codec of this run")
+        self._limits, self._sampling = limits, sampling
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls."""
+        return nullcontext()
+
+    def __call__(self, chunk: Chunk) -> Encoded:
+        """Returns the encoded pairs of a chunk that are kept."""
+        codec, limits, sampling = self.codec, self._limits, self._sampling
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
         kept, dropped = np.arange(len(source)), Counter[str]()
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
@@ -48,9 +57,7 @@ def encoder(
         target = sampling.encode("target", codec, chunk, places, target, longest)
         source, links = _tagged([tags[i] for i in places], source, links, sampling.encodings("source"))
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
-        return Encoded(*flat, chunk.first + kept, len(chunk.source), dropped)
-
-    return encode
+        return Encoded(*flat, len(kept), len(chunk.source), dropped)
 
 
 def _tagged(

@@ -1,64 +1,104 @@
 """Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is read three times: to count and check it, to draw a sample for the subword model, and to encode it. It is
-read in chunks of bounded size, so that memory does not grow with the corpus. The encoded training text is saved to disk
-shard by shard. Interrupted work resumes after the last saved shard.
+The text is read four times: to find its shards, to count and check it, to draw a sample for the subword model, and to
+encode it. It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the training
+text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
+import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nmt import __version__, console
-from nmt.config import DataConfig
+from nmt.config import DataConfig, JobConfig
 from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
-from nmt.data.encoder import Encoded, encoder
+from nmt.data.encoder import Encoder
+from nmt.data.encoding import EncodingJob, flats_of
 from nmt.data.epochs import Mixture
-from nmt.data.meta import META
-from nmt.data.names import TRAIN, array_names, link_names, model_names, raw_name
-from nmt.data.resumable import Resumable, resumable_folder
+from nmt.data.names import TRAIN
 from nmt.data.sampling import Sampling
 from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
 from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
+from nmt.files import check_new, digest_of, writing
+from nmt.jobs.folder import JobFolder, Preparation, job_folder
+from nmt.jobs.plan import Plan
+from nmt.jobs.runner import finish_shards
 from nmt.options import flag_name
 from nmt.processes import in_order
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths
 
-_SHARD_PAIRS = 1_000_000
+_SHARD_PAIRS = 50_000
 
 
-def preprocess(config: DataConfig, like: TextCodec | None = None) -> None:
+def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextCodec | None = None) -> None:
     """Makes the data folder `config.dest`, or completes it if an earlier process was interrupted.
 
     Args:
+        options: where the training text is encoded.
         like: the text processing of the checkpoint --like. Without it, a subword model is trained or loaded.
 
     Raises:
+        Interrupted: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or the folder cannot be written.
     """
+    options = options or JobConfig()
     text = _text_config(config, like)
-    with resumable_folder(config.dest, "--dest", _work(config), _files(config, text)) as folder:
-        writer = StoreWriter(folder.path)
-        splits = _saved_counts(folder.saved) if folder.saved else count(config)
-        show_tokenizers(text)
-        codec = like or (writer.read_models(text) if folder.saved else make_codec(config, splits[TRAIN]))
-        writer.write_models(codec)
-        done = {TRAIN: _encode_training(writer, folder, splits, codec, config)}
-        for name in list(splits)[1:]:
-            done[name] = _encode_split(writer, name, splits[name], codec, config)
+    check_new(config.dest, "--dest")
+    preparation = Preparation(
+        segments=_training_files(config),
+        columns=[f"--train text in {lang}" for lang in (config.source_lang, config.target_lang)]
+        + ["--alignments"] * bool(config.alignments),
+        shard_rows=options.shard_lines or _SHARD_PAIRS,
+        settings=_settings(config),
+        prepare=partial(_prepare, config, like),
+    )
+    with job_folder(config.dest, "--dest", preparation, shared=options.shard is not None) as folder:
+        writer = StoreWriter(folder.data)
+        codec = like or writer.read_models(text)
+        if not options.merge:
+            _encode_training(folder, codec, config, options)
+        if options.shard:
+            return
+        done = {TRAIN: _merge_training(writer, folder, codec, config)}
+        for name, corpora in _other_corpora(folder.prepared).items():
+            done[name] = _encode_split(writer, name, corpora, codec, config)
         done = {name: done[name] | {"corpora": list(prefixes)} for name, prefixes in split_prefixes(config).items()}
         writer.finish(codec, done, config.to_dict())
+        with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"):
+            folder.data.rename(config.dest)
+        folder.remove()
     _summarise(config, codec, done)
+
+
+def _training_files(config: DataConfig) -> list[list[str]]:
+    """Returns the source file, the target file and perhaps the alignments of each training corpus."""
+    langs = config.source_lang, config.target_lang
+    files = [list(map(str, parallel_paths(prefix, *langs))) for prefix in config.train]
+    return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
+
+
+def _prepare(config: DataConfig, like: TextCodec | None, folder: Path, _: Plan) -> dict[str, Any]:
+    """Checks all text and writes the subword models into the folder. Returns the corpora of the other splits."""
+    splits = count(config)
+    train = splits.pop(TRAIN)
+    show_tokenizers(_text_config(config, like))
+    StoreWriter(folder).write_models(like or make_codec(config, train))
+    return {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
+
+
+def _other_corpora(prepared: dict[str, Any]) -> dict[str, list[Corpus]]:
+    """Returns what `_prepare` returned as corpora again."""
+    return {
+        name: [Corpus(Path(source), Path(target), pairs) for source, target, pairs in corpora]
+        for name, corpora in prepared.items()
+    }
 
 
 def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
@@ -76,93 +116,48 @@ def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
     return like.config
 
 
-def _work(config: DataConfig) -> dict[str, Any]:
-    """Returns everything that the data folder depends on. Only work with the same values can be resumed."""
+def _settings(config: DataConfig) -> dict[str, Any]:
+    """Returns what the data folder depends on besides the training text."""
     options = {flag_name(name): value for name, value in config.to_dict().items() if name not in ("dest", "workers")}
     langs = config.source_lang, config.target_lang
-    corpora = [parallel_paths(prefix, *langs) for prefixes in split_prefixes(config).values() for prefix in prefixes]
-    others = (*config.alignments, config.subword_model, config.symbols, config.like)
-    files = [*chain.from_iterable(corpora), *(Path(path) for path in others if path)]
-    states = {f"state of {path}": _state(path) for path in files if path.exists()}
-    return {"nmt": __version__, **options, **states}
+    tests = [path for prefix in (config.valid, *config.test) for path in parallel_paths(prefix, *langs)]
+    # What cannot be read is reported where it is used.
+    others = [path for path in (config.subword_model, config.symbols, config.like) if path and os.path.isfile(path)]
+    digests = {f"content of {path}": digest_of(str(path))[:16] for path in (*tests, *others)}
+    return {"version of nmt": __version__, **options, **digests}
 
 
-def _state(path: Path) -> str:
-    """Returns what shows that a file has changed."""
-    status = path.stat()
-    return f"{status.st_size} bytes of {datetime.fromtimestamp(status.st_mtime)}"
+def _encode_training(folder: JobFolder, codec: TextCodec, config: DataConfig, options: JobConfig) -> None:
+    """Encodes and filters the training pairs of all shards that are not finished."""
+    job = EncodingJob(
+        codec.to_dict(), (config.max_length, config.max_length_ratio), Sampling.of(config, codec), config.tag
+    )
+    workers = config.workers
+    if not options.cluster:
+        workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)
+    with console.Progress(f"Encoding {TRAIN}", None, "pair") as progress:
+        finish_shards(job, folder, options, workers, progress)
 
 
-def _files(config: DataConfig, text: TextConfig) -> set[str]:
-    """Returns the names of the files of the data folder."""
-    langs = config.source_lang, config.target_lang
-    sides = [(split, lang) for split in split_prefixes(config) for lang in langs]
-    arrays = chain(*(array_names(*side) for side in sides), link_names(TRAIN, text))
-    return {META, *model_names(text), *arrays, *(raw_name(*side) for side in sides)}
-
-
-def _counts_to_save(splits: dict[str, list[Corpus]]) -> dict[str, list[tuple[str, str, int, str | None, str]]]:
-    return {
-        name: [(str(c.source), str(c.target), c.pairs, str(c.links) if c.links else None, c.tag) for c in corpora]
-        for name, corpora in splits.items()
-    }
-
-
-def _saved_counts(saved: dict[str, Any]) -> dict[str, list[Corpus]]:
-    return {
-        name: [
-            Corpus(Path(s), Path(t), pairs, Path(links) if links else None, tag) for s, t, pairs, links, tag in corpora
-        ]
-        for name, corpora in saved["corpora"].items()
-    }
-
-
-def _encode_training(
-    writer: StoreWriter, folder: Resumable, splits: dict[str, list[Corpus]], codec: TextCodec, config: DataConfig
-) -> dict[str, Any]:
-    """Encodes and filters the training pairs that are not saved yet. Returns the split's part of meta.json."""
-    corpora = splits[TRAIN]
-    saved = folder.saved or {"read": 0, "dropped": {}, "files": {}, "kept": [0] * len(corpora)}
-    read, dropped = saved["read"], Counter(saved["dropped"])
-    kept, ends = np.array(saved["kept"]), np.cumsum([corpus.pairs for corpus in corpora])
-    total = sum(corpus.pairs for corpus in corpora)
-    if read:
-        console.info(f"resuming after {read:,} of {total:,} training pairs")
+def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, config: DataConfig) -> dict[str, Any]:
+    """Joins the encoded shards. Returns the split's part of meta.json."""
     sampling = Sampling.of(config, codec)
     counts = sampling.encodings("source"), sampling.encodings("target")
-    with (
-        SplitWriter(
-            writer.folder, TRAIN, codec.config, False, saved["files"], aligned=bool(config.alignments), encodings=counts
-        ) as split,
-        console.Progress(f"Encoding {TRAIN}", total, "pair", completed=read) as progress,
-        closing(_encoded(corpora, read, codec, config, sampling)) as results,
-    ):
-        for encoded in results:
-            split.append(encoded.source, encoded.target, encoded.links)
-            dropped.update(encoded.dropped)
-            kept += np.bincount(np.searchsorted(ends, encoded.kept, side="right"), minlength=len(ends))
-            progress.advance(encoded.pairs)
-            shard = read // _SHARD_PAIRS
-            read += encoded.pairs
-            if read // _SHARD_PAIRS > shard:
-                files = split.sync()
-                done = {"read": read, "dropped": dropped, "files": files, "kept": kept.tolist()}
-                folder.save(done | {"corpora": _counts_to_save(splits)})
+    kept, dropped = [0] * len(config.train), Counter[str]()
+    with SplitWriter(
+        writer.folder, TRAIN, codec.config, False, aligned=bool(config.alignments), encodings=counts
+    ) as split:
+        for shard, result in folder.results():
+            split.append(*flats_of(result))
+            kept[shard.segment] += result.summary["kept"]
+            dropped.update(result.summary["dropped"])
     if not split.pairs:
+        folder.remove()
         raise NmtError(
-            f"all {total:,} training pairs were dropped ({_reasons(dropped, config)}); check the text and the filters"
+            f"all {folder.plan.rows:,} training pairs were dropped ({_reasons(dropped, config)}); "
+            f"check the text and the filters"
         )
-    return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept.tolist())
-
-
-def _encoded(
-    corpora: list[Corpus], read: int, codec: TextCodec, config: DataConfig, sampling: Sampling
-) -> Generator[Encoded, None, None]:
-    """Yields the encoded chunks of the training text after the first `read` pairs."""
-    make_encoder = partial(encoder, codec.to_dict(), (config.max_length, config.max_length_ratio), sampling)
-    chunks = chunked(islice(read_corpora(corpora), read, None), first=read)
-    left = sum(corpus.pairs for corpus in corpora) - read
-    return in_order(make_encoder, chunks, useful_workers(config.workers, left))
+    return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept)
 
 
 def _mixture(config: DataConfig, kept: list[int]) -> dict[str, Any]:
@@ -183,8 +178,8 @@ def _encode_split(
 ) -> dict[str, Any]:
     """Encodes a split and stores its raw text. Returns the split's part of meta.json."""
     total = sum(corpus.pairs for corpus in corpora)
-    make_encoder = partial(encoder, codec.to_dict(), None, Sampling())
-    workers = useful_workers(config.workers, total)
+    make_encoder = partial(Encoder, codec.to_dict(), None, Sampling())
+    workers = useful_workers(config.processes, total)
     with (
         SplitWriter(writer.folder, name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pair") as progress,

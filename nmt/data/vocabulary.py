@@ -89,7 +89,7 @@ def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], side
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
     chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
-    workers = useful_workers(config.workers, sampled) if tokenizes else 1
+    workers = useful_workers(config.processes, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers)) as prepared:
         lines = (line for chunk in prepared for side in (chunk.source, chunk.target) for line in side)
         tags = text.tags if "source" in sides else ()

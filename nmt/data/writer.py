@@ -20,8 +20,6 @@ from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig
 
-_HASHED_AT_ONCE = 1 << 24  # bytes
-
 
 class Flat(NamedTuple):
     """Sentences end to end in one array.
@@ -47,41 +45,24 @@ def _writing(path: Path) -> AbstractContextManager[None]:
 
 
 class _Output:
-    """A file of the data folder that is being written, and the hash of its content.
+    """A file of the data folder that is being written, and the hash of its content."""
 
-    Args:
-        kept: the first bytes of an existing file that are kept; writing continues after them.
-    """
-
-    def __init__(self, path: Path, kept: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.hash = hashlib.sha256()
         with _writing(path):
-            if kept and not (path.exists() and path.stat().st_size >= kept):
-                raise NmtError(f"{path} is missing or shorter than it was; remove {path.parent} to start over")
-            self._file = open(path, "r+b" if kept else "wb")  # noqa: SIM115 (closed by `close` or `abort`)
-            for first in range(0, kept, _HASHED_AT_ONCE):
-                self.hash.update(self._file.read(min(_HASHED_AT_ONCE, kept - first)))
-            self._file.truncate(kept)
-
-    @property
-    def size(self) -> int:
-        return self._file.tell()
+            self._file = open(path, "wb")  # noqa: SIM115 (closed by `close` or `abort`)
 
     def write(self, data: bytes) -> None:
         self.hash.update(data)
         with _writing(self.path):
             self._file.write(data)
 
-    def sync(self) -> None:
-        """Waits until everything written so far is on disk, so that it survives a power failure."""
+    def close(self) -> None:
+        """Closes the file, with all content on disk, so that it survives a power failure."""
         with _writing(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Closes the file, with all content on disk."""
-        self.sync()
         self._file.close()
 
     def abort(self) -> None:
@@ -95,16 +76,14 @@ class _SideWriter:
 
     Args:
         names: the files of the tokens, of the offsets and perhaps of the raw text.
-        kept: see `SplitWriter`.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], kept: Mapping[str, int]) -> None:
-        self.outputs = [_Output(folder / name, kept.get(name, 0)) for name in names]
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.outputs = [_Output(folder / name) for name in names]
         self.tokens, self.offsets, *text = self.outputs
         self.raw = text[0] if text else None
-        if not kept:
-            self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
-        self.total = int(np.memmap(self.offsets.path, OFFSET_TYPE, "r")[-1]) if kept else 0
+        self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+        self.total = 0
 
     @property
     def hashes(self) -> list[str]:
@@ -127,11 +106,9 @@ class SplitWriter:
         raw: whether the split gets raw text.
         aligned: whether it gets alignments.
         encodings: how many encodings each source and each target sentence has.
-        kept: what `sync` returned in an earlier process; the split is continued from that state. None starts a new
-            split.
 
     Raises:
-        NmtError: a file cannot be written, or is shorter than `kept` says.
+        NmtError: a file cannot be written.
     """
 
     def __init__(
@@ -140,20 +117,19 @@ class SplitWriter:
         name: str,
         config: TextConfig,
         raw: bool,
-        kept: Mapping[str, int] | None = None,
         *,
         aligned: bool = False,
         encodings: tuple[int, int] = (1, 1),
     ) -> None:
         self._source, self._target = (
-            _SideWriter(folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])], kept or {})
+            _SideWriter(folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])])
             for lang in (config.source_lang, config.target_lang)
         )
-        self._links = _SideWriter(folder, link_names(name, config), kept or {}) if aligned else None
+        self._links = _SideWriter(folder, link_names(name, config)) if aligned else None
         sides = [self._source, self._target, *([self._links] if self._links else [])]
         self._outputs = [output for side in sides for output in side.outputs]
         self._encodings = encodings
-        self.pairs = (self._source.offsets.size // OFFSET_TYPE.itemsize - 1) // encodings[0]
+        self.pairs = 0
 
     def append(self, source: Flat, target: Flat, links: Flat | None = None) -> None:
         """Adds sentence pairs, with their alignments if the split gets them.
@@ -175,12 +151,6 @@ class SplitWriter:
         for side, lines in ((self._source, source), (self._target, target)):
             assert side.raw is not None
             side.raw.write("".join(f"{line}\n" for line in lines).encode())
-
-    def sync(self) -> dict[str, int]:
-        """Waits until everything written so far is on disk. Returns the size in bytes of every file, by its name."""
-        for output in self._outputs:
-            output.sync()
-        return {output.path.name: output.size for output in self._outputs}
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -228,7 +198,7 @@ class StoreWriter:
             source, target = (read_model(self.folder / name, config.subword) for name in names)
         except NmtError as error:
             raise NmtError(
-                f"the subword models in {self.folder} are damaged; remove that folder to start over"
+                f"the subword models in {self.folder} are damaged; remove {self.folder.parent} to start over"
             ) from error
         return TextCodec(config, source, source if config.one_model else target)
 

@@ -17,8 +17,9 @@ from nmt.decoding.alignment import SentencePair, links_of
 from nmt.decoding.exported import exported
 from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
 from nmt.decoding.outputs import length_penalty
+from nmt.decoding.pairs import Rescored
 from nmt.decoding.requests import Encoded, padded_width
-from nmt.decoding.rescoring import Line, Rescored
+from nmt.decoding.rescoring import Line
 from nmt.errors import NmtError
 from nmt.export import LONGEST_EXPORTED
 from nmt.files import digest_of

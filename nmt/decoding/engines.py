@@ -16,8 +16,9 @@ from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
 from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.outputs import Required
+from nmt.decoding.pairs import Rescored
 from nmt.decoding.requests import Encoded
-from nmt.decoding.rescoring import Line, Rescored, Rescorer
+from nmt.decoding.rescoring import Line, Rescorer
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec

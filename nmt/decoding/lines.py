@@ -1,48 +1,47 @@
 """Lines of input and output of `nmt generate`: text or JSON, with prefixes and constraints."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from nmt.config import TranslationFiles
 from nmt.decoding.hypotheses import Hypothesis
-from nmt.decoding.jsonl import read_objects
+from nmt.decoding.jsonl import parse_object
 from nmt.decoding.requests import Request
 from nmt.errors import NmtError
-from nmt.text.corpus import name_of, read_lines
+from nmt.jobs.plan import Row
+from nmt.jobs.work import Place
 from nmt.text.links import pharaoh
 
 
-def read_requests(files: TranslationFiles) -> Iterator[Request]:
-    """Yields the requests of the input: JSON lines, or text with its prefixes and constraints.
+@dataclass(frozen=True)
+class LineFormat:
+    """How the lines of input and output are written.
 
-    Raises:
-        NmtError: a file cannot be read, has another number of lines than the input, or a line is no request.
+    Attributes:
+        input, output: `text` or `jsonl`.
+        prefixes, constraints: whether text has a file of prefixes or of constraints beside it.
     """
-    if files.input_format == "jsonl":
-        for value, origin in read_objects(files.input):
-            yield _from_json(value, origin)
-    else:
-        yield from _from_text(files)
 
+    input: str = "text"
+    output: str = "text"
+    prefixes: bool = False
+    constraints: bool = False
 
-def _from_text(files: TranslationFiles) -> Iterator[Request]:
-    name = name_of(files.input)
-    prefixes, constraints = _beside(files.prefixes), _beside(files.constraints)
-    for number, source in enumerate(read_lines(files.input), start=1):
-        prefix, phrases = next(prefixes, None), next(constraints, None)
-        if prefix is None or phrases is None:
-            short = files.prefixes if prefix is None else files.constraints
-            raise NmtError(f"{short} has {number - 1:,} lines, but {name} has more; both must be line by line")
-        yield Request(source, prefix, tuple(phrase for phrase in phrases.split("\t") if phrase))
-    for path, lines in ((files.prefixes, prefixes), (files.constraints, constraints)):
-        if path and next(lines, None) is not None:
-            raise NmtError(f"{path} has more lines than {name}; both must be line by line")
+    def request(self, row: Row, place: Place) -> Request:
+        """Returns what a row of the input asks for.
 
+        Raises:
+            NmtError: the row is no request; names its place.
+        """
+        if self.input == "jsonl":
+            return _from_json(parse_object(row[0], str(place)), str(place))
+        phrases = row[-1].split("\t") if self.constraints else []
+        return Request(row[0], row[1] if self.prefixes else "", tuple(phrase for phrase in phrases if phrase))
 
-def _beside(path: str | None) -> Iterator[str]:
-    return read_lines(path) if path else repeat("")
+    def written(self, request: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
+        """Returns the output for a request: `outputs` lines of text, or one JSON object."""
+        return as_json(request, hypotheses) if self.output == "jsonl" else as_text(hypotheses, outputs)
 
 
 def _from_json(value: Mapping[str, Any], origin: str) -> Request:
@@ -54,7 +53,7 @@ def _from_json(value: Mapping[str, Any], origin: str) -> Request:
     return Request(value["source"], prefix, tuple(constraints), value)
 
 
-def as_text(_: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
+def as_text(hypotheses: Sequence[Hypothesis], outputs: int) -> str:
     """Returns `outputs` lines of text; lines for which there is no hypothesis are blank."""
     texts = [h.text if h.alignment is None else f"{h.text} ||| {pharaoh(h.alignment)}" for h in hypotheses]
     return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))

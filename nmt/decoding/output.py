@@ -1,21 +1,31 @@
-"""Writes the output of a job: as it comes, or so that an interrupted job can be resumed."""
+"""Writes the output of a job on lines: as it comes, or from shards, so that an interrupted job can be resumed."""
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from nmt import __version__
-from nmt.config import RuntimeConfig
-from nmt.console import Progress
-from nmt.decoding.jobs import WINDOW, IsDone, Job, in_line_order, run
-from nmt.decoding.unfinished import unfinished
+from nmt import __version__, console
+from nmt.config import JobConfig, RuntimeConfig
+from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
+from nmt.jobs.cluster import has_gpus
+from nmt.jobs.folder import JobFolder, Preparation, job_folder
+from nmt.jobs.local import WINDOW, deaths, in_line_order, run
+from nmt.jobs.runner import finish_shards
+from nmt.jobs.work import LineJob, Place, add_up
 from nmt.model.runtime import resolve
 from nmt.options import Config, flag_name
 from nmt.signals import end_as_usual
+from nmt.text.corpus import name_of, read_rows
 from nmt.text.windows import windows_of
+
+# Lines of a shard times bytes of the model on a CPU: less than a minute of work on two cores.
+_CPU_SHARD = 10**11
+# Options that change the speed, but not the output.
+_SPEED = {"batch_tokens"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,77 +35,119 @@ class JobOutput:
     If all inputs and the output are regular files, the same command resumes the job when it was interrupted.
 
     Attributes:
-        records: the lines of the input.
-        form: makes the text that is kept of a line.
-        finish: makes a line's output, which ends in a line break, of that text; called once for each line, in order.
-        inputs: the files that the command reads, by what they are to it; `records` reads the first.
+        segments: the input files; see `nmt.jobs.plan`.
+        columns: the flags that name the files of a segment.
         output: a file, or `-` for standard output.
-        settings: what the output depends on besides the content of the inputs, by name.
+        settings: what the output depends on besides the content of the files, by name.
+        shard_rows: lines of a shard.
     """
 
-    job: Job
-    records: Iterator[Any]
-    form: Callable[[Any, Any], str]
-    finish: Callable[[str], str] = str
-    inputs: Mapping[str, str]
+    job: LineJob
+    segments: Sequence[Sequence[str]]
+    columns: Sequence[str]
     output: str
     settings: Mapping[str, Any]
-    workers: int
-    progress: Progress
+    shard_rows: int
+    options: JobConfig
+    workers: int | None
+    progress: console.Progress
 
-    def write(self) -> None:
-        """Runs the job.
+    def write(self) -> dict[str, float] | None:
+        """Runs the job. Returns the sums of `LineJob.output`, or None if other parts of the job are not done.
 
         Raises:
             Interrupted: a signal asked the process to end, and the same command resumes the job.
             NmtError: something cannot be read or written, or the output is an input.
         """
         if self._is_resumable():
-            refuse_inputs(self.output, self.inputs.values(), f"--output {self.output}")
-            self._write_resumably()
-        else:
-            self._write_directly()
+            refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
+            return self._write_shards()
+        if self.options.needed:
+            raise NmtError(f"{self.options.needed} needs files as input and as --output; give the names of files")
+        return self._write_directly()
+
+    def _inputs(self) -> list[str]:
+        return [*chain.from_iterable(self.segments), *self.job.models]
 
     def _is_resumable(self) -> bool:
-        from_file = STDIO not in self.inputs.values() and all(map(os.path.isfile, self.inputs.values()))
-        return from_file and self.output not in ("", STDIO) and is_replaceable(self.output)
+        from_files = STDIO not in self._inputs() and all(map(os.path.isfile, self._inputs()))
+        return from_files and self.output not in ("", STDIO) and is_replaceable(self.output)
 
-    def _finished(self, is_done: IsDone) -> Generator[tuple[list[int], list[str]], None, None]:
-        """Yields numbers and texts of the lines of each batch."""
-        windows = windows_of(next(iter(self.inputs.values())), self.records, WINDOW)
-        with closing(run(self.job, windows, self.workers, is_done)) as batches:
-            for batch in batches:
-                self.progress.advance(len(batch.numbers))
-                yield batch.numbers, list(map(self.form, batch.records, batch.results))
-
-    def _write_directly(self) -> None:
+    def _write_directly(self) -> dict[str, float]:
         end_as_usual()
-        with (
-            output_file(self.output, self.inputs.values()) as out,
-            closing(self._finished(lambda _: False)) as finished,
-        ):
-            for text in in_line_order(finished):
-                out.write(self.finish(text))
+        totals: dict[str, float] = {}
+        with output_file(self.output, self._inputs()) as out, closing(self._outputs()) as outputs:
+            for text, values in in_line_order(outputs):
+                out.write(text)
                 out.flush()  # whoever waits for the answer to a line gets it now
+                add_up(totals, values)
+        return totals
 
-    def _write_resumably(self) -> None:
-        settings = {name: _digest(path) for name, path in self.inputs.items()} | dict(self.settings)
-        with unfinished(self.output, settings) as lines:
-            self.progress.skip(lines.done)
-            with closing(self._finished(lines.is_done)) as finished:
-                for numbers, texts in finished:
-                    lines.add(numbers, texts)
-            with output_file(self.output, self.inputs.values()) as out:
-                for text in lines.outputs():
-                    out.write(self.finish(text))
+    def _outputs(self) -> Generator[tuple[Sequence[int], list[tuple[str, dict[str, float]]]], None, None]:
+        """Yields numbers and outputs of the lines of each batch."""
+        windows = windows_of(self.segments[0][0], self._records(), WINDOW)
+        with closing(run(self.job, windows, self.workers or 1)) as batches:
+            for _, batch, results in batches:
+                if results is None:
+                    raise NmtError(deaths(batch.numbers))
+                self.progress.advance(len(batch.numbers))
+                yield batch.numbers, list(map(self.job.output, batch.records, results))
+
+    def _records(self) -> Iterator[Any]:
+        for number, files in enumerate(self.segments):
+            for line, row in enumerate(read_rows(*files), start=1):
+                yield self.job.record(row, Place(name_of(files[0]), line, number))
+
+    def _write_shards(self) -> dict[str, float] | None:
+        models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
+        preparation = Preparation(
+            segments=self.segments,
+            columns=self.columns,
+            shard_rows=self.options.shard_lines or self.shard_rows,
+            settings=models | dict(self.settings),
+        )
+        with job_folder(self.output, "--output", preparation, shared=self.options.shard is not None) as folder:
+            if not self.options.merge:
+                finish_shards(self.job, folder, self.options, self.workers, self.progress)
+            return None if self.options.shard else self._merge(folder)
+
+    def _merge(self, folder: JobFolder) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        with output_file(self.output, self._inputs()) as out:
+            for _, result in folder.results():
+                out.write(result.content)
+                add_up(totals, result.summary)
+        folder.remove()
+        return totals
 
 
-def _digest(path: str) -> str:
-    return f"SHA-256 {digest_of(path)[:16]}…"
+def placed(runtime: RuntimeConfig, options: JobConfig) -> RuntimeConfig:
+    """Returns the device and the precision of a job in place of `auto`. A cluster must be connected.
+
+    They are decided once, so that all machines compute alike.
+
+    Raises:
+        NmtError: there is no such GPU.
+    """
+    if options.cluster and runtime.device != "cpu" and has_gpus():
+        precision = "bf16" if runtime.precision == "auto" else runtime.precision
+        return RuntimeConfig(device="cuda", precision=precision)
+    if options.cluster and runtime.device == "cuda":
+        raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
+    resolved = resolve(replace(runtime, device="cpu") if options.cluster else runtime)
+    return RuntimeConfig.from_dict({"device": resolved.device.type, "precision": resolved.precision}, "this machine")
 
 
-def settings_of(runtime: RuntimeConfig, *configs: Config) -> dict[str, Any]:
-    """Returns what output depends on: the version, the device, the precision, and all options by flag."""
-    resolved = resolve(runtime)
-    found = {"version of nmt": __version__, "device": resolved.device.type, "precision": resolved.precision}
-    return found | {flag_name(name): value for config in configs for name, value in config.to_dict().items()}
+def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
+    """Returns how many lines a shard has: as many as are sorted by length together, or on a CPU, a minute's work.
+
+    The size of its checkpoints tells how slow a model is.
+    """
+    size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
+    return WINDOW if runtime.device == "cuda" else min(WINDOW, max(1, _CPU_SHARD // max(size, 1)))
+
+
+def settings_of(*configs: Config) -> dict[str, Any]:
+    """Returns what output depends on: the version, and options by flag."""
+    options = {name: value for config in configs for name, value in config.to_dict().items() if name not in _SPEED}
+    return {"version of nmt": __version__} | {flag_name(name): value for name, value in options.items()}

@@ -1,13 +1,26 @@
 """Given translations to score: read from two files, from tab-separated text, or from JSON lines."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nmt.decoding.jsonl import read_objects
+from nmt.decoding.jsonl import parse_object
 from nmt.errors import NmtError
-from nmt.text.corpus import name_of, read_lines, read_pairs
+from nmt.jobs.plan import Row
+from nmt.jobs.work import Place
 from nmt.text.links import Link, pharaoh
+
+
+class Rescored(NamedTuple):
+    """The target pieces of each translation of a line, natural log P of each piece, and links between words.
+
+    The last log P of a translation is that of EOS. `alignments` is None if it was not asked for.
+    """
+
+    pieces: list[list[str]]
+    log_probs: list[list[float]]
+    alignments: list[list[Link]] | None
 
 
 class Target(NamedTuple):
@@ -29,37 +42,39 @@ class Pair(NamedTuple):
     others: Mapping[str, Any] = {}
 
 
-def read_two_files(source: str, target: str) -> Iterator[Pair]:
-    """Yields the pairs of two files, line by line; one of them may be `-`, standard input.
+@dataclass(frozen=True)
+class PairFormat:
+    """How given translations and their scores are written.
 
-    Raises:
-        NmtError: a file cannot be read, or at the end, if one has more lines than the other.
+    Attributes:
+        input: `tsv`, `jsonl`, or `files` for a source and a target file.
+        output: `text` or `jsonl`.
+        normalize: whether log P in text is divided by the number of pieces.
     """
-    for source_line, target_line in read_pairs(source, target):
-        yield Pair(source_line, (Target(target_line),))
 
+    input: str = "tsv"
+    output: str = "text"
+    normalize: bool = False
 
-def read_tsv(path: str) -> Iterator[Pair]:
-    """Yields the pairs of lines `source TAB target`.
+    def pair(self, row: Row, place: Place) -> Pair:
+        """Returns the pair of a row of the input.
 
-    Raises:
-        NmtError: the file cannot be read, or a line does not have exactly one tab; names the line.
-    """
-    for number, line in enumerate(read_lines(path), start=1):
-        fields = line.split("\t")
+        Raises:
+            NmtError: the row is no pair; names its place.
+        """
+        if self.input == "jsonl":
+            value = parse_object(row[0], str(place))
+            return Pair(value["source"], _targets(value, str(place)), value)
+        fields = row if self.input == "files" else row[0].split("\t")
         if len(fields) != 2:
-            raise NmtError(f"{name_of(path)}, line {number} has {len(fields) - 1} tabs; give source, a tab, target")
-        yield Pair(fields[0], (Target(fields[1]),))
+            raise NmtError(f"{place} has {len(fields) - 1} tabs; give source, a tab, target")
+        return Pair(fields[0], (Target(fields[1]),))
 
-
-def read_jsonl(path: str) -> Iterator[Pair]:
-    """Yields the pairs of JSON lines: objects with `source`, and `target` or the `hypotheses` of `nmt generate`.
-
-    Raises:
-        NmtError: the file cannot be read, or a line is no such object; names the line.
-    """
-    for value, origin in read_objects(path):
-        yield Pair(value["source"], _targets(value, origin), value)
+    def written(self, pair: Pair, found: Rescored) -> str:
+        """Returns the output for a pair."""
+        if self.output == "jsonl":
+            return as_json(pair, *found)
+        return as_text(found.log_probs, found.alignments, self.normalize)
 
 
 def _targets(value: Mapping[str, Any], origin: str) -> tuple[Target, ...]:

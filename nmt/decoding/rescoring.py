@@ -6,8 +6,8 @@ Shapes: see docs/architecture.md; M flat target positions, V vocabulary; in a ch
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,13 +17,14 @@ from nmt.checkpoint import load_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
 from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair, longest_first
-from nmt.decoding.jobs import Batch
-from nmt.decoding.pairs import Pair, Target
+from nmt.decoding.pairs import Pair, PairFormat, Rescored, Target
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
+from nmt.jobs.folder import Result
+from nmt.jobs.plan import Row
+from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
-from nmt.text.links import Link
 from nmt.text.subword import UNK, with_bos, with_eos
 
 
@@ -42,40 +43,43 @@ class Line(NamedTuple):
         return len(self.targets) * (len(self.source) + longest + 2)
 
 
-class Rescored(NamedTuple):
-    """The target pieces of each translation of a line, natural log P of each piece, and links between words.
-
-    The last log P of a translation is that of EOS. `alignments` is None if it was not asked for.
-    """
-
-    pieces: list[list[str]]
-    log_probs: list[list[float]]
-    alignments: list[list[Link]] | None
-
-
 @dataclass(frozen=True)
 class RescoringJob:
-    """Which model scores, and where it runs; a `nmt.decoding.jobs.Job`.
+    """Which model scores, and where it runs; a `nmt.jobs.work.LineJob`.
 
     Attributes:
-        checkpoints: the file of a model, or the files of an ensemble.
+        models: the checkpoint of a model, or the checkpoints of an ensemble.
         batch_tokens: padded source and target tokens that are scored at once; None for what suits the device.
         alignments: whether to align words too.
     """
 
-    checkpoints: tuple[str, ...]
+    models: tuple[str, ...]
     runtime: RuntimeConfig
     batch_tokens: int | None = None
     alignments: bool = False
+    lines: PairFormat = field(default_factory=PairFormat)
+
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`; `auto` if nothing depends on it."""
+        return self.runtime.device
+
+    def with_models(self, paths: tuple[str, ...]) -> Self:
+        """Returns the same job with copies of its checkpoints."""
+        return replace(self, models=paths)
 
     def load(self, process: int) -> "Rescorer":
         """Loads the model; on GPU number `process` if there are several."""
-        translator = Translator.load(*self.checkpoints, runtime=self.runtime, process=process)
+        translator = Translator.load(*self.models, runtime=self.runtime, process=process)
         return Rescorer(translator, alignments=self.alignments)
 
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
-        return load_checkpoint(self.checkpoints[0]).codec
+        return load_checkpoint(self.models[0]).codec
+
+    def record(self, row: Row, place: Place) -> Pair:
+        """Returns the pair of a row. Raises NmtError, naming the place, if it is none."""
+        return self.lines.pair(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Pair], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a window of pairs, longest first. The translations of a line share a batch."""
@@ -83,6 +87,15 @@ class RescoringJob:
         budget = self.batch_tokens or PADDED_TOKENS[device_type(self.runtime)]
         for batch in longest_first([line.tokens for line in lines], budget):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
+
+    def output(self, record: Pair, result: Rescored) -> tuple[str, dict[str, float]]:
+        """Returns the text of a pair, its log P, and the number of its pieces."""
+        log_prob, pieces = sum(map(sum, result.log_probs)), sum(map(len, result.log_probs))
+        return self.lines.written(record, result), {"lines": 1, "pieces": pieces, "log_prob": log_prob}
+
+    def result(self, finished: Sequence[Finished]) -> Result:
+        """Returns the result of a shard."""
+        return result_of_lines(self, finished)
 
 
 def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[Line]:
@@ -106,7 +119,7 @@ def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
 
 
 class Rescorer:
-    """Models that score given translations; a `nmt.decoding.jobs.Engine`."""
+    """Models that score given translations; a `nmt.jobs.work.Engine`."""
 
     def __init__(self, translator: Translator, *, alignments: bool = False) -> None:
         self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime

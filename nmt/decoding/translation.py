@@ -2,14 +2,20 @@
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from nmt.checkpoint import load_checkpoint
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.decoding.engines import Engine, load_engine
 from nmt.decoding.hypotheses import Hypothesis
-from nmt.decoding.jobs import WINDOW, Batch, Finished, in_line_order, run
+from nmt.decoding.lines import LineFormat
 from nmt.decoding.requests import Encoded, Request, batches, encode
+from nmt.errors import NmtError
+from nmt.jobs.folder import Result
+from nmt.jobs.local import WINDOW, deaths, in_line_order, run
+from nmt.jobs.plan import Row
+from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import device_type
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows
@@ -17,33 +23,53 @@ from nmt.text.windows import Windows
 
 @dataclass(frozen=True)
 class TranslationJob:
-    """Which model translates, how it searches and where it runs; a `nmt.decoding.jobs.Job`.
+    """Which model translates, how it searches and where it runs; a `nmt.jobs.work.LineJob`.
 
     Attributes:
-        checkpoints: the file of a model, or the files of an ensemble.
-        log_probs: whether log P of each piece is needed.
+        models: the checkpoint of a model, or the checkpoints of an ensemble.
     """
 
-    checkpoints: tuple[str, ...]
+    models: tuple[str, ...]
     search: SearchConfig
     runtime: RuntimeConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
-    log_probs: bool = True
+    lines: LineFormat = field(default_factory=LineFormat)
+
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`; `auto` if nothing depends on it."""
+        return self.runtime.device
+
+    def with_models(self, paths: tuple[str, ...]) -> Self:
+        """Returns the same job with copies of its checkpoints."""
+        return replace(self, models=paths)
 
     def load(self, process: int) -> "TranslationEngine":
         """Loads the model; on GPU number `process` if there are several."""
-        engine = load_engine(self.checkpoints, self.engine, self.runtime, process)
-        return TranslationEngine(engine, self.search, log_probs=self.log_probs)
+        engine = load_engine(self.models, self.engine, self.runtime, process)
+        return TranslationEngine(engine, self.search, log_probs=self.lines.output == "jsonl")
 
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
-        return load_checkpoint(self.checkpoints[0]).codec
+        return load_checkpoint(self.models[0]).codec
+
+    def record(self, row: Row, place: Place) -> Request:
+        """Returns the request of a row. Raises NmtError, naming the place, if it is none."""
+        return self.lines.request(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a window of requests, longest first."""
         lines = encode(codec, records, first_number, self.search)
         for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
+
+    def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, float]]:
+        """Returns the text of a line. There is nothing to add up."""
+        return self.lines.written(record, result, self.search.outputs), {}
+
+    def result(self, finished: Sequence[Finished]) -> Result:
+        """Returns the result of a shard."""
+        return result_of_lines(self, finished)
 
     def stream(
         self,
@@ -62,16 +88,18 @@ class TranslationJob:
             NmtError: a checkpoint or the input cannot be read, or workers die.
         """
 
-        def counted(finished: Iterator[Finished]) -> Iterator[tuple[list[int], Sequence[list[Hypothesis]]]]:
-            for batch in finished:
+        def counted(finished: Iterator[Finished]) -> Iterator[tuple[Sequence[int], Sequence[list[Hypothesis]]]]:
+            for _, batch, results in finished:
+                if results is None:
+                    raise NmtError(deaths(batch.numbers))
                 advance(len(batch.numbers))
-                yield batch.numbers, batch.results
+                yield batch.numbers, results
 
         yield from in_line_order(counted(run(self, Windows(map(Request, lines), lines_at_once), workers)))
 
 
 class TranslationEngine:
-    """An engine with the settings of its search; a `nmt.decoding.jobs.Engine`."""
+    """An engine with the settings of its search; a `nmt.jobs.work.Engine`."""
 
     def __init__(self, engine: Engine, search: SearchConfig, *, log_probs: bool) -> None:
         self.engine, self.search, self.log_probs = engine, search, log_probs

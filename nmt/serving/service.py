@@ -8,7 +8,7 @@ from nmt.config import SearchConfig, ServeConfig
 from nmt.decoding import rescoring
 from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.lines import fields_of
-from nmt.decoding.pairs import Pair, Target
+from nmt.decoding.pairs import Pair, Rescored, Target
 from nmt.decoding.requests import Encoded, Request, encode
 from nmt.errors import NmtError
 from nmt.serving import schema
@@ -136,7 +136,7 @@ def _words(hypothesis: Hypothesis, model: Model) -> list[int]:
     return model.codec.target_words(hypothesis.text, model.codec.target.ids(hypothesis.pieces))
 
 
-def _scored(found: rescoring.Rescored) -> dict[str, Any]:
+def _scored(found: Rescored) -> dict[str, Any]:
     (pieces,), (log_probs,) = found.pieces, found.log_probs
     values = {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs}
     return values | ({"alignment": pharaoh(found.alignments[0])} if found.alignments is not None else {})

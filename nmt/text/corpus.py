@@ -9,8 +9,8 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO
@@ -21,17 +21,35 @@ STDIN = "-"
 _LISTED_FILES = 5  # in a message
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
+def read_lines(path: str | Path, offset: int = 0, first: int = 1) -> Generator[str, None, None]:
     """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed.
+
+    Args:
+        offset: where to begin, in bytes of the decompressed text. A line must begin there.
+        first: the number of that line, for messages.
 
     Raises:
         NmtError: the file cannot be read or is damaged, or a line is not UTF-8.
     """
     name = name_of(path)
+    with opened(path) as file:
+        if offset:
+            file.seek(offset)
+        for number, raw in enumerate(file, start=first):
+            yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[IO[bytes]]:
+    """Yields a file of text as bytes. `-` is standard input, and .gz files are decompressed.
+
+    Raises:
+        NmtError: the file cannot be read or is damaged.
+    """
+    name = name_of(path)
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, start=1):
-                yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
+            yield file
     except FileNotFoundError as error:
         raise NmtError(f"{name} does not exist; check the path") from error
     except IsADirectoryError as error:
@@ -122,20 +140,28 @@ def _similar_files(folder: Path, stem: str) -> str:
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yields line i of the source file together with line i of the target file.
+    """Yields line i of the source file together with line i of the target file; see `read_rows`."""
+    return ((source, target) for source, target in read_rows(source_path, target_path))
+
+
+def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:
+    """Yields line i of all files together.
 
     Raises:
-        NmtError: as `read_lines`; or, after the last pair, because one file has more lines than the other.
+        NmtError: as `read_lines`; or, after the last row, because one file has more lines than another.
     """
-    source = read_lines(source_path)
-    target = read_lines(target_path)
-    for pairs, (source_line, target_line) in enumerate(zip_longest(source, target)):
-        if source_line is None or target_line is None:
-            longer = target if source_line is None else source
-            lines = pairs + 1 + sum(1 for _ in longer)
-            source_lines, target_lines = (pairs, lines) if source_line is None else (lines, pairs)
-            raise NmtError(
-                f"{source_path} has {source_lines:,} lines but {target_path} has {target_lines:,}; "
-                f"the two must be aligned line by line"
-            )
-        yield source_line, target_line
+    files = [read_lines(path) for path in paths]
+    for rows, row in enumerate(zip_longest(*files)):
+        if None in row:
+            lines = [rows + (line is not None) + sum(1 for _ in file) for line, file in zip(row, files, strict=True)]
+            other = next(i for i, count in enumerate(lines) if count != lines[0])
+            raise NmtError(unequal(paths[0], lines[0], paths[other], lines[other]))
+        yield row
+
+
+def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int) -> str:
+    """Returns the sentence about two parallel files with different numbers of lines."""
+    return (
+        f"{name_of(path)} has {lines:,} lines but {name_of(other)} has {other_lines:,}; "
+        f"the two must be aligned line by line"
+    )

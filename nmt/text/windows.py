@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from nmt.text.corpus import STDIN
 
@@ -17,25 +17,31 @@ _T = TypeVar("_T")
 _End = BaseException | None
 
 
-class Windows(Generic[_T]):
-    """The records of a file, `size` at once.
+class Window(NamedTuple, Generic[_T]):
+    """Records that follow one another, and the number of the first one in the input, from 1."""
 
-    Attributes:
-        first_number: the number of the next window's first record, from 1.
-    """
+    first_number: int
+    records: list[_T]
+
+
+class Windows(Generic[_T]):
+    """The records of a file, `size` at once."""
 
     def __init__(self, records: Iterator[_T], size: int) -> None:
         self._records, self._size = records, size
-        self.first_number = 1
+        self._first_number = 1
 
-    def take(self, *, wait: bool) -> list[_T] | None:
-        """Returns the next records, none if there are none yet and `wait` is False, and None after the last.
+    def take(self, *, wait: bool) -> Window[_T] | None:
+        """Returns the next window; one without records if there are none yet and `wait` is False; None after the last.
 
         Raises:
             Exception: whatever `records` raises, after the records before it.
         """
-        window = self._next(wait)
-        self.first_number += len(window or ())
+        records = self._next(wait)
+        if records is None:
+            return None
+        window = Window(self._first_number, records)
+        self._first_number += len(records)
         return window
 
     def _next(self, wait: bool) -> list[_T] | None:  # noqa: ARG002 (a file never makes one wait)

@@ -1,0 +1,180 @@
+"""Works on windows of records in batches, in this process or in several workers of this machine."""
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from nmt.jobs.folder import Result
+from nmt.jobs.plan import Reader, Row, Shard
+from nmt.jobs.work import Batch, Engine, Finished, Job, Place
+from nmt.processes import WorkerDied, worker_pool
+from nmt.resources import share_cores
+from nmt.text.windows import Window
+
+_T = TypeVar("_T")
+# Lines that are sorted by length together: enough for full batches, few enough to bound memory.
+WINDOW = 8192
+# Windows in flight, so that workers do not wait for the last batch of a window.
+_WINDOWS_IN_FLIGHT = 2
+# How often a batch or a shard is tried if what works on it dies.
+ATTEMPTS = 3
+_NAMED_LINES = 5  # in a message
+
+
+class TakesWindows(Protocol):
+    """A source of windows, such as `nmt.text.windows.Windows`."""
+
+    def take(self, *, wait: bool) -> Window[Any] | None:
+        """Returns the next window; a window without records if there are none yet; None after the last."""
+
+
+class Outcome(NamedTuple):
+    """What became of a shard.
+
+    Attributes:
+        result: None if it failed, or if it is in the folder of the job already.
+        failure: why it failed as often as it was tried.
+    """
+
+    shard: Shard
+    result: Result | None
+    failure: str | None = None
+
+
+def run(job: Job, windows: TakesWindows, workers: int) -> Generator[Finished, None, None]:
+    """Yields all batches as they finish, in any order.
+
+    Batches do not depend on the number of workers. One worker is this very process.
+
+    Raises:
+        NmtError: the input or a model cannot be read, or a record is wrong.
+    """
+    if workers == 1:
+        engine = job.load(0)
+        with engine.session():
+            yield from run_here(job, engine, windows)
+        return
+    share_cores(workers)
+    codec = job.codec()
+    in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
+    with worker_pool(partial(_load, job), workers, ATTEMPTS) as submit:
+        while True:
+            while len(in_flight) < _WINDOWS_IN_FLIGHT:
+                window = windows.take(wait=not in_flight)
+                if not window or not window.records:
+                    break
+                batches = job.batched(codec, window.records, window.first_number)
+                in_flight.append((window.first_number, {submit(batch.work): batch for batch in batches}))
+            if not in_flight:
+                return
+            for future in wait([f for _, window in in_flight for f in window], return_when=FIRST_COMPLETED).done:
+                first, batches_of = next(found for found in in_flight if future in found[1])
+                yield Finished(first, batches_of.pop(future), _result(future))
+            in_flight = [found for found in in_flight if found[1]]
+
+
+def run_here(job: Job, engine: Engine, windows: TakesWindows) -> Iterator[Finished]:
+    """Yields the batches of all windows as this process finishes them."""
+    while window := windows.take(wait=True):
+        yield from work_on(job, engine, window)
+
+
+def work_on(job: Job, engine: Engine, window: Window[Any]) -> Iterator[Finished]:
+    """Yields the batches of a window as this process finishes them."""
+    for batch in job.batched(engine.codec, window.records, window.first_number):
+        yield Finished(window.first_number, batch, engine(batch.work))
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except WorkerDied:
+        return None
+
+
+def _load(job: Job, process: int) -> Callable[[Any], Any]:
+    engine = job.load(process)
+    engine.session().__enter__()  # until the process ends
+    return engine
+
+
+def deaths(numbers: Sequence[int]) -> str:
+    """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
+    named = ", ".join(map(str, sorted(numbers)[:_NAMED_LINES])) + (", …" if len(numbers) > _NAMED_LINES else "")
+    return (
+        f"{ATTEMPTS} worker processes died on lines {named}, perhaps because memory ran out; try fewer --workers or a "
+        f"smaller --batch-tokens, or take these lines out"
+    )
+
+
+def in_line_order(finished: Iterator[tuple[Sequence[int], Sequence[_T]]]) -> Iterator[_T]:
+    """Yields the results of all lines in the order of the input, each as soon as those before it are there.
+
+    Args:
+        finished: numbers and results of the lines of each batch.
+    """
+    waiting: dict[int, _T] = {}
+    number = 1
+    for numbers, results in finished:
+        waiting.update(zip(numbers, results, strict=True))
+        while number in waiting:
+            yield waiting.pop(number)
+            number += 1
+
+
+class _ShardWindows:
+    """The records of shards; a window is a shard."""
+
+    def __init__(self, job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard]) -> None:
+        self._job, self._reader, self._shards = job, Reader(segments), shards
+        self.taken: dict[int, Shard] = {}  # by the number of the first record
+
+    def take(self, *, wait: bool) -> Window[Any] | None:  # noqa: ARG002 (a file never makes one wait)
+        """Returns the records of the next shard, and None after the last."""
+        shard = next(self._shards, None)
+        if shard is None:
+            return None
+        self.taken[shard.first] = shard
+        file = self._reader.segments[shard.segment][0]
+        return Window(shard.first, records_of(self._job, shard, file, self._reader.read(shard)))
+
+
+def records_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> list[Any]:
+    """Returns the records of a shard.
+
+    Args:
+        file: what messages call the file that the rows are from.
+
+    Raises:
+        NmtError: a row is wrong.
+    """
+    numbered = enumerate(rows, start=shard.start + 1)
+    return [job.record(row, Place(file, line, shard.segment)) for line, row in numbered]
+
+
+def do_shards(
+    job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard], workers: int, advance: Callable[[int], None]
+) -> Generator[Outcome, None, None]:
+    """Yields what becomes of each shard as it finishes.
+
+    Args:
+        advance: called with the number of rows that were finished.
+
+    Raises:
+        NmtError: as `run`.
+    """
+    windows = _ShardWindows(job, segments, shards)
+    parts: dict[int, list[Finished]] = defaultdict(list)
+    with closing(run(job, windows, workers)) as batches:
+        for finished in batches:
+            advance(len(finished.batch.numbers))
+            part = parts[finished.window]
+            part.append(finished)
+            shard = windows.taken[finished.window]
+            if sum(len(done.batch.numbers) for done in part) == shard.rows:
+                del windows.taken[finished.window], parts[finished.window]
+                fatal = next((done.batch for done in part if done.results is None), None)
+                yield Outcome(shard, None, deaths(fatal.numbers)) if fatal else Outcome(shard, job.result(part))

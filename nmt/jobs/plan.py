@@ -1,0 +1,256 @@
+"""Cuts the lines of files into numbered shards, and reads the lines of a shard.
+
+Files that are read side by side, such as a source and a target file, form a segment. Line n of each of them makes
+row n. A job has one or more segments, and a shard is part of one segment.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from itertools import islice
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from nmt.console import Progress
+from nmt.errors import NmtError
+from nmt.text.corpus import name_of, opened, read_lines, unequal
+
+Row = tuple[str, ...]
+# More shards than this make the folder of a job slow. Shards of a larger input have more lines.
+MOST_SHARDS = 10_000
+_BLOCK = 1 << 22  # bytes
+_NEWLINE = ord("\n")
+
+
+class Shard(NamedTuple):
+    """A range of rows.
+
+    Attributes:
+        number: counts the shards from 0.
+        segment: the number of the segment, from 0.
+        first: the number of its first row in the whole input, from 1.
+        start: how many rows of the segment come before it.
+        rows: the number of its rows.
+        offsets: where it begins in each file of the segment, in bytes of the decompressed text.
+    """
+
+    number: int
+    segment: int
+    first: int
+    start: int
+    rows: int
+    offsets: tuple[int, ...]
+
+    @property
+    def named(self) -> str:
+        """The rows as messages name them: `lines 257-512`."""
+        return f"lines {self.first:,}-{self.first + self.rows - 1:,}"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it was when it was read.
+
+    Attributes:
+        state: its size in bytes and its modification time in nanoseconds. If both are as before, so is the content.
+        digest: the SHA-256 of the decompressed text.
+    """
+
+    path: str
+    lines: int
+    state: tuple[int, int]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The shards of a job.
+
+    Attributes:
+        segments: the files of each segment.
+        shard_rows: rows of each shard. The last shard of a segment may have fewer.
+        offsets: where each shard begins in each file; int64, [shards, files of a segment].
+    """
+
+    segments: tuple[tuple[File, ...], ...]
+    shard_rows: int
+    offsets: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """The rows of all segments."""
+        return sum(files[0].lines for files in self.segments)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether all files are as they were when the plan was made."""
+        return all(_state(file.path) == file.state for files in self.segments for file in files)
+
+    @property
+    def paths(self) -> list[list[str]]:
+        """The paths of the files of each segment."""
+        return [[file.path for file in files] for files in self.segments]
+
+    def rows_of(self, part: int, parts: int) -> int:
+        """Returns the rows of every shard whose number is `part` modulo `parts`."""
+        return sum(self[number].rows for number in range(part, len(self), parts))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, number: int) -> Shard:
+        before, first = number, 1
+        for segment, (file, *_) in enumerate(self.segments):
+            start = before * self.shard_rows
+            if start < file.lines:
+                rows = min(self.shard_rows, file.lines - start)
+                return Shard(number, segment, first + start, start, rows, tuple(self.offsets[number].tolist()))
+            before -= _shards(file.lines, self.shard_rows)
+            first += file.lines
+        raise IndexError(number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything but the offsets as plain data."""
+        return {"shard_rows": self.shard_rows, "segments": [[asdict(file) for file in s] for s in self.segments]}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], offsets: np.ndarray) -> Self:
+        """Returns the plan for what `to_dict` returned.
+
+        Raises:
+            ValueError, TypeError, KeyError: the values are damaged.
+        """
+        segments = tuple(
+            tuple(File(f["path"], f["lines"], tuple(f["state"]), f["digest"]) for f in files)
+            for files in values["segments"]
+        )
+        plan = cls(segments, values["shard_rows"], offsets)
+        if len(plan) != sum(_shards(files[0].lines, plan.shard_rows) for files in segments):
+            raise ValueError("the number of offsets is wrong")
+        return plan
+
+
+def make_plan(
+    segments: Sequence[Sequence[str]], shard_rows: int, progress: Progress | None = None, most: int = MOST_SHARDS
+) -> Plan:
+    """Returns the plan for files, which are read once.
+
+    If there would be more than `most` shards, `shard_rows` is doubled until there are not.
+
+    Raises:
+        NmtError: a file cannot be read, or the files of a segment have different numbers of lines.
+    """
+    found = [_indexed(paths, shard_rows, progress) for paths in segments]
+    lines = [files[0].lines for files, _ in found]
+    thinning = 1
+    while sum(_shards(n, shard_rows * thinning) for n in lines) > max(most, len(lines)):
+        thinning *= 2
+    offsets = np.concatenate([offsets[::thinning] for _, offsets in found])
+    return Plan(tuple(files for files, _ in found), shard_rows * thinning, offsets)
+
+
+def _shards(rows: int, shard_rows: int) -> int:
+    return -(-rows // shard_rows)
+
+
+def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tuple[tuple[File, ...], np.ndarray]:
+    """Returns the files of a segment, and the offsets of every so many lines of each; [shards, files]."""
+    files, columns = [], []
+    for number, path in enumerate(paths):
+        state = _state(path)
+        index = _LineIndex(every)
+        lines_before = 0
+        for block in _blocks(path):
+            index.add(block)
+            if progress and not number:
+                progress.advance(index.lines - lines_before)
+                lines_before = index.lines
+        offsets = index.finish()
+        files.append(File(os.path.abspath(path), index.lines, state, index.hash.hexdigest()))
+        columns.append(offsets)
+        if files[0].lines != index.lines:
+            raise NmtError(unequal(paths[0], files[0].lines, path, index.lines))
+    return tuple(files), np.stack(columns, axis=1)
+
+
+class _LineIndex:
+    """Finds in blocks of text the offset of every line whose number, counted from 0, is a multiple of `every`."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._bytes, self._ends_line = 0, True
+        self._found = [np.zeros(1, np.int64)]
+        self.lines = 0
+        self.hash = sha256()
+
+    def add(self, block: bytes) -> None:
+        """Adds the next block."""
+        self.hash.update(block)
+        starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (self._bytes + 1)
+        self._found.append(starts[-(self.lines + 1) % self._every :: self._every])
+        self.lines += len(starts)
+        self._bytes += len(block)
+        self._ends_line = block.endswith(b"\n")
+
+    def finish(self) -> np.ndarray:
+        """Counts a last line without line break. Returns the offsets."""
+        self.lines += not self._ends_line
+        return np.concatenate(self._found)[: _shards(self.lines, self._every)]
+
+
+def _blocks(path: str) -> Iterator[bytes]:
+    with opened(path) as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def _state(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:  # reading the file explains what is wrong
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+class Reader:
+    """Reads the rows of shards. If each shard follows the one before, no file is opened twice.
+
+    Attributes:
+        segments: the files of each segment.
+    """
+
+    def __init__(self, segments: Sequence[Sequence[str]]) -> None:
+        self.segments = segments
+        self._rows: Iterator[Row] = iter(())
+        self._next: tuple[int, int] | None = None  # the segment and the number of the row that `_rows` yields next
+        self._open = ExitStack()
+
+    def read(self, shard: Shard) -> list[Row]:
+        """Returns the rows of a shard.
+
+        Raises:
+            NmtError: a file cannot be read, has become shorter, or has a line that is not UTF-8.
+        """
+        paths = self.segments[shard.segment]
+        if self._next != (shard.segment, shard.start):
+            self._go_to(shard, paths)
+        rows = list(islice(self._rows, shard.rows))
+        self._next = shard.segment, shard.start + shard.rows
+        if len(rows) < shard.rows:
+            raise NmtError(f"{name_of(paths[0])} has changed while it was read; start the same command again")
+        return rows
+
+    def _go_to(self, shard: Shard, paths: Sequence[str]) -> None:
+        self.close()
+        columns = [read_lines(path, offset, shard.start + 1) for path, offset in zip(paths, shard.offsets, strict=True)]
+        for column in columns:
+            self._open.callback(column.close)
+        self._rows = zip(*columns, strict=False)
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._open.close()
+        self._next = None
