@@ -1,6 +1,5 @@
 """Jobs on a local Ray cluster: the same bytes as from one process, whatever dies meanwhile."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,272 @@ import pytest
 from commands import failed, run
 from conftest import invented_pairs
 
-pytest.importorskip("ray", reason="needs the extra ray")
-
-# Ray reads these when it is imported, in this process and in those of the cluster.
+# Ray reads these when it is imported, in this process and in those of the cluster. Workers import this module.
 os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
+
+from test_jobs import Doubling  # noqa: E402
+
+from nmt import console  # noqa: E402
+from nmt.config import JobConfig  # noqa: E402
+from nmt.decoding.output import JobOutput  # noqa: E402
+from nmt.errors import NmtError  # noqa: E402
+from nmt.jobs.cluster import connected  # noqa: E402
+
+MEMORY = 80 * 2**20
+# A machine that does not answer for a second is dead.
+QUICK = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_timeout_ms": 500}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Yields a cluster of two nodes on this machine, each with room for one worker."""
+    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
+    found = cluster_utils.Cluster(
+        initialize_head=True, head_node_args=head | {"_system_config": QUICK | {"health_check_failure_threshold": 4}}
+    )
+    add_node(found)
+    yield found
+    found.shutdown()
+
+
+def add_node(cluster: Any) -> Any:
+    return cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A job of each kind: the command without its output, the flag of the output, and what it writes alone."""
+
+    arguments: list[str]
+    flag: str
+    expected: dict[str, bytes]
+
+    def check(self, output: Path) -> None:
+        assert content(output) == self.expected
+
+
+def content(output: Path) -> dict[str, bytes]:
+    """Returns the bytes of a file or of all files of a data folder; meta.json also records --dest and --workers."""
+    if output.is_file():
+        return {"": output.read_bytes()}
+    return {path.name: path.read_bytes() for path in output.iterdir() if path.name != "meta.json"}
+
+
+@pytest.fixture(scope="module")
+def commands(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
+    folder = tmp_path_factory.mktemp("commands")
+    for name, pairs in (("small", 40), ("large", 12_000)):
+        for lang, lines in zip(("en", "de"), zip(*invented_pairs(pairs, seed=5), strict=True), strict=True):
+            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    model, small = str(trained / "run" / "best.pt"), folder / "small"
+    generate = ["generate", model, f"--input={small}.en", "--max-length-offset=3", "--device=cpu", "--shard-lines=4"]
+    rescore = ["rescore", model, f"--source={small}.en", f"--target={small}.de", "--device=cpu", "--shard-lines=4"]
+    preprocess = ["preprocess", "--source-lang=en", "--target-lang=de", f"--train={folder / 'large'}"]
+    preprocess += [f"--valid={small}", "--vocab-size=330", "--subword-sample=300", "--shard-lines=50"]
+    found = {}
+    for name, arguments, flag in (
+        ("generate", [*generate, "--output-format=jsonl"], "--output"),
+        ("sample", [*generate, "--sample", "--samples=2"], "--output"),
+        ("rescore", rescore, "--output"),
+        ("preprocess", preprocess, "--dest"),
+    ):
+        run(*arguments, flag, folder / name)
+        found[name] = Command(arguments, flag, content(folder / name))
+    return found
+
+
+@pytest.mark.parametrize("name", ["generate", "sample", "rescore", "preprocess"])
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_cluster_writes_the_same_bytes_as_one_process(
+    cluster: Any, commands: dict[str, Command], tmp_path: Path, name: str, nodes: int
+) -> None:
+    if nodes == 3 and len(cluster.list_all_nodes()) == 2:
+        add_node(cluster)
+    said = run(*commands[name].arguments, commands[name].flag, tmp_path / "out", "--cluster", cluster.address).stderr
+    assert "worker" in said
+    commands[name].check(tmp_path / "out")
+    assert not (tmp_path / "out.unfinished").exists()
+
+
+def test_machines_without_the_files_get_them_from_the_driver(
+    cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt.jobs.cluster.identity", lambda _: "the folder of another machine")
+    for name in ("rescore", "preprocess"):
+        command = commands[name]
+        run(*command.arguments, command.flag, tmp_path / name, "--cluster", cluster.address)
+        command.check(tmp_path / name)
+
+
+# What dies
+
+
+def shards_of(output: Path) -> int:
+    try:
+        return sum(path.name.isdecimal() for path in Path(f"{output}.unfinished", "shards").iterdir())
+    except FileNotFoundError:
+        return 0
+
+
+def has_grown(output: Path, shards: int) -> bool:
+    return shards_of(output) > shards
+
+
+@contextmanager
+def meanwhile(act: Callable[[], Any]) -> Iterator[None]:
+    """Does something in another thread during the block; fails if that fails."""
+    errors: list[BaseException] = []
+
+    def catch() -> None:
+        try:
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=catch)
+    thread.start()
+    yield
+    thread.join()
+    assert not errors, errors
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def workers() -> list[int]:
+    """Returns the process ids of the workers of this machine."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::_Actor"):
+                found.append(int(process.name))
+        except OSError:  # it has ended
+            pass
+    return found
+
+
+def test_ten_killed_workers_change_nothing(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    killed = []
+
+    def kill_ten() -> None:
+        while len(killed) < 10:
+            wait_for(partial(has_grown, output, shards_of(output) + 5))
+            wait_for(workers)
+            for worker in workers()[:1]:
+                os.kill(worker, signal.SIGKILL)
+                killed.append(worker)
+
+    command = commands["preprocess"]
+    with meanwhile(kill_ten):
+        run(*command.arguments, command.flag, output, "--cluster", cluster.address)
+    assert len(killed) == 10
+    command.check(output)
+
+
+def test_a_machine_may_die_and_another_one_may_join(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:
+    command, output = commands["preprocess"], tmp_path / "out"
+    arguments = [*command.arguments, command.flag, str(output), "--cluster", cluster.address]
+    driver = subprocess.Popen([sys.executable, "-m", "nmt", *arguments], stderr=subprocess.PIPE, text=True)
+    wait_for(partial(has_grown, output, 20))
+    cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+    add_node(cluster)
+    said = driver.communicate(timeout=120)[1]
+    assert driver.returncode == 0, said
+    command.check(output)
+
+
+def test_a_driver_that_is_killed_three_times_goes_on(
+    cluster: Any, commands: dict[str, Command], tmp_path: Path
+) -> None:
+    command, output = commands["preprocess"], tmp_path / "out"
+    arguments = [*command.arguments, command.flag, str(output), "--cluster", cluster.address]
+    done = 0
+    for number in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
+        driver = subprocess.Popen([sys.executable, "-m", "nmt", *arguments], stderr=subprocess.PIPE, text=True)
+        wait_for(partial(has_grown, output, done + 10))
+        driver.send_signal(number)
+        said = driver.communicate(timeout=60)[1]
+        done = shards_of(output)
+    assert driver.returncode == 75, said
+    assert "which are kept in" in said
+    assert f"resuming after {50 * done:,} of 12,000 pairs" in run(*arguments).stderr
+    command.check(output)
+
+
+def test_a_shard_that_kills_three_workers_is_reported_and_the_rest_goes_on(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
+    (tmp_path / "deaths").touch()
+    options = JobConfig(cluster=cluster.address)
+
+    def double() -> None:
+        with connected(options), console.Progress("double", None, "number") as progress:
+            JobOutput(
+                job=Doubling(tmp_path / "deaths", survives=3),
+                segments=[[str(tmp_path / "numbers")]],
+                columns=["--input"],
+                output=str(tmp_path / "out"),
+                settings={},
+                shard_rows=6,
+                options=options,
+                workers=None,
+                progress=progress,
+            ).write()
+
+    with pytest.raises(NmtError, match=r"1 of 4 shards failed \(lines 1-6: 3 workers died on it, the last one on"):
+        double()
+    assert "warning: lines 1-6 failed" in capsys.readouterr().err
+    assert shards_of(tmp_path / "out") == 3
+    double()
+    assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
+
+
+# What is wrong from the start
+
+
+def test_another_version_on_a_machine_is_one_sentence(
+    cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nmt.jobs.cluster.__version__", "99.0")
+    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster", cluster.address)
+    assert "of nmt, but this machine has 99.0; install the same version on all machines" in said
+
+
+def test_a_wrong_line_is_one_sentence_of_the_worker(cluster: Any, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs").write_text("a\tb\n" * 9 + "no tab\n")
+    arguments = ["rescore", trained / "run" / "best.pt", "--input", tmp_path / "pairs", "--output", tmp_path / "out"]
+    said = failed(*arguments, "--shard-lines=4", "--cluster", cluster.address)
+    assert said.endswith("pairs, line 10 has 0 tabs; give source, a tab, target")
+
+
+@pytest.mark.parametrize("address, message", [
+    ("localhost:1", "--cluster localhost:1 cannot be reached"),
+    ("nowhere", "--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is 'nowhere'"),
+    ("", "--cluster is empty; give auto or the address of a cluster's head"),
+])  # fmt: skip
+def test_a_wrong_address_is_one_sentence(
+    commands: dict[str, Command], tmp_path: Path, address: str, message: str
+) -> None:
+    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", f"--cluster={address}")
+    assert message in said
+
+
+def test_without_ray_the_extra_is_named(
+    commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster=auto")
+    assert "--cluster needs Ray, which is not installed; install it with pip install 'nmt[ray]'" in said
+
+
+def test_nothing_imports_ray_without_a_cluster() -> None:
+    commands = "import nmt.cli.app, nmt.decoding.output, nmt.data.preprocess, sys"
+    subprocess.run([sys.executable, "-c", f"{commands}; assert 'ray' not in sys.modules"], check=True)

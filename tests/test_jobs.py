@@ -394,6 +394,7 @@ class Doubling:
     deaths: Path
     survives: int
     models: tuple[str, ...] = ()
+    device: str = "cpu"
 
     def with_models(self, paths: tuple[str, ...]) -> "Doubling":
         return replace(self, models=paths)
