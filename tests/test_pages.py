@@ -83,6 +83,8 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
     for odd in ("null", '"12"', "[]"):
         metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
         assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
+    said = failed("report", trained / "run", metrics)
+    assert f"error: {metrics}: a start record lacks a value" in said  # the other log is not named
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
     assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text("")
