@@ -12,6 +12,7 @@ import numpy as np
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
+from nmt.config.serving import LONGEST_EXPORTED
 from nmt.data.names import model_names
 from nmt.errors import NmtError
 from nmt.exchange.supported import check_supported
@@ -19,8 +20,6 @@ from nmt.files import new_folder, writing
 from nmt.model.positions import sinusoids
 from nmt.text.subword import BOS, EOS, UNK
 
-# The largest number of source or target pieces that the exported model accepts, unless it has learned positions.
-LONGEST_EXPORTED = 2048
 # Options of the model, besides its sizes, that CTranslate2 supports or that do not matter after training.
 _SUPPORTED_VARIANTS = (
     "norm",

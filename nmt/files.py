@@ -235,13 +235,15 @@ def check_new(path: str | Path, flag: str) -> None:
 def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
 
+    Missing parent folders are created, and removed again if the block fails.
+
     Raises:
         NmtError: `path` exists or cannot be written. The message names `flag`.
     """
     check_new(path, flag)
     dest = Path(path)
     advice = f"free some space or choose another {flag}"
-    partial = _partial(dest)
+    partial, missing = _partial(dest), missing_folders(dest.parent)
     with cleaning_up():
         try:
             with writing(f"{flag} {path}", advice):
@@ -251,6 +253,19 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
                 partial.rename(dest)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+            remove_empty(missing)
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Returns those of the folder `path` and its parents that do not exist, deepest first."""
+    return [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Removes folders, deepest first, that exist and are empty."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def is_locked(folder: Path) -> bool:

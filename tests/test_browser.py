@@ -179,7 +179,7 @@ def test_a_hundred_thousand_updates_are_shown(browser: Any, tmp_path: Path) -> N
         assert tips(shown)["nll"] == [("run", "training", 77_777, pytest.approx(1 + 1e5 / 87_777, rel=1e-3))]
 
 
-def attention_page(source: list[str], target: list[str]) -> str:
+def attention_page(source: list[str], target: list[str], **shown: Any) -> str:
     def weights(rows: int, columns: int) -> torch.Tensor:
         return torch.rand(2, 3, rows, columns, generator=torch.Generator().manual_seed(1)).softmax(-1)
 
@@ -188,7 +188,7 @@ def attention_page(source: list[str], target: list[str]) -> str:
         "decoder": Attention(target, target, weights(len(target), len(target))),
         "cross": Attention(target, source, weights(len(target), len(source))),
     }
-    return page("attention", f"Attention {HOSTILE}", page_data(found))  # type: ignore[arg-type]
+    return page("attention", f"Attention {HOSTILE}", page_data(found, **shown))  # type: ignore[arg-type]
 
 
 def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
@@ -235,6 +235,19 @@ def test_attention_shows_the_weights_of_the_chosen_head(browser: Any, tmp_path: 
         svg = download.value.path().read_text()
         assert "Cross-attention, layer 1, head 3" in svg
         assert svg.count('fill-opacity="0.') == 6 + 9  # the weights, and the colour scale without its ends
+
+
+def test_attention_begins_with_the_given_head(browser: Any, tmp_path: Path) -> None:
+    content = attention_page(["▁a"], ["▁x", "▁y"], kind="decoder", layer=1, head=3)
+    (tmp_path / "page.html").write_text(content, encoding="utf-8")
+    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+        assert shown.locator("#shown").inner_text() == "Decoder self-attention, layer 1, head 3"
+        assert shown.locator("#query-name").inner_text() == "translation, as read"
+        assert shown.locator("#kind option").all_inner_texts() == [
+            "Cross-attention", "Encoder self-attention", "Decoder self-attention"
+        ]  # fmt: skip
+        shown.locator("#kind").select_option("cross")
+        assert shown.locator("#shown").inner_text() == "Cross-attention, layer 1, head 1"
 
 
 def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> None:

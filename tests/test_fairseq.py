@@ -292,6 +292,15 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str, content: str, mess
     assert not (tmp_path / "nmt.pt").exists()
 
 
+@pytest.mark.parametrize("name", ["model.pt", "dict.en.txt", "codes"])
+def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    theirs = Fairseq(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    said = failed(*theirs.command())
+    assert f"{tmp_path / name} cannot be read (it is a folder); give the name of a file, or download all" in said
+
+
 def test_an_empty_or_equal_language_is_refused(tmp_path: Path) -> None:
     command = Fairseq(tmp_path, joint=False).command()
     assert "give it with --source-lang" in failed(*command, "--source-lang=")

@@ -3,6 +3,7 @@
 import io
 import os
 import stat
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,11 +134,23 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_start_leaves_no_run_folder(trained: Path, tmp_path: Path) -> None:
     arguments = ["train", trained / "data", "--arch=transformer_tiny", "--device-tokens=5", "--device=cpu"]
-    assert "--device-tokens 5 is too small" in failed(*arguments, "--save-dir", tmp_path / "new")
+    assert "--device-tokens 5 is too small" in failed(*arguments, "--save-dir", tmp_path / "new" / "run")
     assert not (tmp_path / "new").exists()
     (tmp_path / "old").mkdir()
     failed(*arguments, "--save-dir", tmp_path / "old")
     assert list((tmp_path / "old").iterdir()) == []
+
+
+def test_a_failed_export_leaves_no_new_folders(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export = ["export", trained / "run" / "average.pt", "--format=huggingface", "--output"]
+    (tmp_path / "old").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "safetensors.torch", None)
+        for place in ("a/b/c", "old/b/c", "a/../b/c"):
+            assert "pip install safetensors" in failed(*export, tmp_path / place)
+            assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+    run(*export, tmp_path / "a/b/c")
+    assert (tmp_path / "a/b/c/config.json").exists()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

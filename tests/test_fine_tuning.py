@@ -107,12 +107,13 @@ def test_dropout_may_change_but_not_the_sizes(trained: Path, tuned: Path, tmp_pa
     arguments = ["train", tuned / "data", f"--init-from={source}", f"--save-dir={tmp_path}/other"]
     said = failed(*arguments, "--heads=4", "--d-k=8")
     assert f"the weights of --init-from {source} do not fit: --heads is 4 instead of 2; --d-k is 8 instead" in said
+    assert "leave out --arch and these options (in a file of --config: arch, heads, d-k)" in said
     assert not (tmp_path / "other").exists()
 
 
 def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path: Path) -> None:
     said = run("train", tuned / "data", f"--save-dir={tmp_path}/run", code=2).stderr
-    assert "missing option '--arch'" in said
+    assert "missing option '--arch', or arch in the file of --config" in said
 
 
 @pytest.mark.parametrize("groups, prefixes", [

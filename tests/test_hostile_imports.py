@@ -95,6 +95,18 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         change("config.json", share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens.weight"
     ),
     "pipe": (lambda folder: remove("vocab.json")(folder) or os.mkfifo(folder / "vocab.json"), "not a regular file"),
+    "weights are a folder": (
+        lambda folder: remove("model.safetensors")(folder) or (folder / "model.safetensors").mkdir(),
+        "model.safetensors cannot be read (it is a folder); give the name of a file, or download all files",
+    ),
+    "torch weights are a folder": (
+        lambda folder: remove("model.safetensors")(folder) or (folder / "pytorch_model.bin").mkdir(),
+        "pytorch_model.bin cannot be read (it is a folder); give the name of a file, or download all files",
+    ),
+    "weights are a pipe": (
+        lambda folder: remove("model.safetensors")(folder) or os.mkfifo(folder / "model.safetensors"),
+        "model.safetensors cannot be read (it is not a regular file)",
+    ),
     "piece is no text": (
         lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not valid text"
     ),
@@ -146,6 +158,11 @@ def test_damaged_and_unsuitable_folders_are_refused(model: Path, tmp_path: Path,
     assert message in said
     assert len(said) < 600
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+
+
+def test_a_file_instead_of_the_folder_is_refused(model: Path, tmp_path: Path) -> None:
+    said = failed("import", "huggingface", model / "config.json", "--output", tmp_path / "model.pt")
+    assert "config.json is a file; give the folder of the model" in said
 
 
 @pytest.mark.parametrize(("legacy", "dtype"), [

@@ -83,6 +83,8 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
     for odd in ("null", '"12"', "[]"):
         metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
         assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
+    said = failed("report", trained / "run", metrics)
+    assert f"error: {metrics}: a start record lacks a value" in said  # the other log is not named
     metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
     assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
     metrics.write_text("")
@@ -136,9 +138,11 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
     average, page, picture = trained / "run" / "average.pt", tmp_path / "page.html", tmp_path / "head.svg"
     run("attention", average, "--source", "Ba de </script> & ki.", "--output", page)
     data = data_of(page)
-    assert set(data) == {"encoder", "decoder", "cross"}
-    weights = np.frombuffer(base64.b64decode(data["cross"]["weights"]), "<f4")
-    shape = [data["cross"][name] for name in ("layers", "heads")] + [len(data["cross"][n]) for n in ("queries", "keys")]
+    assert set(data["kinds"]) == {"encoder", "decoder", "cross"}
+    assert data["shown"] == {"kind": "cross", "layer": 1, "head": 1}
+    cross = data["kinds"]["cross"]
+    weights = np.frombuffer(base64.b64decode(cross["weights"]), "<f4")
+    shape = [cross[name] for name in ("layers", "heads")] + [len(cross[n]) for n in ("queries", "keys")]
     np.testing.assert_allclose(weights.reshape(shape).sum(-1), 1, rtol=1e-5)
     options = ["--source", "Ba < ki.", "--target", "ik", "--kind=decoder", "--head=2", "--output", picture]
     run("attention", average, *options)
@@ -146,6 +150,18 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
     texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert texts[:3] == ["Decoder self-attention, layer 1, head 2", "translation, as read", "translation"]
     assert texts[3:] == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
+
+
+def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(trained: Path, tmp_path: Path) -> None:
+    options = ["--max-updates=1", "--valid-metric=nll", "--encoder-layers=3", "--decoder-layers=2"]
+    train(trained / "data", tmp_path / "run", *options)
+    page, picture = tmp_path / "page.html", tmp_path / "head.svg"
+    command = ["attention", tmp_path / "run" / "best.pt", "--source=Ba de ki.", "--target=ik", "--kind=encoder"]
+    for chosen, layer, head in (([], 3, 1), (["--layer=2", "--head=2"], 2, 2)):
+        run(*command, *chosen, "--output", page)
+        assert data_of(page)["shown"] == {"kind": "encoder", "layer": layer, "head": head}
+        run(*command, *chosen, "--output", picture)
+        assert f"Encoder self-attention, layer {layer}, head {head}<" in picture.read_text()
 
 
 def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -156,6 +172,7 @@ def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path
     options = ["attention", average, "--source", "ba", "--output", picture]
     assert "--layer must be 1 to 1, but is 2" in failed(*options, "--layer=2")
     assert "--head must be 1 to 2, but is 0" in failed(*options, "--head=0")
+    assert "--layer must be 1 to 1, but is 2" in failed(*options[:-1], tmp_path / "x.html", "--layer=2")
     assert "x.png must end in .html" in failed(*options[:-1], tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
 

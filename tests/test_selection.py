@@ -114,6 +114,10 @@ def test_training_stops_when_patience_is_over(
     texts = [run("rescore", path, "--precision=fp32", stdin=b"ba\tba\n").stdout
              for path in (tmp_path / "run" / "best.pt", best_snapshot)]  # fmt: skip
     assert texts[0] == texts[1]
+    page = run("report", tmp_path / "run", "--output=-").stdout.decode()
+    reason = "--patience ended it, because bleu did not improve in 3 validations"
+    assert (f'"status":"finished early","message":"{reason}"' in page) == (stop < 100)
+    assert ('"status":"finished","message":""' in page) == (stop == 100)
     again = train(trained / "data", tmp_path / "run", *OPTIONS)
     assert "nothing to do: " in again
 

@@ -118,6 +118,13 @@ def test_a_file_of_options_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "cannot be read (it is not a regular file)" in failed("train", "--config", tmp_path)
 
 
+def test_two_files_of_options_are_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("seed = 1")
+    said = failed("train", "--config", tmp_path / "a", "--config", tmp_path / "b")
+    assert "--config was given 2 times; give one file, and the other options as flags" in said
+
+
 def test_the_log_says_how_a_training_ended(trained: Path, tmp_path: Path) -> None:
     (end,) = records(trained / "run", "end")
     assert (end["update"], end["outcome"], end["message"]) == (40, "finished", "")

@@ -8,6 +8,8 @@ from nmt import console
 from nmt.errors import NmtError
 from nmt.files import output_file
 
+_SHOWN = "Head in the picture, or first on the page"
+
 
 def attention(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file.")],
@@ -18,10 +20,12 @@ def attention(
     ] = None,
     kind: Annotated[
         Literal["encoder", "decoder", "cross"],
-        typer.Option(help="Self-attention of the encoder or decoder, or cross-attention.", rich_help_panel="SVG"),
+        typer.Option(help="Self-attention of the encoder or decoder, or cross-attention.", rich_help_panel=_SHOWN),
     ] = "cross",
-    layer: Annotated[int, typer.Option(help="Number of the layer, from 1.", rich_help_panel="SVG")] = 1,
-    head: Annotated[int, typer.Option(help="Number of the head, from 1.", rich_help_panel="SVG")] = 1,
+    layer: Annotated[
+        int | None, typer.Option(help="Number of the layer, from 1; by default the last.", rich_help_panel=_SHOWN)
+    ] = None,
+    head: Annotated[int, typer.Option(help="Number of the head, from 1.", rich_help_panel=_SHOWN)] = 1,
 ) -> None:
     """Draw the attention weights of a sentence pair, for all layers and heads, on an interactive page.
 
@@ -36,7 +40,7 @@ def attention(
     if output.endswith(".svg"):
         content = head_as_svg(attentions[kind], kind, layer, head)
     else:
-        content = page("attention", f"Attention of {checkpoint}", page_data(attentions))
+        content = page("attention", f"Attention of {checkpoint}", page_data(attentions, kind, layer, head))
     with output_file(output, [checkpoint]) as file:
         file.write(content)
     console.info(f"wrote {output}")

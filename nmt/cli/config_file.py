@@ -22,14 +22,22 @@ _FIELDS: dict[str, Field[Any]] = {
 _DATA = "data"
 
 
-def use_config(context: typer.Context, path: str | None) -> None:
+def use_config(context: typer.Context, paths: list[str] | None) -> None:
     """Makes the options in a file the defaults of the command.
 
+    Args:
+        paths: the values of --config. The option is declared as a list, so that a second value is not lost.
+
     Raises:
-        NmtError: the file cannot be read, is not TOML, or has an unknown option or a wrong value.
+        NmtError: there are several files, or the file cannot be read, is not TOML, or has an unknown option or a wrong
+            value.
     """
-    if path is not None:
-        context.default_map = {name: _value(path, name, value) for name, value in _options(path).items()}
+    if not paths:
+        return
+    if len(paths) > 1:
+        raise NmtError(f"--config was given {len(paths)} times; give one file, and the other options as flags")
+    (path,) = paths
+    context.default_map = {name: _value(path, name, value) for name, value in _options(path).items()}
 
 
 def _options(path: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from nmt import console
+from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError
 
 
@@ -13,7 +14,10 @@ def export(
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
     format: Annotated[
         Literal["ctranslate2", "huggingface"],
-        typer.Option(help="Format to write: for CTranslate2, or a MarianMT model for transformers."),
+        typer.Option(
+            help=f"Format to write: for CTranslate2, in which sentences have up to {LONGEST_EXPORTED:,} pieces, or a "
+            "MarianMT model for transformers."
+        ),
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"],
@@ -28,8 +32,7 @@ def export(
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
-    A model for CTranslate2 takes sentences of up to 2,048 pieces. --format ctranslate2 needs the package ctranslate2;
-    --format huggingface needs safetensors.
+    --format ctranslate2 needs the package ctranslate2, and --format huggingface needs safetensors.
     """
     if format == "huggingface" and quantization != "float32":
         raise NmtError("--quantization is only for --format ctranslate2; leave it out")

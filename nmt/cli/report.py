@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from nmt import console
+from nmt.config.serving import REPORT_PORT
 from nmt.errors import NmtError
 from nmt.files import STDIO, output_file
 
@@ -18,7 +19,9 @@ def report(
     ] = [],  # noqa: B006 (typer copies it)
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Write no file, but show the page on http://localhost:6007 and keep it current."),
+        typer.Option(
+            "--watch", help=f"Write no file, but show the page on http://localhost:{REPORT_PORT} and keep it current."
+        ),
     ] = False,
     sustained_tflops: Annotated[
         float | None,

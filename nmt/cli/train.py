@@ -29,7 +29,7 @@ def train(
     config: TrainConfig,
     model_overrides: dict[str, Any],
     _: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--config",
             metavar="<file>",
@@ -65,7 +65,7 @@ def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig
     if config.arch is not None:
         return model_config(config.arch, **overrides)
     if config.init_from is None:
-        raise UsageError("missing option '--arch'")
+        raise UsageError("missing option '--arch', or arch in the file of --config")
     from nmt.training.initial import model_config_of
 
     return replace(model_config_of(config.init_from), **overrides)

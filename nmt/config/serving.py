@@ -1,4 +1,4 @@
-"""The options of engines and of `nmt serve`."""
+"""The options of engines and of `nmt serve`, and numbers of other modules that help texts state."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,6 +6,10 @@ from typing import Literal
 from nmt.errors import NmtError
 from nmt.options import MOST_PROCESSES, Config, option
 
+# The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
+LONGEST_EXPORTED = 2048
+# The port that `nmt report --watch` tries first. TensorBoard has 6006.
+REPORT_PORT = 6007
 _SERVER, _LIMITS, _ACCESS = "Server", "Limits of a request", "Access"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from nmt.checkpoint import load_checkpoint
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.config.serving import LONGEST_EXPORTED
 from nmt.decoding.alignment import SentencePair, links_of
 from nmt.decoding.exported import exported
 from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
@@ -21,7 +22,6 @@ from nmt.decoding.pairs import Rescored
 from nmt.decoding.requests import Encoded, padded_width
 from nmt.decoding.rescoring import Line
 from nmt.errors import NmtError
-from nmt.export import LONGEST_EXPORTED
 from nmt.files import digest_of
 from nmt.model.runtime import device_type
 from nmt.options import flag_name

@@ -1,7 +1,9 @@
 """Reads the files of models of other toolkits, which are not trusted."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +16,43 @@ from nmt.errors import NmtError
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
+def opened(path: Path) -> BufferedReader:
+    """Returns an open file of a model.
+
+    Raises:
+        NmtError: the file is missing, is a folder, a pipe or a device, or cannot be read.
+    """
+    try:
+        return BufferedReader(open_regular(path))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> NmtError:
+    reason = "it is a folder" if os.path.isdir(path) else error.strerror
+    return NmtError(
+        f"{path} cannot be read ({reason}); give the name of a file, or download all files of the model again"
+    )
+
+
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file of a model.
 
     Raises:
-        NmtError: the file is missing or cannot be read.
+        NmtError: the file cannot be read.
     """
-    try:
-        with open_regular(path) as file:
-            return file.readall()
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror}); a model consists of all its files") from error
+    with opened(path) as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Raises:
-        NmtError: the file is missing, or is not a JSON object.
+        NmtError: the file cannot be read, or is not a JSON object.
     """
     try:
         values = json.loads(read_bytes(path))
@@ -46,7 +67,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes before reading.
 
     Raises:
-        NmtError: the file is missing or damaged, or the package is not installed.
+        NmtError: the file cannot be read or is damaged, or the package is not installed.
     """
     try:
         from safetensors import SafetensorError, safe_open
@@ -54,6 +75,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise NmtError(
             f"{path} needs the package safetensors ({error}); install it with pip install safetensors"
         ) from error
+    opened(path).close()  # safe_open does not say that a folder is one, and may wait for a pipe without end
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)

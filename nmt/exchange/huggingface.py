@@ -36,6 +36,8 @@ def import_huggingface(folder: str, source_lang: str | None = None, target_lang:
         NmtError: a file is missing or damaged, or the model is not one that nmt can compute.
     """
     path = Path(folder)
+    if path.is_file():
+        raise NmtError(f"{folder} is a file; give the folder of the model")
     values = read_json(path / _CONFIG)
     settings = Settings(values, path / _CONFIG)
     config, shared = our_config(settings), is_shared(settings)

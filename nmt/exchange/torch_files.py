@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.checkpoint_file import data_start, opened, uncompressed_entries
+from nmt.checkpoint_file import data_start, uncompressed_entries
 from nmt.errors import NmtError
+from nmt.exchange.files import opened
 from nmt.exchange.torch_pickle import ForeignMachine, Storage, Stored
 from nmt.model.runtime import is_out_of_memory
 

@@ -1,33 +1,14 @@
 // The attention weights of a sentence pair: one kind, one layer, and one or several heads at a time.
-const KINDS = {
-  cross: {
-    name: "Cross-attention",
-    query: "translation (each piece is predicted)",
-    key: "source",
-    about: "Each piece of the translation is predicted with attention to the source pieces.",
-  },
-  encoder: {
-    name: "Encoder self-attention",
-    query: "source",
-    key: "source",
-    about: "Each source piece attends to all source pieces.",
-  },
-  decoder: {
-    name: "Decoder self-attention",
-    query: "translation (as the decoder reads it)",
-    key: "translation",
-    about: "Each piece that the decoder reads attends to itself and to the pieces before it.",
-  },
-};
+const { kinds, shown } = data;
 const WORD_START = "▁";
-for (const found of Object.values(data)) {
+for (const found of Object.values(kinds)) {
   const bytes = Uint8Array.from(atob(found.weights), c => c.charCodeAt(0)),
     view = new DataView(bytes.buffer);
   found.weights = Float32Array.from({ length: bytes.length / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
-let kind = "cross",
-  layer = data.cross.layers - 1,
-  heads = new Set([0]),
+let { kind } = shown,
+  layer = shown.layer - 1,
+  heads = new Set([shown.head - 1]),
   chosen = null;
 
 function weight(found, l, h, n, k) {
@@ -36,7 +17,7 @@ function weight(found, l, h, n, k) {
 
 function mean(n, k) {
   let sum = 0;
-  for (const h of heads) sum += weight(data[kind], layer, h, n, k);
+  for (const h of heads) sum += weight(kinds[kind], layer, h, n, k);
   return sum / heads.size;
 }
 
@@ -47,10 +28,10 @@ const headsInWords = () =>
         .map(h => h + 1)
         .sort((a, b) => a - b)
         .join(", ")}`;
-const shownInWords = () => `${KINDS[kind].name}, layer ${layer + 1}, ${headsInWords()}`;
+const shownInWords = () => `${kinds[kind].name}, layer ${layer + 1}, ${headsInWords()}`;
 
 function say(n, k) {
-  const found = data[kind],
+  const found = kinds[kind],
     each =
       heads.size > 1
         ? ` (${[...heads].map(h => `head ${h + 1}: ${weight(found, layer, h, n, k).toFixed(3)}`).join(", ")})`
@@ -65,7 +46,7 @@ function choose(n) {
   drawSentences();
   drawLines();
   markRow();
-  const found = data[kind];
+  const found = kinds[kind];
   if (n !== null)
     say(
       n,
@@ -74,9 +55,9 @@ function choose(n) {
 }
 
 function drawSentences() {
-  const found = data[kind];
-  $("query-name").textContent = KINDS[kind].query;
-  $("key-name").textContent = KINDS[kind].key;
+  const found = kinds[kind];
+  $("query-name").textContent = found.query_side;
+  $("key-name").textContent = found.key_side;
   const text = piece => (piece.startsWith(WORD_START) ? ` ${piece.slice(1)}` : piece);
   const focused = document.activeElement?.dataset?.query;
   $("query").replaceChildren(
@@ -103,9 +84,9 @@ function drawSentences() {
 }
 
 function drawControls() {
-  const found = data[kind];
+  const found = kinds[kind];
   $("shown").textContent = shownInWords();
-  $("about").textContent = KINDS[kind].about;
+  $("about").textContent = found.about;
   $("status").textContent = "";
   $("kind").value = kind;
   $("layer").replaceChildren(...Array.from({ length: found.layers }, (_, l) => element("option", { value: l }, l + 1)));
@@ -145,10 +126,10 @@ function draw() {
   drawLines();
 }
 
-$("kind").append(...Object.entries(KINDS).map(([name, { name: label }]) => element("option", { value: name }, label)));
+$("kind").append(...Object.entries(kinds).map(([name, { name: label }]) => element("option", { value: name }, label)));
 $("kind").addEventListener("change", event => {
   kind = event.target.value;
-  layer = Math.min(layer, data[kind].layers - 1);
+  layer = Math.min(layer, kinds[kind].layers - 1);
   heads = new Set([0]);
   draw();
 });
@@ -157,7 +138,7 @@ $("layer").addEventListener("change", event => {
   draw();
 });
 $("all").addEventListener("click", () => {
-  heads = new Set(Array.from({ length: data[kind].heads }, (_, h) => h));
+  heads = new Set(Array.from({ length: kinds[kind].heads }, (_, h) => h));
   draw();
 });
 $("save").addEventListener("click", () => saveSvg(`attention-${kind}-layer-${layer + 1}.svg`, asSvg()));

@@ -5,7 +5,7 @@ docs/architecture.md explains the shape letters. Here L is layers, H heads, Q qu
 
 import base64
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
 
@@ -26,11 +26,39 @@ _LONGEST = 200  # pieces on either side; a drawing of more is unreadable
 _ROW, _COLUMN, _GAP, _MARGIN = 20, 150, 260, 26
 # Height of the title and of the names of both sides in the static picture.
 _HEAD = 60
-# For each kind: its name, and what the queries and the keys are.
-_NAMES: dict[Kind, tuple[str, str, str]] = {
-    "encoder": ("Encoder self-attention", "source", "source"),
-    "decoder": ("Decoder self-attention", "translation, as read", "translation"),
-    "cross": ("Cross-attention", "translation, predicted", "source"),
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What the page and the picture call a kind of attention.
+
+    Attributes:
+        name: the name of the kind.
+        query_side, key_side: what the queries and the keys are.
+        about: a sentence about what attends to what.
+    """
+
+    name: str
+    query_side: str
+    key_side: str
+    about: str
+
+
+# The order is that of the choices on the page.
+_KINDS: dict[Kind, _Names] = {
+    "cross": _Names(
+        "Cross-attention",
+        "translation, predicted",
+        "source",
+        "Each piece of the translation is predicted with attention to the source pieces.",
+    ),
+    "encoder": _Names("Encoder self-attention", "source", "source", "Each source piece attends to all source pieces."),
+    "decoder": _Names(
+        "Decoder self-attention",
+        "translation, as read",
+        "translation",
+        "Each piece that the decoder reads attends to itself and to the pieces before it.",
+    ),
 }
 
 
@@ -112,34 +140,57 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
     return torch.cat([recorded[getattr(layer, name)] for layer in layers]).cpu()  # the batch is one sentence
 
 
-def page_data(found: dict[Kind, Attention]) -> dict[str, Any]:
-    """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
-    return {
-        kind: {
-            "queries": attention.queries,
-            "keys": attention.keys,
-            "layers": attention.weights_LHQS.shape[0],
-            "heads": attention.weights_LHQS.shape[1],
-            "weights": base64.b64encode(attention.weights_LHQS.numpy().astype("<f4").tobytes()).decode(),
-        }
-        for kind, attention in found.items()
-    }
-
-
-def head_as_svg(attention: Attention, kind: Kind, layer: int, head: int) -> str:
-    """Returns an SVG picture of one head: queries on the left, keys on the right, more opaque lines for larger weights.
+def page_data(
+    found: dict[Kind, Attention], kind: Kind = "cross", layer: int | None = None, head: int = 1
+) -> dict[str, Any]:
+    """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS.
 
     Args:
-        kind: the kind of the attention, which the title names.
-        layer, head: numbers from 1.
+        kind, layer, head: what the page shows first. Numbers are from 1; None is the last layer.
+
+    Raises:
+        NmtError: there is no such layer or head.
+    """
+    layer, head = _chosen(found[kind], layer, head)
+    kinds = {
+        name: {
+            **asdict(names),
+            "queries": found[name].queries,
+            "keys": found[name].keys,
+            "layers": found[name].weights_LHQS.shape[0],
+            "heads": found[name].weights_LHQS.shape[1],
+            "weights": base64.b64encode(found[name].weights_LHQS.numpy().astype("<f4").tobytes()).decode(),
+        }
+        for name, names in _KINDS.items()
+    }
+    return {"kinds": kinds, "shown": {"kind": kind, "layer": layer, "head": head}}
+
+
+def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, int]:
+    """Returns the numbers of a layer, by default the last, and of a head.
 
     Raises:
         NmtError: there is no such layer or head.
     """
     layers, heads, _, _ = attention.weights_LHQS.shape
+    layer = layers if layer is None else layer
     for flag, number, most in (("--layer", layer, layers), ("--head", head, heads)):
         if not 1 <= number <= most:
             raise NmtError(f"{flag} must be 1 to {most}, but is {number}")
+    return layer, head
+
+
+def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) -> str:
+    """Returns an SVG picture of one head: queries on the left, keys on the right, more opaque lines for larger weights.
+
+    Args:
+        kind: the kind of the attention, which the title names.
+        layer, head: numbers from 1; None is the last layer.
+
+    Raises:
+        NmtError: there is no such layer or head.
+    """
+    layer, head = _chosen(attention, layer, head)
     weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
     left, right = _COLUMN, _COLUMN + _GAP
 
@@ -157,11 +208,11 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int, head: int) -> str:
         for x, anchor, pieces in ((left - 8, "end", attention.queries), (right + 8, "start", attention.keys))
         for i, piece in enumerate(pieces)
     ]
-    title, query_side, key_side = _NAMES[kind]
+    names = _KINDS[kind]
     titles = [
-        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{title}, layer {layer}, head {head}</text>',
-        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{query_side}</text>',
-        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{key_side}</text>',
+        f'<text x="{_MARGIN}" y="24" font-size="16" font-weight="bold">{names.name}, layer {layer}, head {head}</text>',
+        f'<text x="{left - 8}" y="{_HEAD}" text-anchor="end" fill="#596273">{names.query_side}</text>',
+        f'<text x="{right + 8}" y="{_HEAD}" fill="#596273">{names.key_side}</text>',
     ]
     height = _HEAD + 2 * _MARGIN + _ROW * max(len(attention.queries), len(attention.keys))
     return _svg(height, lines, titles + texts)

@@ -3,8 +3,8 @@ const shade = () => (heads.size === 1 ? colour([...heads][0]) : style("--accent"
 // On paper, the matrix must be as wide as the page.
 const cellSize = () =>
   document.documentElement.classList.contains("printing")
-    ? Math.max(4, Math.min(24, 500 / data[kind].keys.length))
-    : Math.max(data[kind].keys.length, data[kind].queries.length) > 30
+    ? Math.max(4, Math.min(24, 500 / kinds[kind].keys.length))
+    : Math.max(kinds[kind].keys.length, kinds[kind].queries.length) > 30
       ? 16
       : 24;
 
@@ -14,7 +14,7 @@ function mixed(weight) {
 }
 
 function drawMatrix() {
-  const found = data[kind],
+  const found = kinds[kind],
     cell = cellSize(),
     ratio = devicePixelRatio,
     canvas = $("cells");
@@ -50,13 +50,13 @@ function markRow() {
 function cellAt(event) {
   const box = $("cells").getBoundingClientRect(),
     cell = cellSize(),
-    found = data[kind];
+    found = kinds[kind];
   const [k, n] = [Math.floor((event.clientX - box.left) / cell), Math.floor((event.clientY - box.top) / cell)];
   return n >= 0 && k >= 0 && n < found.queries.length && k < found.keys.length ? [n, k] : null;
 }
 
 function drawLines() {
-  const found = data[kind],
+  const found = kinds[kind],
     row = 22,
     column = 150,
     gap = 240,
@@ -101,7 +101,7 @@ function drawLines() {
 }
 
 function drawOverview() {
-  const found = data[kind],
+  const found = kinds[kind],
     place = $("overview"),
     [rows, columns] = [found.queries.length, found.keys.length];
   const rgb = style("--accent")
@@ -143,7 +143,7 @@ function drawOverview() {
 
 // The matrix as an SVG picture with its title, both sides, all labels and the colour scale.
 function asSvg() {
-  const found = data[kind],
+  const found = kinds[kind],
     cell = 22,
     longest = pieces => 30 + 7.5 * Math.max(...pieces.map(piece => piece.length));
   const left = longest(found.queries) + 20,
@@ -165,8 +165,8 @@ function asSvg() {
     },
     element("rect", { width: W, height: H, fill: style("--page") }),
     text(16, 24, shownInWords(), { "font-size": 15, "font-weight": "bold" }),
-    text(left, 46, KINDS[kind].key),
-    text(16, top + 10, KINDS[kind].query, { transform: `rotate(90 16 ${top})` }),
+    text(left, 46, found.key_side),
+    text(16, top + 10, found.query_side, { transform: `rotate(90 16 ${top})` }),
   );
   found.keys.forEach((piece, k) => {
     const x = left + cell * k + 15;

@@ -1,7 +1,8 @@
 """Computes the content of the report page from runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -21,6 +22,16 @@ _NOTE = (
     "sacreBLEU's on the validation set, with the signature among the options; the paper's BLEU is its own on "
     "newstest2014, en-de / en-fr. Sustained speed"
 )
+_COST_HEAD = [
+    "run",
+    "updates",
+    "training time",
+    "parameters",
+    "best validation PPL",
+    "best BLEU",
+    "FLOPs counted",
+    "FLOPs sustained",
+]
 _PROVENANCE = ("device", "precision", "ranks", "nmt", "torch", "python", "data", "written")
 _TRAIN = ("nll", "ppl", "loss", "lr", "gradient_norm", "target_tokens_per_second")
 _VALID = ("nll", "ppl", "bleu", "chrf")
@@ -36,19 +47,26 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
     Raises:
         NmtError: a start record lacks a value or has a value of the wrong type.
     """
-    try:
-        return _report_data(runs, sustained_tflops)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        files = ", ".join(str(run.file) for run in runs)
-        raise NmtError(
-            f"{files}: a start record lacks a value or has a value of the wrong type ({error!r}); run nmt report with "
-            f"the version of nmt that wrote it"
-        ) from error
-
-
-def _report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
     note = f"{_NOTE} here: {sustained_tflops:g} TFLOP/s." if sustained_tflops else f"{_NOTE}: give --sustained-tflops."
-    return {"runs": [_run(run) for run in runs], "cost": {"note": note, "rows": _cost(runs, sustained_tflops)}}
+    shown, costs = [], []
+    for run in runs:
+        with _named_errors(run):
+            shown.append(_run(run))
+            costs.append([run.name, *_outcome(run, sustained_tflops)])
+    paper = [[name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2]
+    return {"runs": shown, "cost": {"note": note, "rows": [_COST_HEAD, *costs, *paper]}}
+
+
+@contextmanager
+def _named_errors(run: Run) -> Iterator[None]:
+    """Turns the exceptions that a wrong value in the start record of a run causes into an error that names its file."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise NmtError(
+            f"{run.file}: a start record lacks a value or has a value of the wrong type ({error!r}); run nmt report "
+            f"with the version of nmt that wrote it"
+        ) from error
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -56,7 +74,7 @@ def _run(run: Run) -> dict[str, Any]:
     return {
         "name": run.name,
         "status": run.status,
-        "message": run.end["message"] if run.end else "",
+        "message": run.message,
         "facts": _facts(run),
         "command": run.starts[-1].get("command"),
         "train": _columns(run.train, _TRAIN),
@@ -149,21 +167,6 @@ def _as_text(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _cost(runs: list[Run], sustained_tflops: float | None) -> list[list[str]]:
-    head = [
-        "run",
-        "updates",
-        "training time",
-        "parameters",
-        "best validation PPL",
-        "best BLEU",
-        "FLOPs counted",
-        "FLOPs sustained",
-    ]
-    rows = [[run.name, *_outcome(run, sustained_tflops)] for run in runs]
-    return [head, *rows, *([name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2)]
-
-
 def _device_seconds(run: Run, seconds: float) -> float:
     """Returns the training time of `seconds` in all, times the number of ranks at each time."""
     begins = [start["train_seconds"] for start in run.starts]
@@ -172,7 +175,7 @@ def _device_seconds(run: Run, seconds: float) -> float:
 
 
 def _outcome(run: Run, sustained_tflops: float | None) -> list[str]:
-    """Returns the cells of the run's row behind its name."""
+    """Returns the cells of the run's row of the table of costs, behind its name."""
     last = _last(run)
     ppls, bleus = ([r[name] for r in run.valid if r.get(name) is not None] for name in ("ppl", "bleu"))
     seconds = last["train_seconds"]

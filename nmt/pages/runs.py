@@ -12,7 +12,7 @@ from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.files import is_locked
 from nmt.training.records import METRICS, MetricsFile
-from nmt.training.selection import Scores, best_updates
+from nmt.training.selection import Scores, best_updates, stalled_in_words
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,38 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`running`, `finished`, `stopped` or `failed`.
+        """`running`, `finished`, `finished early` (by --patience), `stopped` or `failed`.
 
         Logs of earlier versions do not say how a training ended. It counts as stopped if updates are missing.
         """
         if self.is_active:
             return "running"
-        if self.end:
-            return str(self.end["outcome"])
-        return "finished" if self.update >= self.starts[-1]["options"]["max_updates"] else "stopped"
+        wanted = self._options["max_updates"]
+        if self.end is None:
+            return "finished" if self.update >= wanted else "stopped"
+        if self.end["outcome"] == "finished" and self.end["update"] < wanted:
+            return "finished early"
+        return str(self.end["outcome"])
+
+    @property
+    def message(self) -> str:
+        """Why the training has ended; empty if it runs, or if it has made all updates."""
+        if self.end is None or self.is_active:
+            return ""
+        if self.status == "finished early":
+            reason = stalled_in_words(self._options["valid_metric"], self._options["patience"])
+            return f"--patience ended it, because {reason}"
+        return str(self.end["message"])
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The options of the training when it was last started or resumed."""
+        return dict(self.starts[-1]["options"])
 
     @property
     def best(self) -> dict[str, Any] | None:
         """The record of the best validation, by the first --valid-metric; None if there is no validation."""
-        options = self.starts[-1]["options"]
+        options = self._options
         # Options of nmt 0.2.0 had no --valid-metric.
         metric = options["valid_metric"][0] if "valid_metric" in options else "bleu" if options["valid_bleu"] else "nll"
         scores = [

@@ -9,12 +9,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from nmt import console
+from nmt.config.serving import REPORT_PORT
 from nmt.errors import NmtError
 from nmt.pages.page import data_as_text
 
 _ADDRESS = "127.0.0.1"
-# The port that is tried first. TensorBoard has 6006.
-_PORT = 6007
 _NAMES = (_ADDRESS, "localhost")
 
 
@@ -98,6 +97,6 @@ def serve(site: Site) -> None:
 def _listening(site: Site) -> _Server:
     """Returns a server on the usual port, or on a free one if that is taken."""
     try:
-        return _Server(site, _PORT)
+        return _Server(site, REPORT_PORT)
     except OSError:
         return _Server(site, 0)

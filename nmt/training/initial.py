@@ -37,14 +37,16 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
 
 
 def _check(path: str, checkpoint: Checkpoint, config: ModelConfig, codec: TextCodec) -> None:
-    differences = [
-        f"{flag_name(name)} is {now} instead of {then}"
+    differences = {
+        flag_name(name): f"is {now} instead of {then}"
         for name, then, now in config.other_weights(checkpoint.model_config.to_dict())
-    ]
+    }
     if differences:
+        found = "; ".join(f"{flag} {difference}" for flag, difference in differences.items())
+        in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *differences))
         raise NmtError(
-            f"the weights of --init-from {path} do not fit: {'; '.join(differences)}; leave out --arch and these "
-            f"options"
+            f"the weights of --init-from {path} do not fit: {found}; leave out --arch and these options (in a file of "
+            f"--config: {in_file})"
         )
     then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
     if then != now:

@@ -17,7 +17,7 @@ from nmt.training.finite import SkippedUpdates
 from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.resume import checkpoint_of, provenance_of, snapshot_of
 from nmt.training.run_folder import RunFolder
-from nmt.training.selection import Scores, best_updates, is_best
+from nmt.training.selection import Scores, best_updates, is_best, stalled_in_words
 from nmt.training.setup import Setup, TrainState
 from nmt.training.state import start_record
 from nmt.training.stream import UpdateStream
@@ -100,10 +100,10 @@ class TrainingLoop:
         config, update = self.setup.config, self.state.counters.update
         if self.state.out_of_patience(config):
             (best,) = best_updates(self.state.validations, config.valid_metric[0], 1)
-            stalled = console.counted(config.patience or 0, "validation")
+            reason = stalled_in_words(config.valid_metric, config.patience or 0)
             console.info(
-                f"{prefix}{self.folder.path} stopped at update {update:,}, because {' and '.join(config.valid_metric)} "
-                f"did not improve in {stalled}; best.pt is of update {best:,}"
+                f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; best.pt is of update "
+                f"{best:,}"
             )
         elif prefix:
             console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")

@@ -10,7 +10,7 @@ from pathlib import Path
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.errors import NmtError
-from nmt.files import LOCK, locked, remove_partial_files, writing
+from nmt.files import LOCK, locked, missing_folders, remove_empty, remove_partial_files, writing
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.selection import Scores
 from nmt.training.state import check_resumable
@@ -33,14 +33,14 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Creates the folder if it is missing, and keeps other trainings out of it until the block ends.
 
-        A folder that this call created is removed if it is empty in the end.
+        Folders that this call created are removed if they are empty in the end.
 
         Raises:
             NmtError: the folder cannot be created or written to, or another training uses it.
         """
         advice = "give another --save-dir"
         with writing(self.path, advice):
-            is_new = not self.path.exists()
+            missing = missing_folders(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
         busy = f"another training uses {self.path}; wait until it ends, or {advice}"
         with locked(self.path, busy, advice, _LOCK_SECONDS):
@@ -48,15 +48,14 @@ class RunFolder:
             try:
                 yield
             finally:
-                self._remove_if_empty(is_new)
+                self._remove_if_empty(missing)
 
-    def _remove_if_empty(self, is_new: bool) -> None:
-        """Removes the lock if there is nothing else, and then also the folder if it is new."""
+    def _remove_if_empty(self, new: list[Path]) -> None:
+        """Removes the lock if there is nothing else, and then also the folders in `new` that are empty."""
         with suppress(OSError):
             if [found.name for found in self.path.iterdir()] == [LOCK]:
                 (self.path / LOCK).unlink()
-                if is_new:
-                    self.path.rmdir()
+                remove_empty(new)
 
     @property
     def metrics(self) -> MetricsFile:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nmt.console import counted
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -59,6 +61,11 @@ def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], m
         references |= {m: scores.quality(m) for m in improved}
         count = 0 if improved else count + 1
     return count
+
+
+def stalled_in_words(metrics: Sequence[str], patience: int) -> str:
+    """Returns why --patience ends a training, such as `bleu and nll did not improve in 3 validations`."""
+    return f"{' and '.join(metrics)} did not improve in {counted(patience, 'validation')}"
 
 
 def _improves(quality: tuple[float, float], reference: tuple[float, float] | None, min_delta: float) -> bool:
