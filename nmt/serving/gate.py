@@ -12,7 +12,7 @@ from nmt.serving.access import Access
 from nmt.serving.limits import Refused
 from nmt.serving.metrics import Metrics
 
-_BODY_SECONDS = 10.0
+BODY_SECONDS = 10.0
 # Everything that a page loads is from this server, and nothing in it runs that is not a file of this server.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -75,7 +75,7 @@ class Gate:
             raise self._too_large()
         body = bytearray()
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
+            async with asyncio.timeout(BODY_SECONDS):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -86,7 +86,7 @@ class Gate:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds") from None
+            raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds") from None
 
     def _too_large(self) -> Refused:
         return Refused(413, f"the body has more than {self.most_bytes:,} bytes; send the text in parts")
