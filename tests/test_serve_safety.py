@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.fixture(scope="module")
 def strict_server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    limits = "connections.HEAD_SECONDS = gate.BODY_SECONDS = 1"
+    limits = "connections.HEAD_SECONDS = gate.BODY_SECONDS = 1; gate.MOST_CONNECTIONS = 3"
     with serving(tmp_path_factory.mktemp("strict"), model, "--device=cpu", limits=limits) as running:
         yield running
 
@@ -241,6 +241,22 @@ def test_slow_answers_are_not_cut_off(strict_server: Server) -> None:
         while part := client.recv(65536):
             answer += part
     assert answer.count(b"HTTP/1.1 200") == 2
+
+
+def test_too_many_connections_are_refused_until_some_are_closed(strict_server: Server) -> None:
+    def crowded() -> Answer:
+        with ExitStack() as others:
+            for _ in range(3):
+                others.enter_context(socket.create_connection(("127.0.0.1", strict_server.port)))
+            return strict_server.get("/health")
+
+    deadline = time.monotonic() + 60
+    while (refused := crowded()).status != 503:  # on a slow machine, the others have been cut off by now
+        assert time.monotonic() < deadline
+    assert refused.headers["retry-after"] == "1"
+    assert "too many connections" in refused.json["error"]
+    while strict_server.get("/health").status != 200:
+        assert time.monotonic() < deadline
 
 
 def test_clients_that_go_away_free_their_places(server: Server) -> None:
