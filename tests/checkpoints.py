@@ -51,14 +51,27 @@ def resumable_checkpoint(update: int) -> Checkpoint:
     return replace(checkpoint, training=training, provenance=provenance)
 
 
-def eloquent_checkpoint(seed: int, ending: float = 4) -> Checkpoint:
+@cache
+def chinese_codec() -> TextCodec:
+    """Returns a codec whose target language has no spaces between words."""
+    lines = [
+        "我们学习一些词语和更多片段。",
+        "一些词语",
+        "更多片段",
+        "some words to learn pieces from, and a few more words",
+    ]
+    subword = Subword.train(lines * 5, "bpe", 310)
+    return TextCodec(replace(TEXT_CONFIG, target_lang="zh"), subword, subword)
+
+
+def eloquent_checkpoint(seed: int, ending: float = 4, codec: TextCodec | None = None) -> Checkpoint:
     """Returns a model with random weights, whose translations are words and differ from sentence to sentence.
 
     Args:
         ending: the larger, the more translations end before their maximum length.
     """
     torch.manual_seed(seed)
-    codec = small_codec()
+    codec = codec or small_codec()
     weights = {
         name: weight * (3 if weight.dim() > 1 else 1)
         for name, weight in new_model(ELOQUENT, codec).state_dict().items()

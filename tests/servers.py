@@ -73,10 +73,16 @@ class Server:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str | Path) -> Iterator[Server]:
-    """Runs `nmt serve` on a free port; its log is in the folder."""
+def serving(folder: Path, *arguments: str | Path, limits: str = "") -> Iterator[Server]:
+    """Runs `nmt serve` on a free port; its log is in the folder.
+
+    Args:
+        limits: assignments to constants of the modules `connections` and `gate`, such as `gate.BODY_SECONDS = 1`.
+    """
     log = folder / "serve.log"
-    command = [sys.executable, "-m", "nmt", "serve", *map(str, arguments), "--port=0"]
+    code = f"from nmt import __main__\nfrom nmt.serving import connections, gate\n{limits}\n__main__.main()"
+    start = ["-c", code] if limits else ["-m", "nmt"]
+    command = [sys.executable, *start, "serve", *map(str, arguments), "--port=0"]
     with log.open("wb") as file:
         process = subprocess.Popen(command, stderr=file, env=os.environ | {"OMP_NUM_THREADS": "1"})
     try:

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -11,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import eloquent_checkpoint, some_sentences
+from browser import chromium
+from checkpoints import chinese_codec, eloquent_checkpoint, some_sentences
 from commands import failed, run
 from servers import Server, serving
 
@@ -20,6 +20,7 @@ from nmt.checkpoint import save_checkpoint
 FP32 = ["--precision=fp32", "--device=cpu"]
 # The translations of the model with random weights seldom end by themselves.
 SHORT = {"max_length_offset": 3}
+SHOWN = "document.querySelector('#translation').textContent"
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
     with serving(folder, model, *FP32, "--max-waiting=300") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chinese_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("chinese")
+    save_checkpoint(eloquent_checkpoint(2, codec=chinese_codec()), folder / "model.pt")
+    with serving(folder, folder / "model.pt", *FP32) as running:
         yield running
 
 
@@ -139,6 +148,35 @@ def test_alternatives_are_the_most_probable_words_behind_a_prefix(server: Server
     assert [a["log_prob"] for a in found if a["prefix"] in expected] == sorted(same.values(), reverse=True)
 
 
+def test_words_are_segments_of_the_translation(server: Server, chinese_server: Server) -> None:
+    sources = some_sentences(20, seed=9)
+    for running, spaces in ((server, True), (chinese_server, False)):
+        assert [model["target_spaces"] for model in running.get("/models").json["models"]] == [spaces]
+        found = [h for (h, *_) in hypotheses(running.translate(sources, alignments=True, max_length_offset=20))]
+        for h in found:
+            assert "".join(h["segments"]) == h["text"]
+            assert len(h["words"]) == len(h["pieces"])
+            assert h["words"] == sorted(h["words"])
+            assert set(h["words"]) == set(range(len(h["segments"])))
+            assert not spaces or [segment.strip() for segment in h["segments"]] == h["text"].split()
+        if not spaces:
+            assert sum(len(h["segments"]) for h in found) > sum(len(h["text"].split()) for h in found)
+
+
+def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server: Server) -> None:
+    prefix = "词语片龘和words。"  # three bytes spell 龘
+    ((h, *_),) = hypotheses(chinese_server.translate("some words", prefix=prefix, alignments=True))
+    assert h["pieces"][:5] == ["▁", "词语", "片", "<0xE9>", "<0xBE>"]
+    assert h["segments"][:4] == ["词语", "片", "龘", "和"]
+    assert h["words"][:7] == [0, 0, 1, 2, 2, 2, 3]
+    body = {"source": "some words", "prefix": "词语片", "count": 6}
+    found = chinese_server.post("/alternatives", body).json["alternatives"]
+    assert len({a["word"] for a in found}) == len(found) > 2
+    for a in found:
+        assert a["prefix"].split() == ["词语片" + a["word"]] or a["prefix"].split() == ["词语片", a["word"]]
+        assert a["text"].startswith(a["prefix"])
+
+
 @pytest.mark.parametrize("path, body, status, said", [
     ("/translate", {}, 400, "source is wrong: Field required"),
     ("/translate", {"source": 3}, 400, "source is wrong: "),
@@ -203,15 +241,8 @@ def test_a_wrong_start_ends_in_one_sentence(model: Path, tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Runs headless Chromium."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs Chromium")
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with chromium() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture
@@ -233,7 +264,7 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
     source, expected = max(zip(sources, texts, strict=True), key=lambda pair: len(pair[1].split()))
     assert len(expected.split()) > 1
     page.locator("#source").press_sequentially(source)
-    page.wait_for_function("text => document.querySelector('#translation').textContent === text", arg=expected)
+    page.wait_for_function(f"text => {SHOWN} === text", arg=expected)
     words = page.locator("#translation .word")
     words.nth(0).hover()
     assert page.locator("#backdrop mark").count() == 1
@@ -245,9 +276,32 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
     other = next(number for number, a in enumerate(offered) if not expected.startswith(a["prefix"]))
     page.locator("#alternatives button").nth(other).click()
     changed = server.translate(source, prefix=offered[other]["prefix"])["translations"][0]["text"]
-    page.wait_for_function("text => document.querySelector('#translation').textContent === text", arg=changed)
+    page.wait_for_function(f"text => {SHOWN} === text", arg=changed)
     assert changed.startswith(offered[other]["prefix"])
     assert changed != expected
+
+
+def test_a_click_changes_a_part_of_a_translation_without_spaces(chinese_server: Server, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{chinese_server.port}/")
+    source = "some words. to learn"
+    answer = chinese_server.translate(source, alignments=True, n_best=4)
+    page.fill("#source", source)
+    page.wait_for_function(f"text => {SHOWN} === text", arg=answer["translations"][0]["text"])
+    segments = hypotheses(answer)[0][0]["segments"]
+    words = page.locator("#translation .sentence").first.locator(".word")
+    assert words.all_text_contents() == [segment.strip() for segment in segments]
+    words.nth(2).click()
+    page.wait_for_selector("#alternatives button")
+    prefix = "".join(segments[:2])
+    body = {"source": "some words.", "prefix": prefix}
+    offered = chinese_server.post("/alternatives", body).json["alternatives"]
+    assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
+    page.fill("#alternatives input", "片段")
+    page.press("#alternatives input", "Enter")
+    expected = prefix + segments[2].replace(segments[2].strip(), "片段")
+    page.wait_for_function(f"text => {SHOWN}.startsWith(text)", arg=expected)
+    page.close()
 
 
 def test_the_page_shows_hypotheses_attention_and_errors(server: Server, browser_page: Any) -> None:

@@ -6,6 +6,8 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,13 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     (folder / "token").write_text("secret\n")
     options = ["--token-file", folder / "token", "--allow-host=mt.example", "--allow-origin=https://friend.example"]
     with serving(folder, model, "--device=cpu", "--max-waiting=40", *options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict_server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    limits = "connections.HEAD_SECONDS = gate.BODY_SECONDS = 1; gate.MOST_CONNECTIONS = 3"
+    with serving(tmp_path_factory.mktemp("strict"), model, "--device=cpu", limits=limits) as running:
         yield running
 
 
@@ -184,6 +193,70 @@ def test_broken_http_is_refused_or_closed(server: Server, data: bytes) -> None:
     answer = raw(server, data)
     assert not answer or answer[9:10] == b"4", answer
     assert translated(server)
+
+
+def dripped(server: Server, start: bytes, rest: bytes) -> bytes:
+    """Sends `start`, then `rest` byte by byte, again and again; returns what the server sends until it gives up."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=0.05) as client:
+        client.sendall(start)
+        deadline = time.monotonic() + 60
+        with suppress(ConnectionError):
+            for byte in cycle(rest):
+                assert time.monotonic() < deadline, answer
+                client.sendall(bytes([byte]))
+                with suppress(TimeoutError):
+                    answer += (part := client.recv(65536))
+                    if not part:
+                        break
+    return answer
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize("start, rest, last_status", [
+    (b"", b"\r\n", None),
+    (b"GET /", b"a", None),
+    (HEALTH, b"X: a\r\n", None),
+    (HEALTH + b"\r\n", b"\r\n", b"200"),
+    (HEALTH + b"\r\n" + HEALTH, b"X: a\r\n", b"200"),
+    (head(1000), b" ", b"408"),
+    (HEALTH + b"Content-Length: 1000\r\n\r\n", b" ", b"408"),
+    (HEALTH + b"\r\n" + head(1000), b" ", b"408"),
+    (HEALTH + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", b"408"),
+    (HEALTH + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: a\r\n", b"408"),
+])  # fmt: skip
+def test_slow_senders_are_cut_off(strict_server: Server, start: bytes, rest: bytes, last_status: bytes | None) -> None:
+    statuses = [part[:3] for part in dripped(strict_server, start, rest).split(b"HTTP/1.1 ")[1:]]
+    assert statuses[-1:] == ([last_status] if last_status else [])
+
+
+def test_slow_answers_are_not_cut_off(strict_server: Server) -> None:
+    long = json.dumps({"source": ["some words to learn " * 9] * 12, "beam": 8, "max_length_offset": 256}).encode()
+    reused = head(len(GOOD)).replace(b"Connection: close\r\n", b"") + GOOD
+    with socket.create_connection(("127.0.0.1", strict_server.port), timeout=60) as client:
+        client.sendall(reused + head(len(long)) + long)
+        answer = b""
+        while part := client.recv(65536):
+            answer += part
+    assert answer.count(b"HTTP/1.1 200") == 2
+
+
+def test_too_many_connections_are_refused_until_some_are_closed(strict_server: Server) -> None:
+    def crowded() -> Answer:
+        with ExitStack() as others:
+            for _ in range(3):
+                others.enter_context(socket.create_connection(("127.0.0.1", strict_server.port)))
+            return strict_server.get("/health")
+
+    deadline = time.monotonic() + 60
+    while (refused := crowded()).status != 503:  # on a slow machine, the others have been cut off by now
+        assert time.monotonic() < deadline
+    assert refused.headers["retry-after"] == "1"
+    assert "too many connections" in refused.json["error"]
+    while strict_server.get("/health").status != 200:
+        assert time.monotonic() < deadline
 
 
 def test_clients_that_go_away_free_their_places(server: Server) -> None:

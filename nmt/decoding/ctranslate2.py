@@ -130,18 +130,22 @@ class CTranslate2Engine:
         )
 
     def _hypotheses(self, part: _Part, result: Any, search: SearchConfig) -> list[Hypothesis]:
-        ids = [self.codec.target.ids(pieces) for pieces in result.hypotheses]
+        lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
+        scores = [
+            score * length**search.alpha / length_penalty(length, search.alpha)
+            for score, length in zip(result.scores, lengths, strict=True)
+        ]
+        best = sorted(range(len(scores)), key=lambda number: -scores[number])[: search.n_best]
+        ids = {number: self.codec.target.ids(result.hypotheses[number]) for number in best}
         made = []
-        for number, text in enumerate(self.codec.decode_target(ids)):
-            length = len(ids[number]) + 1.0  # EOS counts
-            score = result.scores[number] * length**search.alpha / length_penalty(length, search.alpha)
+        for number, text in zip(best, self.codec.decode_target(list(ids.values())), strict=True):
             alignment = None
             if search.alignments:
                 weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
                 words = self.codec.target_words(text, ids[number])
                 alignment = tuple(links_of(weights, SentencePair(part.ids, part.words, ids[number], words)))
-            made.append(Hypothesis(text, score, result.hypotheses[number], [], alignment=alignment))
-        return sorted(made, key=lambda h: -h.score)[: search.n_best]
+            made.append(Hypothesis(text, scores[number], result.hypotheses[number], [], alignment=alignment))
+        return made
 
     def _with_log_probs(
         self, parts: Sequence[_Part], found: Sequence[Sequence[Hypothesis]], search: SearchConfig

@@ -13,7 +13,7 @@ from nmt import __version__, console
 from nmt.errors import NmtError
 from nmt.processes import WorkerDied
 from nmt.serving import schema
-from nmt.serving.limits import Refused, with_fields
+from nmt.serving.limits import RETRY, Refused, with_fields
 from nmt.serving.metrics import Metrics
 from nmt.serving.pages import page_routes
 from nmt.serving.scheduler import Busy
@@ -21,7 +21,6 @@ from nmt.serving.service import Service
 
 # What pydantic adds to the place of an error in a field of several types.
 _KINDS = ("str", "list[str]")
-_RETRY_SECONDS = {"Retry-After": "1"}
 _FAILURES: dict[int | str, dict[str, Any]] = {
     400: {"model": schema.Failure, "description": "The request is wrong; the sentence says how."},
     503: {"model": schema.Failure, "description": "There is no room, or the answer takes too long; try again."},
@@ -124,9 +123,9 @@ async def _failed(_: Request, error: Exception) -> Response:
     """Answers a request that cannot be done."""
     sentence = with_fields(str(error))
     if isinstance(error, Refused):
-        return _failure(error.status, sentence, _RETRY_SECONDS if error.status == 503 else None)
+        return _failure(error.status, sentence, error.headers)
     if isinstance(error, (Busy, WorkerDied)):
-        return _failure(503, sentence, _RETRY_SECONDS)
+        return _failure(503, sentence, RETRY)
     return _failure(400, sentence)
 
 

@@ -4,7 +4,7 @@ from asyncio import BaseTransport, TimerHandle
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_HEAD_SECONDS = 10.0
+HEAD_SECONDS = 10.0
 _MOST_HEAD_BYTES = 65_536
 
 
@@ -42,9 +42,15 @@ class Connection(HttpToolsProtocol):
         self._stop_timer()
         super().on_headers_complete()
 
+    def on_response_complete(self) -> None:
+        """Waits for the next head unless it has come. Uvicorn stops waiting at any byte, even in an empty line."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self._expect_head()
+
     def _expect_head(self) -> None:
         self._stop_timer()
-        self._timer = self.loop.call_later(_HEAD_SECONDS, self._give_up)
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         self._timer = None

@@ -12,7 +12,9 @@ from nmt.serving.access import Access
 from nmt.serving.limits import Refused
 from nmt.serving.metrics import Metrics
 
-_BODY_SECONDS = 10.0
+BODY_SECONDS = 10.0
+# A process may have 1,024 open files by default, and each connection is one.
+MOST_CONNECTIONS = 900
 # Everything that a page loads is from this server, and nothing in it runs that is not a file of this server.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -31,12 +33,21 @@ class Gate:
     """An ASGI application around another one.
 
     Args:
+        connections: returns the number of open connections.
         most_bytes: the largest body.
         routes: the paths that metrics tell apart.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, most_bytes: int, routes: set[str]) -> None:
-        self.app, self.access, self.metrics = app, access, metrics
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        metrics: Metrics,
+        connections: Callable[[], int],
+        most_bytes: int,
+        routes: set[str],
+    ) -> None:
+        self.app, self.access, self.metrics, self.connections = app, access, metrics, connections
         self.most_bytes, self.routes = most_bytes, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,12 +57,14 @@ class Gate:
             return
         answer = _guarded(send, self._counter(scope["path"]))
         try:
+            if self.connections() > MOST_CONNECTIONS:
+                raise Refused(503, "the server has too many connections; try again later")
             headers = Headers(scope=scope)
             self.access.check(scope["path"], headers)
             body = await self._body(headers, receive)
         except Refused as error:
             # The rest of the body stays unread, so the connection cannot be used again.
-            refusal = JSONResponse({"error": str(error)}, error.status, {"Connection": "close"})
+            refusal = JSONResponse({"error": str(error)}, error.status, error.headers | {"Connection": "close"})
             await refusal(scope, receive, answer)
         except ConnectionError:  # the client has gone
             return
@@ -75,7 +88,7 @@ class Gate:
             raise self._too_large()
         body = bytearray()
         try:
-            async with asyncio.timeout(_BODY_SECONDS):
+            async with asyncio.timeout(BODY_SECONDS):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -86,7 +99,7 @@ class Gate:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds") from None
+            raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds") from None
 
     def _too_large(self) -> Refused:
         return Refused(413, f"the body has more than {self.most_bytes:,} bytes; send the text in parts")

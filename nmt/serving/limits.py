@@ -15,6 +15,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # A translation may be this many pieces longer than its source at most.
 _LARGEST_OFFSET = 256
 
+# When clients may try again what was refused with 503.
+RETRY = {"Retry-After": "1"}
+
 SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in _OF_SERVER]
 
 
@@ -24,6 +27,11 @@ class Refused(NmtError):  # noqa: N818 (named after what happens)
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer."""
+        return RETRY if self.status == 503 else {}
 
 
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:

@@ -22,7 +22,8 @@ class Model:
         """Returns what GET /models says about the model."""
         config = self.codec.config
         langs = {"source_lang": config.source_lang, "target_lang": config.target_lang}
-        return {"name": self.name, **langs, "parameters": self.parameters, "engine": engine}
+        spaces = self.codec.target_has_spaces
+        return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, tuple[str, Model]]:

@@ -81,8 +81,13 @@ class Hypothesis(BaseModel):
     pieces: list[str] | None = None
     log_probs: list[float] | None = Field(None, description="log P of each piece; the last one is that of the end.")
     alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
+    segments: list[str] | None = Field(
+        None,
+        description="`text` cut into words, with the spaces before them; with alignments. In languages without spaces, "
+        "a word is a group of pieces.",
+    )
     words: list[int] | None = Field(
-        None, description="The number of the word of `text` that each piece belongs to, or -1; with alignments."
+        None, description="The number of the segment that each piece belongs to, or -1; with alignments."
     )
     unmet: bool = Field(False, description="Whether a constraint is missing.")
 
@@ -153,6 +158,7 @@ class ModelEntry(BaseModel):
     name: str
     source_lang: str
     target_lang: str
+    target_spaces: bool = Field(description="Whether spaces separate the words of the target language.")
     parameters: int
     engine: str
 

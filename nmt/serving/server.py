@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import uvicorn
@@ -27,7 +27,6 @@ from nmt.serving.workers import ModelFile, Workers
 
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
-_MOST_CONNECTIONS = 900
 
 
 def serve(
@@ -71,16 +70,22 @@ async def _serve(
     )
     metrics.watch_queue(lambda: scheduler.waiting)
     app = create_app(Service(models, scheduler, config), metrics, engine.engine)
-    server = _Server(_uvicorn_config(_guarded(app, access, metrics, config)))
+
+    def connections() -> int:
+        return len(server.server_state.connections)
+
+    server = _Server(_uvicorn_config(_guarded(app, access, metrics, config, connections)))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
     _announce(models, listener, access)
     await server.serve([listener])
 
 
-def _guarded(app: FastAPI, access: Access, metrics: Metrics, config: ServeConfig) -> ASGIApp:
+def _guarded(
+    app: FastAPI, access: Access, metrics: Metrics, config: ServeConfig, connections: Callable[[], int]
+) -> ASGIApp:
     most_bytes = _BYTES_OF_CHARACTER * config.max_characters + _BYTES_OF_OPTIONS
-    gate = Gate(app, access, metrics, most_bytes, set(app.openapi()["paths"]))
+    gate = Gate(app, access, metrics, connections, most_bytes, set(app.openapi()["paths"]))
     if not config.allow_origin:
         return gate
     headers = ["Authorization", "Content-Type"]
@@ -98,7 +103,6 @@ def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
     )
 
 

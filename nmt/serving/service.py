@@ -128,12 +128,10 @@ def _fields(hypothesis: Hypothesis, model: Model, search: SearchConfig, pieces: 
     values = fields_of(hypothesis)
     if not pieces:
         return {name: value for name, value in values.items() if name not in ("log_prob", "pieces", "log_probs")}
-    return values | ({"words": _words(hypothesis, model)} if search.alignments else {})
-
-
-def _words(hypothesis: Hypothesis, model: Model) -> list[int]:
-    """Returns the number of the word of the text that each piece belongs to."""
-    return model.codec.target_words(hypothesis.text, model.codec.target.ids(hypothesis.pieces))
+    if not search.alignments:
+        return values
+    segments, words = model.codec.target_segments(hypothesis.text, hypothesis.pieces)
+    return values | {"segments": segments, "words": words}
 
 
 def _scored(found: Rescored) -> dict[str, Any]:
@@ -144,13 +142,20 @@ def _scored(found: Rescored) -> dict[str, Any]:
 
 def _alternative(model: Model, prefix: Sequence[int], found: Hypothesis) -> dict[str, Any]:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
-    words, start = _words(found, model), len(prefix)
+    (_, words), start = model.codec.target_segments(found.text, found.pieces), len(prefix)
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
     ids = model.codec.target.ids(found.pieces)
     shorter, longer = model.codec.decode_target([list(prefix), ids[:end]])
     return {
-        "word": longer.split()[-1] if longer != shorter else "",
+        "word": _last_word(longer, longer.removeprefix(shorter), model),
         "log_prob": sum(found.log_probs[start:end]),
         "prefix": longer,
         "text": found.text,
     }
+
+
+def _last_word(text: str, added: str, model: Model) -> str:
+    """Returns the last word of a text to which something was added, or nothing if only spaces were added."""
+    if not added.strip() or not model.codec.target_has_spaces:
+        return added.strip()
+    return text.split()[-1]

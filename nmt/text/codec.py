@@ -1,5 +1,6 @@
 """Converts raw text to ids and back, for both languages. Every checkpoint contains the codec that it needs."""
 
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, fields
@@ -11,7 +12,7 @@ from nmt.config import Normalization, SubwordKind
 from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.mapped import MAPPED_KINDS, SubwordModel, load_subword
-from nmt.text.words import words_of_pieces
+from nmt.text.words import groups_of_pieces, words_of_pieces
 
 Side = Literal["source", "target"]
 _CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": (*get_args(SubwordKind), *MAPPED_KINDS)}
@@ -187,7 +188,21 @@ class TextCodec:
 
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
-        return ("" if base_language(self.config.target_lang) in WITHOUT_SPACES else " ").join(parts)
+        return (" " if self.target_has_spaces else "").join(parts)
+
+    @property
+    def target_has_spaces(self) -> bool:
+        """Whether spaces separate the words of the target language."""
+        return base_language(self.config.target_lang) not in WITHOUT_SPACES
+
+    def target_segments(self, line: str, pieces: Sequence[str]) -> tuple[list[str], list[int]]:
+        """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD.
+
+        A word has the spaces before it. In languages without spaces, a word is a group of pieces.
+        """
+        if not self.target_has_spaces:
+            return groups_of_pieces(pieces, line)
+        return re.findall(r"\s*\S+", line), words_of_pieces(pieces, line)
 
     def source_words(self, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
         """Returns the number of the word of a raw source line that each id belongs to, or NO_WORD."""

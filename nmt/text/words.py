@@ -1,9 +1,13 @@
-"""Finds the word of raw text that each piece belongs to. A word is what `str.split` returns."""
+"""Finds the word of raw text that each piece belongs to. A word is what `str.split` returns.
+
+Where spaces do not separate words, text is cut between its pieces instead.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 NO_WORD = -1
 
@@ -27,6 +31,29 @@ def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
         found.append(counts.most_common(1)[0][0] if counts else NO_WORD)
         start += len(piece)
     return found
+
+
+def groups_of_pieces(pieces: Sequence[str], line: str) -> tuple[list[str], list[int]]:
+    """Returns a line cut between its pieces, and the number of the part that each piece belongs to.
+
+    Pieces that share a character are in the same part. A part begins with the spaces before it. The parts together are
+    the line. If it has only spaces, there are no parts, and pieces have NO_WORD.
+    """
+    places = [place for place, character in enumerate(line) if not character.isspace()]
+    if not places:
+        return [], [NO_WORD] * len(pieces)
+    spelt = [_bytes(piece) for piece in pieces]
+    characters = _words_of_bytes(b"".join(spelt), " ".join(line[place] for place in places))
+    cuts, found, start, newest = [0], [], 0, 0
+    for piece in spelt:
+        # A piece that is a space alone is in the part of the character behind it.
+        own = [number for number in characters[start : start + max(len(piece), 1)] if number != NO_WORD]
+        if own and own[0] > newest:
+            cuts.append(places[own[0] - 1] + 1)
+        newest = max([newest, *own])
+        found.append(len(cuts) - 1)
+        start += len(piece)
+    return [line[a:b] for a, b in pairwise([*cuts, len(line)])], found
 
 
 def _bytes(piece: str) -> bytes:

@@ -38,7 +38,7 @@ async function shown(work) {
   }
 }
 
-const words = text => text.split(/\s+/).filter(Boolean);
+const model = () => state.models.find(other => other.name === $("model").value);
 const options = () => {
   const beam = Math.max(1, Number($("beam").value) || 1);
   return { model: $("model").value, alignments: true, beam, n_best: Math.min(N_BEST, beam) };
@@ -77,11 +77,12 @@ function locate(source) {
 
 // The probability of each word: the product over its pieces.
 function probabilities(hypothesis) {
-  const sums = words(hypothesis.text).map(() => 0);
-  hypothesis.words.forEach((word, piece) => { if (word >= 0 && word < sums.length) sums[word] += hypothesis.log_probs[piece]; });
+  const sums = hypothesis.segments.map(() => 0);
+  hypothesis.words.forEach((word, piece) => { if (word >= 0) sums[word] += hypothesis.log_probs[piece]; });
   return sums.map(Math.exp);
 }
 
+const spacesBefore = segment => segment.slice(0, segment.length - segment.trimStart().length);
 const links = hypothesis => (hypothesis.alignment ?? "").split(" ").filter(Boolean).map(link => link.split("-").map(Number));
 const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${+(100 * p).toPrecision(p < 0.1 ? 1 : 2)} %`;
 
@@ -91,7 +92,7 @@ function draw() {
   let line = 0;
   for (const sentence of state.sentences) {
     const lines = sentence.line - line;
-    place.append(lines > 0 ? "\n".repeat(lines) : place.hasChildNodes() ? " " : "");
+    place.append(lines > 0 ? "\n".repeat(lines) : place.hasChildNodes() && model().target_spaces ? " " : "");
     line = sentence.line;
     place.append(drawSentence(sentence));
   }
@@ -103,8 +104,8 @@ function drawSentence(sentence) {
   const hypothesis = sentence.hypotheses[sentence.chosen];
   const found = probabilities(hypothesis);
   const made = make("span", { className: "sentence" });
-  words(hypothesis.text).forEach((text, number) => {
-    const p = found[number];
+  hypothesis.segments.forEach((segment, number) => {
+    const p = found[number], text = segment.trim();
     const word = make("span", { className: "word", tabIndex: 0, textContent: text, title: `P ${percent(p)}` });
     word.setAttribute("role", "button");
     word.classList.toggle("unsure", p < 0.5 && p >= 0.2);
@@ -116,16 +117,16 @@ function drawSentence(sentence) {
     });
     for (const name of ["pointerenter", "focus"]) word.addEventListener(name, () => highlight(sentence, number));
     for (const name of ["pointerleave", "blur"]) word.addEventListener(name, () => highlight(null));
-    made.append(number ? " " : "", word);
+    made.append(spacesBefore(segment), word);
   });
   return made;
 }
 
-// Marks the source words that a word of a translation is aligned to.
+// Marks the source words that a word of a translation is aligned to. Alignments know only words between spaces.
 function highlight(sentence, target) {
   const text = $("source").value, backdrop = $("backdrop");
   backdrop.replaceChildren();
-  if (!sentence || sentence.start < 0) return;
+  if (!sentence || sentence.start < 0 || !model().target_spaces) return;
   const linked = new Set(links(sentence.hypotheses[sentence.chosen]).filter(([, t]) => t === target).map(([s]) => s));
   let number = 0, end = 0;
   for (const word of sentence.source.matchAll(/\S+/g)) {
@@ -141,18 +142,18 @@ function highlight(sentence, target) {
 async function openAlternatives(sentence, number, element) {
   state.selected = sentence;
   drawDetails();
-  const hypothesis = sentence.hypotheses[sentence.chosen], all = words(hypothesis.text);
-  const prefix = all.slice(0, number).join(" ");
+  const { segments } = sentence.hypotheses[sentence.chosen];
+  const prefix = segments.slice(0, number).join(""), text = segments[number].trim();
   state.word = element;
   const found = await call("/alternatives", { source: sentence.source, prefix, model: $("model").value });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
-  const typed = make("input", { value: all[number], ariaLabel: "Your own word", placeholder: "your own word" });
+  const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
   typed.addEventListener("keydown", event => {
-    if (event.key === "Enter") choose(sentence, `${prefix} ${typed.value}`.trim());
+    if (event.key === "Enter") choose(sentence, `${prefix}${spacesBefore(segments[number])}${typed.value}`.trim());
   });
   box.replaceChildren(...found.alternatives.map(alternative => {
-    const button = make("button", { className: alternative.word === all[number] ? "chosen" : "", title: alternative.text },
+    const button = make("button", { className: alternative.word === text ? "chosen" : "", title: alternative.text },
       make("span", { textContent: alternative.word }), make("span", { className: "muted", textContent: percent(Math.exp(alternative.log_prob)) }));
     button.addEventListener("click", () => choose(sentence, alternative.prefix));
     return button;
@@ -202,17 +203,17 @@ async function showAttention() {
 }
 
 function chooseModel() {
-  const model = state.models.find(other => other.name === $("model").value);
-  $("source-lang").textContent = `Source (${model.source_lang})`;
-  $("target-lang").textContent = `Translation (${model.target_lang})`;
-  $("translation").lang = model.target_lang;
-  $("source").lang = model.source_lang;
+  const { source_lang: source, target_lang: target } = model();
+  $("source-lang").textContent = `Source (${source})`;
+  $("target-lang").textContent = `Translation (${target})`;
+  $("translation").lang = target;
+  $("source").lang = source;
   $("swap").hidden = !reverse();
 }
 
 function reverse() {
-  const { source_lang: source, target_lang: target } = state.models.find(model => model.name === $("model").value);
-  return state.models.find(model => model.source_lang === target && model.target_lang === source);
+  const { source_lang: source, target_lang: target } = model();
+  return state.models.find(other => other.source_lang === target && other.target_lang === source);
 }
 
 function swap() {
