@@ -39,7 +39,7 @@ SEARCH = [
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
     ["nmt.processes", "nmt.resources"],
-    ["nmt.registry", "nmt.text", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
+    ["nmt.registry", "nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving"],

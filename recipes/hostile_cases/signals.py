@@ -131,7 +131,7 @@ def _wrong_end(stopped: _Stopped, number: signal.Signals, name: str) -> str:
     if "Traceback (most recent call last)" in stopped.stderr:
         return f"traceback: {last_line(stopped.stderr)}"
     documented = {0}
-    if name.startswith(("train", "generate")):  # these can be resumed
+    if name.startswith(("train", "generate", "preprocess")):  # these can be resumed
         documented.add(INTERRUPTED_EXIT_CODE)
     if not name.startswith("train") or stopped.seconds < _STARTING_SECONDS:
         documented |= {-number, 128 + number}
