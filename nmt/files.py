@@ -76,10 +76,13 @@ class Output:
 
 
 @contextmanager
-def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
+def replaced_file(path: Path, advice: str, name: str | None = None, *, synced: bool = True) -> Iterator[Output]:
     """Yields a temporary file that replaces `path` when the block succeeds and the file is on disk.
 
     If the block fails, the temporary file is removed, and `path` is left as it was.
+
+    Args:
+        synced: whether to wait until the file is on disk. Otherwise, it may be damaged after a power failure.
 
     Raises:
         NmtError: the file cannot be written. The message starts with `name`, by default the path, and ends with
@@ -93,10 +96,11 @@ def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[
         try:
             output = Output(file, name, advice)
             yield output
-            output.sync()
+            output.sync() if synced else output.flush()
             with writing(name, advice):
                 partial.replace(path)
-                _sync_folder(path.parent)
+                if synced:
+                    _sync_folder(path.parent)
         finally:
             _discard(file)
             partial.unlink(missing_ok=True)

@@ -120,10 +120,10 @@ def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> Non
 
 
 @pytest.mark.parametrize("text, message", [
-    ("0-0\n", "one.links has 1 lines, but {0}/one.en has 150; both must be aligned"),
-    ("\n" * 151, "one.links has 151 lines, but {0}/one.en has 150; both must be aligned"),
-    ("0-0\n1-x\n", "one.links, line 2: '1-x' is no link; give links such as 0-0 1-2"),
-    ("0-0 0-99\n", "one.links, line 1 links word 0 to word 99, but the sentences have "),
+    ("0-0\n", "one.en has 150 lines but {0}/one.links has 1; the two must be aligned"),
+    ("\n" * 151, "one.en has 150 lines but {0}/one.links has 151; the two must be aligned"),
+    ("0-0\n1-x\n" + "\n" * 148, "one.links, line 2: '1-x' is no link; give links such as 0-0 1-2"),
+    ("0-0 0-99\n" + "\n" * 149, "one.links, line 1 links word 0 to word 99, but the sentences have "),
 ])  # fmt: skip
 def test_wrong_alignments_are_refused_with_file_and_line(
     tmp_path: Path, aligned: Path, text: str, message: str

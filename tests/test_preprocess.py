@@ -388,7 +388,7 @@ def test_work_that_was_killed_while_it_was_prepared_is_replaced(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("nmt.data.preprocess.count", interrupt)
+        patched.setattr("nmt.data.preprocess.check", interrupt)
         patched.setattr("nmt.jobs.folder._remove", lambda _: None)  # a killed process does not clean up
         with pytest.raises(KeyboardInterrupt):
             run()

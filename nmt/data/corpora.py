@@ -1,6 +1,7 @@
-"""Reads the text to preprocess: counts and checks corpora, and cuts them into chunks of bounded size."""
+"""Reads the text to preprocess: checks corpora, and cuts them into chunks of bounded size."""
 
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
@@ -11,7 +12,8 @@ from nmt import console
 from nmt.config import DataConfig
 from nmt.data.names import TRAIN
 from nmt.errors import NmtError
-from nmt.text.corpus import parallel_paths, read_lines, read_pairs
+from nmt.jobs.plan import File, Plan, make_plan
+from nmt.text.corpus import parallel_paths, read_lines, read_pairs, read_rows
 from nmt.text.languages import look_swapped
 from nmt.text.links import parse_links
 
@@ -58,10 +60,13 @@ def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
     return {TRAIN: config.train, "valid": (config.valid,), **tests}
 
 
-def count(config: DataConfig) -> dict[str, list[Corpus]]:
+def check(config: DataConfig, plan: Plan) -> dict[str, list[Corpus]]:
     """Returns the corpora of every split.
 
-    Reads all text once, so that an error in the last line is found before hours of work.
+    Reads the text that `plan` does not cover, so that an error in the last line is found before hours of work.
+
+    Args:
+        plan: the training text.
 
     Raises:
         NmtError: a file is missing, empty or not UTF-8, or the two files of a corpus have different numbers of lines.
@@ -69,12 +74,15 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
     langs = config.source_lang, config.target_lang
     if config.valid in config.train:
         console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")
-    prefixes_by_split = split_prefixes(config)
-    paths = {
-        name: [parallel_paths(prefix, *langs) for prefix in prefixes] for name, prefixes in prefixes_by_split.items()
+    others = {name: prefixes for name, prefixes in split_prefixes(config).items() if name != TRAIN}
+    files = {
+        name: make_plan([list(map(str, parallel_paths(prefix, *langs))) for prefix in prefixes], sys.maxsize).segments
+        for name, prefixes in others.items()
     }
-    with console.Progress("Checking", None, "pair") as progress:
-        splits = {name: [_count(*pair, langs, progress) for pair in pairs] for name, pairs in paths.items()}
+    splits = {
+        name: [_checked(source, target, langs) for source, target, *_ in segments]
+        for name, segments in ({TRAIN: plan.segments} | files).items()
+    }
     if config.alignments:
         splits[TRAIN] = [
             replace(corpus, links=_checked_links(corpus, Path(path)))
@@ -86,44 +94,38 @@ def count(config: DataConfig) -> dict[str, list[Corpus]]:
     return splits
 
 
-def _count(source: Path, target: Path, langs: tuple[str, str], progress: console.Progress) -> Corpus:
-    pairs = 0
-    identical = True
-    for chunk in chunked(read_corpora([Corpus(source, target, 0)])):
-        if not pairs and look_swapped(chunk.source, chunk.target, *langs):
-            console.warn(
-                f"{source} looks like {langs[1]}, and {target} looks like {langs[0]}; check whether --source-lang and "
-                f"--target-lang are swapped"
-            )
-        pairs += len(chunk.source)
-        identical = identical and chunk.source == chunk.target
-        progress.advance(len(chunk.source))
-    if not pairs:
-        raise NmtError(f"{source} and {target} have no lines; give another corpus or check how it was made")
-    if identical:
-        console.warn(f"{source} and {target} contain the same text; check whether one is in the wrong language")
-    return Corpus(source, target, pairs)
+def _checked(source: File, target: File, langs: tuple[str, str]) -> Corpus:
+    """Returns the corpus of two files. Warns if they look swapped or hold the same text."""
+    if not source.lines:
+        raise NmtError(f"{source.path} and {target.path} have no lines; give another corpus or check how it was made")
+    corpus = Corpus(Path(source.path), Path(target.path), source.lines)
+    first = next(chunked(read_corpora([corpus])))
+    if look_swapped(first.source, first.target, *langs):
+        console.warn(
+            f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}; check whether "
+            f"--source-lang and --target-lang are swapped"
+        )
+    if source.digest == target.digest:
+        console.warn(
+            f"{source.path} and {target.path} contain the same text; check whether one is in the wrong language"
+        )
+    return corpus
 
 
 def _checked_links(corpus: Corpus, path: Path) -> Path:
     """Returns the path of a corpus's alignments after checking each line of the file."""
-    lines = 0
-    pairs = read_pairs(corpus.source, corpus.target)
-    for lines, (line, pair) in enumerate(zip(read_lines(path), pairs, strict=False), start=1):
+    for number, (source, target, line) in enumerate(read_rows(corpus.source, corpus.target, path), start=1):
         try:
             links = parse_links(line)
         except ValueError as error:
-            raise NmtError(f"{path}, line {lines}: {error}; give links such as 0-0 1-2") from error
-        words = [len(text.split()) for text in pair]
+            raise NmtError(f"{path}, line {number}: {error}; give links such as 0-0 1-2") from error
+        words = [len(text.split()) for text in (source, target)]
         for link in links:
             if link[0] >= words[0] or link[1] >= words[1]:
                 raise NmtError(
-                    f"{path}, line {lines} links word {link[0]} to word {link[1]}, but the sentences have {words[0]} "
+                    f"{path}, line {number} links word {link[0]} to word {link[1]}, but the sentences have {words[0]} "
                     f"and {words[1]} words, counted from 0 and separated by spaces; align the raw text"
                 )
-    lines += sum(1 for _ in read_lines(path)) - lines if lines == corpus.pairs else 0
-    if lines != corpus.pairs:
-        raise NmtError(f"{path} has {lines:,} lines, but {corpus.source} has {corpus.pairs:,}; both must be aligned")
     return path
 
 

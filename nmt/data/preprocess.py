@@ -1,7 +1,7 @@
 """Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is read four times: to find its shards, to count and check it, to draw a sample for the subword model, and to
-encode it. It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the training
+The text is read three times: to check it and find its shards, to draw a sample for the subword model, and to encode it.
+It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the training
 text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from nmt import __version__, console
 from nmt.config import DataConfig, JobConfig
-from nmt.data.corpora import Chunk, Corpus, chunked, count, read_corpora, split_prefixes
+from nmt.data.corpora import Chunk, Corpus, check, chunked, read_corpora, split_prefixes
 from nmt.data.encoder import Encoder
 from nmt.data.encoding import EncodingJob, flats_of
 from nmt.data.epochs import Mixture
@@ -84,9 +84,9 @@ def _training_files(config: DataConfig) -> list[list[str]]:
     return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
 
 
-def _prepare(config: DataConfig, like: TextCodec | None, folder: Path, _: Plan) -> dict[str, Any]:
+def _prepare(config: DataConfig, like: TextCodec | None, folder: Path, plan: Plan) -> dict[str, Any]:
     """Checks all text and writes the subword models into the folder. Returns the corpora of the other splits."""
-    splits = count(config)
+    splits = check(config, plan)
     train = splits.pop(TRAIN)
     show_tokenizers(_text_config(config, like))
     StoreWriter(folder).write_models(like or make_codec(config, train))

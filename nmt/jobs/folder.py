@@ -131,12 +131,14 @@ class JobFolder:
 def write_result(folder: Path, number: int, result: Result) -> None:
     """Writes the result of a shard into the folder of a job.
 
+    It need not be on disk at once, because a result that a power failure has damaged is made anew.
+
     Raises:
         NmtError: it cannot be written.
     """
     digest = sha256(result.content).hexdigest()
     header = {"summary": result.summary, "bytes": len(result.content), "sha256": digest}
-    with replaced_file(_result_path(folder, number), _ADVICE) as file:
+    with replaced_file(_result_path(folder, number), _ADVICE, synced=False) as file:
         file.write(json.dumps(header) + "\n")
         file.write(result.content)
 
@@ -190,7 +192,7 @@ class Preparation:
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
         if saved is not None and paths == saved.paths and saved.is_unchanged:
             return saved
-        with console.Progress("Reading", None, "line", summary=False) as progress:
+        with console.Progress("Checking", None, "line", summary=False) as progress:
             return make_plan(self.segments, self.shard_rows, progress)
 
 

@@ -4,6 +4,7 @@ Files that are read side by side, such as a source and a target file, form a seg
 row n. A job has one or more segments, and a shard is part of one segment.
 """
 
+import codecs
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -141,7 +142,7 @@ def make_plan(
     If there would be more than `most` shards, `shard_rows` is doubled until there are not.
 
     Raises:
-        NmtError: a file cannot be read, or the files of a segment have different numbers of lines.
+        NmtError: a file cannot be read or is not UTF-8, or the files of a segment have different numbers of lines.
     """
     found = [_indexed(paths, shard_rows, progress) for paths in segments]
     lines = [files[0].lines for files, _ in found]
@@ -163,11 +164,14 @@ def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tup
         state = _state(path)
         index = _LineIndex(every)
         lines_before = 0
+        text = codecs.getincrementaldecoder("utf-8")()
         for block in _blocks(path):
             index.add(block)
+            _check(text, block, path)
             if progress and not number:
                 progress.advance(index.lines - lines_before)
                 lines_before = index.lines
+        _check(text, b"", path, final=True)
         offsets = index.finish()
         files.append(File(os.path.abspath(path), index.lines, state, index.hash.hexdigest()))
         columns.append(offsets)
@@ -190,7 +194,8 @@ class _LineIndex:
         """Adds the next block."""
         self.hash.update(block)
         starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (self._bytes + 1)
-        self._found.append(starts[-(self.lines + 1) % self._every :: self._every])
+        # A copy, because a slice would keep all starts of the block in memory.
+        self._found.append(starts[-(self.lines + 1) % self._every :: self._every].copy())
         self.lines += len(starts)
         self._bytes += len(block)
         self._ends_line = block.endswith(b"\n")
@@ -199,6 +204,15 @@ class _LineIndex:
         """Counts a last line without line break. Returns the offsets."""
         self.lines += not self._ends_line
         return np.concatenate(self._found)[: _shards(self.lines, self._every)]
+
+
+def _check(text: codecs.IncrementalDecoder, block: bytes, path: str, *, final: bool = False) -> None:
+    """Raises NmtError, naming the line, if a file is not UTF-8."""
+    try:
+        text.decode(block, final)
+    except UnicodeDecodeError:
+        for _ in read_lines(path):  # raises the error
+            pass
 
 
 def _blocks(path: str) -> Iterator[bytes]:
