@@ -1,5 +1,6 @@
 """Jobs on a local Ray cluster: the same bytes as from one process, whatever dies meanwhile."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -114,6 +115,20 @@ def test_machines_without_the_files_get_them_from_the_driver(
         command = commands[name]
         run(*command.arguments, command.flag, tmp_path / name, "--cluster", cluster.address)
         command.check(tmp_path / name)
+
+
+def test_the_driver_decompresses_input(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:
+    command = commands["rescore"]
+    arguments = []
+    for argument in command.arguments:
+        flag, _, path = argument.partition("=")
+        if flag in ("--source", "--target"):
+            compressed = tmp_path / f"{Path(path).name}.gz"
+            compressed.write_bytes(gzip.compress(Path(path).read_bytes()))
+            argument = f"{flag}={compressed}"
+        arguments.append(argument)
+    run(*arguments, command.flag, tmp_path / "out", "--cluster", cluster.address)
+    command.check(tmp_path / "out")
 
 
 # What dies

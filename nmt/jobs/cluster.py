@@ -2,7 +2,8 @@
 
 The driver is the process of the command. It starts workers (Ray actors) as long as the cluster has room for them, loads
 a model in each, and keeps two shards in flight for each, so that no worker waits. Workers that see the same files as
-the driver read shards and write results themselves. The driver does that for the others. If a worker dies, other ones
+the driver read shards and write results themselves. The driver does that for the others, and for compressed files,
+which are read from the beginning. If a worker dies, other ones
 do its shards.
 """
 
@@ -268,8 +269,12 @@ class _Driver:
             for worker in self._workers:
                 if self._todo and worker.has_files is not None and len(worker.tasks) <= depth:
                     shard = self._todo.popleft()
-                    rows = None if worker.has_files else self._reader.read(shard)
+                    rows = None if worker.has_files and self._is_plain(shard) else self._reader.read(shard)
                     self._call(worker, worker.actor.do.remote(shard, rows), shard)
+
+    def _is_plain(self, shard: Shard) -> bool:
+        """Returns whether a worker can begin to read in the middle of the files."""
+        return not any(path.endswith(".gz") for path in self._reader.segments[shard.segment])
 
     def _call(self, worker: _Worker, task: Any, shard: Shard | None) -> None:
         worker.tasks.append((task, shard))
