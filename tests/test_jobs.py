@@ -204,7 +204,7 @@ def test_a_damaged_shard_is_made_anew(interrupted: list[str | Path], tmp_path: P
     elif damage == "changed":
         shard.write_bytes(whole[:-5] + b"12345")
         said = failed(*interrupted)
-        assert "00000000 is damaged (its SHA-256 is another one) and was removed; start the same command again" in said
+        assert "00000000 is damaged (its SHA-256 is another one) and was removed; the same command, without" in said
     else:
         shard.write_bytes(b"{" + whole)
     run(*interrupted)
@@ -231,6 +231,65 @@ def test_a_folder_that_no_job_made_is_left_alone(trained: Path, source: Path, tm
     assert "out.unfinished/mine was not made by this command; move it elsewhere" in failed(*command)
 
 
+def test_names_that_no_shard_has_are_ignored_and_kept(interrupted: list[str | Path], tmp_path: Path) -> None:
+    shards = tmp_path / "out.unfinished" / "shards"
+    (shards / "99999999").write_text("x")
+    (shards / "notes.txt").write_text("mine")
+    run(*interrupted)
+    assert [path.name for path in shards.iterdir()] == ["notes.txt"]
+
+
+def test_a_changed_offset_is_damage(interrupted: list[str | Path], tmp_path: Path) -> None:
+    path = tmp_path / "out.unfinished" / "offsets.npy"
+    offsets = np.load(path)
+    np.save(path, offsets + (offsets > 0))
+    assert "offsets.npy is damaged (its SHA-256 is another one); delete" in failed(*interrupted)
+
+
+def test_a_job_goes_on_with_an_input_that_was_renamed(
+    interrupted: list[str | Path], source: Path, tmp_path: Path
+) -> None:
+    expected = run(*interrupted[:4], *OPTIONS).stdout
+    (tmp_path / "renamed").write_bytes(source.read_bytes())
+    source.write_bytes(b"".join(reversed(source.read_bytes().splitlines(keepends=True))))
+    renamed = [tmp_path / "renamed" if argument == source else argument for argument in interrupted]
+    run(*renamed)
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+def test_an_input_that_is_edited_during_the_job_is_an_error(
+    interrupted: list[str | Path], source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = source.read_bytes()
+
+    def edit(folder: JobFolder, shard: Shard, result: Result) -> None:
+        source.write_bytes(whole.upper() * 2)
+        add(folder, shard, result)
+
+    add = JobFolder.add
+    with monkeypatch.context() as patch:
+        patch.setattr(JobFolder, "add", edit)
+        assert "source.en has changed since the job began; restore it and start the same command" in failed(
+            *interrupted
+        )
+    source.write_bytes(whole)
+    run(*interrupted)
+
+
+@pytest.mark.parametrize("step", ["_remove_results", "remove_partial_files"])
+def test_a_signal_after_the_output_is_complete_changes_nothing(
+    interrupted: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def stop_once(_: Path) -> None:
+        monkeypatch.undo()
+        raise SystemExit(143)
+
+    monkeypatch.setattr(f"nmt.jobs.folder.{step}", stop_once)
+    run(*interrupted)
+    assert (tmp_path / "out").exists()
+    assert not (tmp_path / "out.unfinished").exists()
+
+
 def preparation(source: Path, shard_rows: int = 10) -> Preparation:
     return Preparation(segments=[[str(source)]], columns=["--input"], shard_rows=shard_rows, settings={"a": (1, 2)})
 
@@ -238,17 +297,20 @@ def preparation(source: Path, shard_rows: int = 10) -> Preparation:
 def test_two_processes_do_not_write_one_output(source: Path, tmp_path: Path) -> None:
     dest = str(tmp_path / "out")
     with (
-        job_folder(dest, "--output", preparation(source)) as folder,
+        job_folder(dest, "--output", preparation(source), JobConfig()) as folder,
         pytest.raises(NmtError, match="is in use by another process"),
     ):
         folder.add(folder.plan[0], Result(b"", {}))
-        with job_folder(dest, "--output", preparation(source)):
+        with job_folder(dest, "--output", preparation(source), JobConfig()):
             pass
     assert (tmp_path / "out.unfinished").exists()
 
 
 def test_a_job_that_fails_before_a_shard_is_finished_leaves_nothing(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match="bad"), job_folder(str(tmp_path / "out"), "--output", preparation(source)):
+    with (
+        pytest.raises(NmtError, match="bad"),
+        job_folder(str(tmp_path / "out"), "--output", preparation(source), JobConfig()),
+    ):
         raise NmtError("bad")
     assert {path.name for path in tmp_path.iterdir()} == {"source.en"}
 
@@ -260,7 +322,7 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     source = folder / "source"
     source.write_text("x\n" * data.draw(st.integers(1, 30)))
     dest, begin = str(folder / "out"), preparation(source, data.draw(st.integers(1, 8)))
-    with pytest.raises(Interrupted), job_folder(dest, "--output", begin) as job:
+    with pytest.raises(Interrupted), job_folder(dest, "--output", begin, JobConfig()) as job:
         plan = job.plan
         order = data.draw(st.permutations(range(len(plan))))
         for number in order[: data.draw(st.integers(1, len(order)))]:
@@ -268,7 +330,7 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
         raise SystemExit(143)
     cut = folder / "out.unfinished" / "shards" / f"{order[0]:08}"
     os.truncate(cut, data.draw(st.integers(0, cut.stat().st_size)))
-    with job_folder(dest, "--output", begin) as job:
+    with job_folder(dest, "--output", begin, JobConfig()) as job:
         for shard in job.todo():
             job.add(shard, Result(f"shard {shard.number} ä\n".encode(), {"n": shard.number}))
         found = list(job.results())
@@ -285,6 +347,9 @@ def test_parts_of_a_job_are_merged(trained: Path, source: Path, tmp_path: Path) 
     command = ["generate", trained / "run" / "best.pt", "--input", source, *OPTIONS]
     run(*command, "--output", tmp_path / "whole")
     command += ["--output", tmp_path / "out", "--shard-lines=10"]
+    assert "out.unfinished holds no job to merge; do its parts first, with --shard 1/N to N/N" in failed(
+        *command, "--merge"
+    )
     said = run(*command, "--shard=1/2").stderr
     assert "1/2: 4 of 7 shards to do" in said
     assert not (tmp_path / "out").exists()

@@ -285,7 +285,7 @@ def test_ctrl_c_ends_the_command_without_traceback_or_files(write_corpus: WriteC
     said = process.communicate(timeout=30)[1]
     assert process.returncode == 75
     assert "Traceback" not in said
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture

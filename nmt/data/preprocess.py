@@ -59,7 +59,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         settings=_settings(config),
         prepare=partial(_prepare, config, like),
     )
-    with job_folder(config.dest, "--dest", preparation, shared=options.shard is not None) as folder:
+    with job_folder(config.dest, "--dest", preparation, options) as folder:
         writer = StoreWriter(folder.data)
         codec = like or writer.read_models(text)
         if not options.merge:
@@ -157,7 +157,11 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
             f"all {folder.plan.rows:,} training pairs were dropped ({_reasons(dropped, config)}); "
             f"check the text and the filters"
         )
-    return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept)
+    try:
+        return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept)
+    except NmtError:
+        folder.remove()  # the way out is another --train, which is another job
+        raise
 
 
 def _mixture(config: DataConfig, kept: list[int]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
 from nmt.jobs.cluster import has_gpus
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
-from nmt.jobs.local import WINDOW, deaths, in_line_order, run
+from nmt.jobs.local import WINDOW, death_message, in_line_order, run
 from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
 from nmt.model.runtime import resolve
@@ -59,19 +59,13 @@ class JobOutput:
             Interrupted: a signal asked the process to end, and the same command resumes the job.
             NmtError: something cannot be read or written, or the output is an input.
         """
-        if self._is_resumable():
+        if is_resumable(self._inputs(), self.output, self.options):
             refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
             return self._write_shards()
-        if self.options.needed:
-            raise NmtError(f"{self.options.needed} needs files as input and as --output; give the names of files")
         return self._write_directly()
 
     def _inputs(self) -> list[str]:
         return [*chain.from_iterable(self.segments), *self.job.models]
-
-    def _is_resumable(self) -> bool:
-        from_files = STDIO not in self._inputs() and all(map(os.path.isfile, self._inputs()))
-        return from_files and self.output not in ("", STDIO) and is_replaceable(self.output)
 
     def _write_directly(self) -> dict[str, float]:
         end_as_usual()
@@ -89,7 +83,7 @@ class JobOutput:
         with closing(run(self.job, windows, self.workers or 1)) as batches:
             for _, batch, results in batches:
                 if results is None:
-                    raise NmtError(deaths(batch.numbers))
+                    raise NmtError(death_message(batch.numbers))
                 self.progress.advance(len(batch.numbers))
                 yield batch.numbers, list(map(self.job.output, batch.records, results))
 
@@ -106,7 +100,7 @@ class JobOutput:
             shard_rows=self.options.shard_lines or self.shard_rows,
             settings=models | dict(self.settings),
         )
-        with job_folder(self.output, "--output", preparation, shared=self.options.shard is not None) as folder:
+        with job_folder(self.output, "--output", preparation, self.options) as folder:
             if not self.options.merge:
                 finish_shards(self.job, folder, self.options, self.workers, self.progress)
             return None if self.options.shard else self._merge(folder)
@@ -119,6 +113,23 @@ class JobOutput:
                 add_up(totals, result.summary)
         folder.remove()
         return totals
+
+
+def is_resumable(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
+    """Returns whether work on these files is a job with shards, because all are regular files.
+
+    Raises:
+        NmtError: it is not, but an option needs it.
+    """
+    from_files = STDIO not in inputs and all(map(os.path.isfile, inputs))
+    if from_files and output not in ("", STDIO) and is_replaceable(output):
+        return True
+    if options.needed:
+        missing = next((path for path in inputs if path != STDIO and not os.path.exists(path)), None)
+        if missing:
+            raise NmtError(f"{missing} does not exist; check the path")
+        raise NmtError(f"{options.needed} needs files as input and as --output; give the names of files")
+    return False
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig) -> RuntimeConfig:

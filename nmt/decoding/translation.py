@@ -13,7 +13,7 @@ from nmt.decoding.lines import LineFormat
 from nmt.decoding.requests import Encoded, Request, batches, encode
 from nmt.errors import NmtError
 from nmt.jobs.folder import Result
-from nmt.jobs.local import WINDOW, deaths, in_line_order, run
+from nmt.jobs.local import WINDOW, death_message, in_line_order, run
 from nmt.jobs.plan import Row
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import device_type
@@ -91,7 +91,7 @@ class TranslationJob:
         def counted(finished: Iterator[Finished]) -> Iterator[tuple[Sequence[int], Sequence[list[Hypothesis]]]]:
             for _, batch, results in finished:
                 if results is None:
-                    raise NmtError(deaths(batch.numbers))
+                    raise NmtError(death_message(batch.numbers))
                 advance(len(batch.numbers))
                 yield batch.numbers, results
 

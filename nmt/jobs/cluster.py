@@ -153,7 +153,12 @@ def _connect(address: str) -> Any:
             raise NmtError(f"--cluster {address} cannot be reached ({error}); check the address") from error
         console.info("no Ray cluster runs here; starting one of this machine")
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
-        ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+        try:
+            ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+        except Exception as failure:  # Ray raises a plain Exception, with pages of text
+            raise NmtError(
+                f"Ray could not be started here ({_reason(failure)}); start a cluster by ray start --head"
+            ) from failure
     except ValueError as error:
         raise NmtError(f"--cluster {address} is not an address ({error}); give auto or HOST:PORT") from error
     return ray
@@ -196,13 +201,17 @@ class _Worker:
 
 
 class _Driver:
-    def __init__(self, job: Job, folder: JobFolder, todo: Sequence[Shard], cores: int, most: int | None) -> None:
+    def __init__(
+        self, job: Job, folder: JobFolder, todo: Sequence[Shard], options: JobConfig, most: int | None
+    ) -> None:
         import ray
 
         self._ray = ray
         self._todo = deque(todo)
         self._reader = Reader(folder.plan.paths)
         gpus = 1 if job.device == "cuda" else 0
+        cores = options.worker_cores
+        self._is_alone = options.cluster == "auto"  # if there is one machine, it is this one
         self._needs = {"CPU": cores, **({"GPU": 1} if gpus else {})}
         self._most = most
         # Methods run in the worker one after the other. What restarts and retries is decided here, not by Ray.
@@ -255,6 +264,8 @@ class _Driver:
         self._looked = time.monotonic()
         rooms = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         room = sum(int(min(has.get(name, 0) // amount for name, amount in self._needs.items())) for has in rooms)
+        if not room and self._is_alone and len(rooms) == 1:
+            raise NmtError(f"this machine has no room for a worker with --worker-cores {self._needs['CPU']}; lower it")
         if not room:
             needs = " and ".join(f"{amount} {name}" for name, amount in self._needs.items())
             console.warn_once(f"no machine of the cluster has {needs} for a worker; waiting for one")
@@ -288,10 +299,10 @@ class _Driver:
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, NmtError):
                 raise error.cause from None
-            yield from self._bury(worker, f"{type(error.cause).__name__}: {error.cause}")
+            yield from self._remove(worker, f"{type(error.cause).__name__}: {error.cause}")
             return
         except self._ray.exceptions.RayError as error:
-            yield from self._bury(worker, _reason(error), was_machine="node has died" in str(error))
+            yield from self._remove(worker, _reason(error), was_machine="node has died" in str(error))
             return
         del self._by_task[task]
         _, shard = next(found for found in worker.tasks if found[0] == task)
@@ -304,9 +315,9 @@ class _Driver:
             worker.has_files = value
             self._deaths_while_loading = 0
         else:
-            self._welcome(worker, *value)
+            self._start_loading(worker, *value)
 
-    def _welcome(self, worker: _Worker, version: str, host: str) -> None:
+    def _start_loading(self, worker: _Worker, version: str, host: str) -> None:
         """Lets a worker load the model if it has the same version."""
         if version != __version__:
             raise NmtError(
@@ -316,7 +327,7 @@ class _Driver:
         worker.host = host
         self._call(worker, worker.actor.load.remote(self._shipped, *self._models), None)
 
-    def _bury(self, worker: _Worker, why: str, was_machine: bool = False) -> Iterator[Outcome]:
+    def _remove(self, worker: _Worker, why: str, was_machine: bool = False) -> Iterator[Outcome]:
         """Removes a worker that has died or is unusable. The shard it worked on is blamed, unless its machine died."""
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(worker.actor)
@@ -382,7 +393,7 @@ def do_on_cluster(
         NmtError: the input is wrong, or no worker can load the model.
     """
     what = progress.description
-    driver = _Driver(job, folder, todo, options.worker_cores, workers)
+    driver = _Driver(job, folder, todo, options, workers)
     try:
         for outcome in driver.run():
             progress.describe(f"{what}, {driver.state}")

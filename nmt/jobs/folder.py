@@ -6,9 +6,11 @@ A job that makes DEST keeps its folder as DEST.unfinished:
     offsets.npy     where each shard begins in these files
     shards/NUMBER   the result of a shard: a line of JSON with its size and its SHA-256, then its bytes
     data/           what the command prepares for its shards, if anything
+    .lock           locked by every process that works on the job
+    .preparing      locked while the job is prepared
 
-A file appears under its name only when it is complete. So whoever looks at the folder sees finished work only, and a
-process may be killed at any time. Several processes can do shards of the same job.
+The manifest is written last and removed first. It and the results of shards appear under their names only when they are
+complete. So a process may be killed at any time, and several processes can do shards of the same job.
 """
 
 import fcntl
@@ -19,14 +21,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmt import console
+from nmt.config import JobConfig
 from nmt.errors import Interrupted, NmtError
-from nmt.files import is_partial, remove_partial_files, replaced_file, writing
+from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.jobs.plan import Plan, Shard, make_plan
 from nmt.signals import cleaning_up, end_as_usual
 
@@ -57,10 +61,16 @@ class JobFolder:
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
+        self.is_complete = False
         self.data = path / _DATA
         self._done = np.zeros(len(plan), bool)
-        for number in _shard_numbers(path / _SHARDS):
-            self._done[number] = number < len(plan) and self._is_whole(number)
+        self._find_results()
+
+    def _find_results(self) -> None:
+        """Marks the shards whose results are there. Other processes may have written some."""
+        for name in os.listdir(self.path / _SHARDS):
+            if name.isdecimal() and int(name) < len(self.plan) and not self._done[int(name)]:
+                self._done[int(name)] = self._is_whole(int(name))
 
     @property
     def rows_done(self) -> int:
@@ -90,9 +100,10 @@ class JobFolder:
         """Yields the results of all shards in order.
 
         Raises:
-            NmtError: a shard is missing or damaged.
+            NmtError: a shard is missing or damaged, or the input has changed.
         """
-        self._done[_shard_numbers(self.path / _SHARDS)] = True  # other processes may have finished some
+        self.check_input()
+        self._find_results()
         if missing := np.flatnonzero(~self._done).tolist():
             named = ", ".join(self.plan[i].named for i in missing[:_NAMED_SHARDS])
             more = ", …" if len(missing) > _NAMED_SHARDS else ""
@@ -102,6 +113,14 @@ class JobFolder:
             )
         for number in range(len(self.plan)):
             yield self.plan[number], self._read(number)
+
+    def check_input(self) -> None:
+        """Raises NmtError if the input has changed since the plan was made."""
+        if changed := self.plan.changed:
+            raise NmtError(
+                f"{changed} has changed since the job began; restore it and start the same command again, or delete "
+                f"{self.path} and start anew"
+            )
 
     def _is_whole(self, number: int) -> bool:
         with suppress(OSError, ValueError, KeyError, TypeError), _result_path(self.path, number).open("rb") as file:
@@ -117,14 +136,17 @@ class JobFolder:
             if sha256(content).hexdigest() != header["sha256"]:
                 raise ValueError("its SHA-256 is another one")
             return Result(content, header["summary"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+        except (ValueError, KeyError, TypeError) as error:
             path.unlink(missing_ok=True)
             raise NmtError(
-                f"{path} is damaged ({error}) and was removed; start the same command again, which makes it anew"
+                f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
             ) from error
 
     def remove(self) -> None:
-        """Removes the folder with all that the job has written there."""
+        """Removes the folder with all that the job has written there, because its output is complete."""
+        self.is_complete = True
         _remove(self.path)
 
 
@@ -153,10 +175,6 @@ def identity(folder: Path) -> str | None:
 
 def _result_path(folder: Path, number: int) -> Path:
     return folder / _SHARDS / f"{number:08}"
-
-
-def _shard_numbers(shards: Path) -> list[int]:
-    return [int(name) for name in os.listdir(shards) if name.isdecimal()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,21 +208,22 @@ class Preparation:
     def plan(self, saved: Plan | None = None) -> Plan:
         """Returns the plan. The files are not read if they are those of `saved` and have not changed."""
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
-        if saved is not None and paths == saved.paths and saved.is_unchanged:
+        if saved is not None and paths == saved.paths and not saved.changed:
             return saved
         with console.Progress("Checking", None, "line", summary=False) as progress:
             return make_plan(self.segments, self.shard_rows, progress)
 
 
 @contextmanager
-def job_folder(dest: str, flag: str, preparation: Preparation, *, shared: bool = False) -> Iterator[JobFolder]:
+def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfig) -> Iterator[JobFolder]:
     """Yields the folder of the job that makes `dest`. If the block fails before a shard is finished, it is removed.
 
     The block calls `remove` when `dest` is complete.
 
     Args:
         flag: the flag that names `dest`, for messages.
-        shared: whether other processes work on the same job. Then the folder always stays.
+        options: with --shard, other processes work on the same job, and the folder always stays. With --merge, the job
+            must have begun.
 
     Raises:
         Interrupted: a signal asked the process to end; the same command resumes the job.
@@ -212,26 +231,35 @@ def job_folder(dest: str, flag: str, preparation: Preparation, *, shared: bool =
     """
     end_as_usual()
     path = Path(f"{os.path.realpath(dest)}.unfinished")
+    if options.merge and not (path / _MANIFEST).exists():
+        raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
+    missing = missing_folders(path.parent)
     _make(path, flag)
-    with cleaning_up(), _locked(path / _WORKING, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, flag):
+    with cleaning_up(), _locked(path / _WORKING, fcntl.LOCK_SH if options.shard else fcntl.LOCK_EX, flag):
         folder = None
         try:
             with _locked(path / _PREPARING, fcntl.LOCK_EX):
                 folder = _prepared(path, preparation)
             yield folder
         except SystemExit:
+            if folder and folder.is_complete:
+                _remove(path)
+                return
             rows = folder.rows_done if folder else 0
             kept = f" after {console.counted(rows, 'line')}, which are kept in {path}" if rows else ""
             raise Interrupted(f"stopped{kept}; start the same command again" + " to resume" * bool(kept)) from None
         finally:
-            has_begun = folder.rows_done if folder else (path / _MANIFEST).exists()
-            if not shared and not has_begun:
+            has_begun = folder.rows_done > 0 if folder else (path / _MANIFEST).exists()
+            if not options.shard and not has_begun:
                 _remove(path)
+                remove_empty(missing)
 
 
 def _make(path: Path, flag: str) -> None:
     """Makes the folder, or checks that the existing one was made by an earlier process."""
     with writing(path, f"choose another {flag}"):
+        if os.path.exists(path.parent) and not path.parent.is_dir():
+            raise NmtError(f"{path.parent} is not a folder; choose another {flag}")
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(path):
             path.mkdir(exist_ok=True)
@@ -273,21 +301,24 @@ def _prepared(path: Path, preparation: Preparation) -> JobFolder:
     """Returns the folder of a job after preparing it, unless an earlier process did."""
     manifest = _read_manifest(path)
     if manifest is None:
+        _remove_results(path)
         for name in (_SHARDS, _DATA):
-            shutil.rmtree(path / name, ignore_errors=True)
             with writing(path / name, _ADVICE):
-                (path / name).mkdir()
+                (path / name).mkdir(exist_ok=True)
         plan = preparation.plan()
         prepared = preparation.prepare(path / _DATA, plan)
+        offsets = BytesIO()
+        np.save(offsets, plan.offsets)
         manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": prepared}
+        manifest |= {"format": _FORMAT, "offsets_sha256": sha256(offsets.getvalue()).hexdigest()}
         with replaced_file(path / _OFFSETS, _ADVICE) as file:
-            np.save(file, plan.offsets)
+            file.write(offsets.getvalue())
         with replaced_file(path / _MANIFEST, _ADVICE) as file:
-            file.write(json.dumps({"format": _FORMAT, **manifest}))
+            file.write(json.dumps(manifest))
         return JobFolder(path, plan, prepared)
-    saved = _read_plan(path, manifest)
-    _check(path, manifest["settings"], preparation.settings_with(preparation.plan(saved)))
-    return JobFolder(path, saved, manifest["prepared"])
+    plan = preparation.plan(_read_plan(path, manifest))
+    _check(path, manifest["settings"], preparation.settings_with(plan))
+    return JobFolder(path, plan, manifest["prepared"])
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
@@ -295,7 +326,7 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
         if manifest["format"] != _FORMAT or not isinstance(manifest["settings"], dict):
             raise ValueError("it is not a manifest")
-        return {name: manifest[name] for name in ("settings", "plan", "prepared")}
+        return {name: manifest[name] for name in ("settings", "plan", "prepared", "offsets_sha256")}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -304,8 +335,11 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
 
 def _read_plan(path: Path, manifest: Mapping[str, Any]) -> Plan:
     try:
-        return Plan.from_dict(manifest["plan"], np.load(path / _OFFSETS))
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        offsets = (path / _OFFSETS).read_bytes()
+        if sha256(offsets).hexdigest() != manifest["offsets_sha256"]:
+            raise ValueError("its SHA-256 is another one")
+        return Plan.from_dict(manifest["plan"], np.load(BytesIO(offsets)))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise NmtError(f"{path / _OFFSETS} is damaged ({error}); delete {path} and start again") from error
 
 
@@ -325,10 +359,20 @@ def _as_text(value: Any) -> str:
 
 def _remove(path: Path) -> None:
     """Removes the folder of a job with all that jobs write there."""
-    for name in (_SHARDS, _DATA):
-        shutil.rmtree(path / name, ignore_errors=True)
-    for name in (_MANIFEST, _OFFSETS, _WORKING, _PREPARING):
+    (path / _MANIFEST).unlink(missing_ok=True)
+    _remove_results(path)
+    for name in (_OFFSETS, _PREPARING, _WORKING):
         (path / name).unlink(missing_ok=True)
     with suppress(OSError):  # somebody has put a file there, or the folder is gone
         remove_partial_files(path)
         path.rmdir()
+
+
+def _remove_results(path: Path) -> None:
+    """Removes the results of shards and what was prepared for them."""
+    shutil.rmtree(path / _DATA, ignore_errors=True)
+    with suppress(OSError):  # there is none, or somebody has put a file there
+        for found in os.scandir(path / _SHARDS):
+            if found.name.isdecimal() or is_partial(found.name):
+                os.unlink(found.path)
+        (path / _SHARDS).rmdir()

@@ -101,7 +101,7 @@ def _load(job: Job, process: int) -> Callable[[Any], Any]:
     return engine
 
 
-def deaths(numbers: Sequence[int]) -> str:
+def death_message(numbers: Sequence[int]) -> str:
     """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
     named = ", ".join(map(str, sorted(numbers)[:_NAMED_LINES])) + (", …" if len(numbers) > _NAMED_LINES else "")
     return (
@@ -177,4 +177,4 @@ def do_shards(
             if sum(len(done.batch.numbers) for done in part) == shard.rows:
                 del windows.taken[finished.window], parts[finished.window]
                 fatal = next((done.batch for done in part if done.results is None), None)
-                yield Outcome(shard, None, deaths(fatal.numbers)) if fatal else Outcome(shard, job.result(part))
+                yield Outcome(shard, None, death_message(fatal.numbers)) if fatal else Outcome(shard, job.result(part))

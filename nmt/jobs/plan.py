@@ -6,6 +6,7 @@ row n. A job has one or more segments, and a shard is part of one segment.
 
 import codecs
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -56,7 +57,8 @@ class File:
     """A file as it was when it was read.
 
     Attributes:
-        state: its size in bytes and its modification time in nanoseconds. If both are as before, so is the content.
+        state: its size in bytes and its modification time in nanoseconds. If both are as before, the content is taken
+            to be the same.
         digest: the SHA-256 of the decompressed text.
     """
 
@@ -86,9 +88,9 @@ class Plan:
         return sum(files[0].lines for files in self.segments)
 
     @property
-    def is_unchanged(self) -> bool:
-        """Whether all files are as they were when the plan was made."""
-        return all(_state(file.path) == file.state for files in self.segments for file in files)
+    def changed(self) -> str | None:
+        """The first file that is not as it was when the plan was made."""
+        return next((file.path for files in self.segments for file in files if _state(file.path) != file.state), None)
 
     @property
     def paths(self) -> list[list[str]]:
@@ -193,6 +195,7 @@ class _LineIndex:
     def add(self, block: bytes) -> None:
         """Adds the next block."""
         self.hash.update(block)
+        # After the newlines of this block, `lines` + 1, `lines` + 2, … lines come before.
         starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (self._bytes + 1)
         # A copy, because a slice would keep all starts of the block in memory.
         self._found.append(starts[-(self.lines + 1) % self._every :: self._every].copy())
@@ -230,7 +233,7 @@ def _state(path: str) -> tuple[int, int]:
 
 
 class Reader:
-    """Reads the rows of shards. If each shard follows the one before, no file is opened twice.
+    """Reads the rows of shards. Files are opened again only if a shard does not follow the one before.
 
     Attributes:
         segments: the files of each segment.
@@ -249,13 +252,21 @@ class Reader:
             NmtError: a file cannot be read, has become shorter, or has a line that is not UTF-8.
         """
         paths = self.segments[shard.segment]
-        if self._next != (shard.segment, shard.start):
+        if self._next is None or self._next[0] != shard.segment or not self._skip_to(shard, self._next[1]):
             self._go_to(shard, paths)
         rows = list(islice(self._rows, shard.rows))
         self._next = shard.segment, shard.start + shard.rows
         if len(rows) < shard.rows:
             raise NmtError(f"{name_of(paths[0])} has changed while it was read; start the same command again")
         return rows
+
+    def _skip_to(self, shard: Shard, upcoming: int) -> bool:
+        """Goes forward in compressed files, which else would be read from the beginning. Returns whether it did."""
+        is_compressed = any(path.endswith(".gz") for path in self.segments[shard.segment])
+        if shard.start == upcoming or (is_compressed and shard.start > upcoming):
+            deque(islice(self._rows, shard.start - upcoming), maxlen=0)
+            return True
+        return False
 
     def _go_to(self, shard: Shard, paths: Sequence[str]) -> None:
         self.close()

@@ -42,6 +42,7 @@ def finish_shards(
                 folder.add(outcome.shard, outcome.result)
             else:
                 folder.mark(outcome.shard)
+    folder.check_input()
     if failures:
         raise NmtError(_failed(folder, failures))
 
