@@ -16,5 +16,6 @@ check ruff check
 check ruff format --check
 check mypy
 # Two tests run at a time with one thread each. With more threads than cores, waiting threads would stall both tests.
-OMP_NUM_THREADS=1 check pytest -n 2 "$@"
+# Tests of one group run one after the other.
+OMP_NUM_THREADS=1 check pytest -n 2 --dist loadgroup "$@"
 exit $status

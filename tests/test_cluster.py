@@ -31,6 +31,7 @@ from nmt.decoding.output import JobOutput  # noqa: E402
 from nmt.errors import NmtError  # noqa: E402
 from nmt.jobs.cluster import connected  # noqa: E402
 
+pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once would kill each other's workers
 MEMORY = 80 * 2**20
 # A machine that does not answer for a second is dead.
 QUICK = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_timeout_ms": 500}
