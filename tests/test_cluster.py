@@ -18,18 +18,11 @@ import pytest
 from commands import failed, run
 from conftest import invented_pairs
 
-# Ray reads these when it is imported, in this process and in those of the cluster. Workers import this module.
-os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
-
-from test_jobs import Doubling  # noqa: E402
-
-from nmt import console  # noqa: E402
-from nmt.config import JobConfig  # noqa: E402
-from nmt.decoding.output import JobOutput  # noqa: E402
-from nmt.errors import NmtError  # noqa: E402
-from nmt.jobs.cluster import connected  # noqa: E402
+from nmt import console
+from nmt.config import JobConfig
+from nmt.decoding.output import JobOutput
+from nmt.errors import NmtError
+from nmt.jobs.cluster import connected
 
 pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once would kill each other's workers
 MEMORY = 80 * 2**20
@@ -40,6 +33,16 @@ QUICK = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "h
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Yields a cluster of two nodes on this machine, each with room for one worker."""
+    # Ray reads these when it is imported, in this process and in those of the cluster. Workers import this module.
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": paths}.items():
+            patch.setenv(name, value)
+        cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
+        yield from nodes_of(cluster_utils)
+
+
+def nodes_of(cluster_utils: Any) -> Iterator[Any]:
     head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
     found = cluster_utils.Cluster(
         initialize_head=True, head_node_args=head | {"_system_config": QUICK | {"health_check_failure_threshold": 4}}
