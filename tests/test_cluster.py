@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from commands import failed, run
 from conftest import invented_pairs
+from test_jobs import Doubling
 
 from nmt import console
 from nmt.config import JobConfig
