@@ -39,7 +39,7 @@ def generate(
     formats = {"--input-format": files.input_format, "--output-format": files.output_format}
     is_resumable([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
-        runtime = placed(runtime, options)
+        runtime = placed(runtime, options, engine.engine)
         JobOutput(
             job=TranslationJob(tuple(checkpoints), search, runtime, engine, lines),
             segments=files.segments,

@@ -16,7 +16,7 @@ from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.local import WINDOW, death_message, in_line_order, run
 from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
-from nmt.model.runtime import resolve
+from nmt.model.runtime import device_type, resolve
 from nmt.options import Config, flag_name
 from nmt.signals import end_as_usual
 from nmt.text.corpus import name_of, read_rows
@@ -132,21 +132,23 @@ def is_resumable(inputs: Sequence[str], output: str, options: JobConfig) -> bool
     return False
 
 
-def placed(runtime: RuntimeConfig, options: JobConfig) -> RuntimeConfig:
+def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
     """Returns the device and the precision of a job in place of `auto`. A cluster must be connected.
 
-    They are decided once, so that all machines compute alike.
+    They are decided once, so that all machines compute alike. CTranslate2 has a data type of its own instead of a
+    precision.
 
     Raises:
         NmtError: there is no such GPU.
     """
     if options.cluster and runtime.device != "cpu" and has_gpus():
-        precision = "bf16" if runtime.precision == "auto" else runtime.precision
-        return RuntimeConfig(device="cuda", precision=precision)
+        bf16 = runtime.precision == "auto" and engine == "pytorch"
+        return RuntimeConfig(device="cuda", precision="bf16" if bf16 else runtime.precision)
     if options.cluster and runtime.device == "cuda":
         raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
-    resolved = resolve(replace(runtime, device="cpu") if options.cluster else runtime)
-    return RuntimeConfig.from_dict({"device": resolved.device.type, "precision": resolved.precision}, "this machine")
+    here = replace(runtime, device="cpu") if options.cluster else runtime
+    precision = resolve(here).precision if engine == "pytorch" else runtime.precision
+    return RuntimeConfig.from_dict({"device": device_type(here), "precision": precision}, "this machine")
 
 
 def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
