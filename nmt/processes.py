@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -133,6 +133,7 @@ class _Worker:
                 self._connection, theirs = self._context.Pipe()
                 arguments = (theirs, os.getpid(), self._make_task)
                 self._process = self._context.Process(target=_work, args=arguments, daemon=True)
+                resource_tracker.ensure_running()  # its first start would let signals through to the process
                 with _interrupts_held():
                     self._process.start()
                 theirs.close()  # so that reading fails when the process has ended

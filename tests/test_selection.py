@@ -1,6 +1,7 @@
 """Which checkpoint is the best, and when training stops early: scripted sequences of scores, worked out by hand."""
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,7 @@ def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_pa
     options = ["--max-updates=60", "--valid-updates=10", "--patience=2", "--min-delta=100", "--valid-metric=nll"]
     train(trained / "data", tmp_path / "run", *options, f"--gpus={ranks}", "--device=cpu")
     assert [record["update"] for record in records(tmp_path / "run", "valid")] == [10, 20, 30]
+    assert not any(name.startswith("NMT_") for name in os.environ)  # later commands would end with the ranks' launcher
 
 
 def test_the_best_checkpoints_are_kept_and_averaged(

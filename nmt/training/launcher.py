@@ -45,7 +45,8 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
     with TemporaryDirectory() as folder:
         unsaved = Path(folder) / "unsaved"
-        os.environ |= {UNSAVED_MARKER: str(unsaved)} | started_by_this()
+        for_ranks = {UNSAVED_MARKER: str(unsaved)} | started_by_this()
+        os.environ |= for_ranks
         try:
             elastic_launch(_launch_config(processes), sys.executable)("-m", "nmt", *arguments)
         except SignalException as stopped:
@@ -53,6 +54,9 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
         except ChildFailedError as failed:
             rank, failure = failed.get_first_failure()
             raise _failure(rank, failure.exitcode) from failed
+        finally:
+            for name in for_ranks:
+                del os.environ[name]
 
 
 def _launch_config(processes: int) -> Any:
