@@ -4,7 +4,6 @@ Every error of writing becomes an NmtError.
 """
 
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -16,17 +15,12 @@ from hashlib import file_digest
 from pathlib import Path
 from typing import IO
 
-from nmt import console
 from nmt.errors import NmtError
 from nmt.signals import cleaning_up
 
-# Name of the lock file of a folder.
-LOCK = ".lock"
 # The file name that means standard input or output.
 STDIO = "-"
 _PARTIAL = ".partial-"
-# Error numbers of file systems without locks.
-_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
 
 
 @contextmanager
@@ -270,47 +264,3 @@ def remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
-
-
-def is_locked(folder: Path) -> bool:
-    """Returns whether a process holds the lock of a folder."""
-    try:
-        with open(os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no lock, or the file system has no locks
-        return False
-    return False
-
-
-@contextmanager
-def locked(folder: Path, busy: str, advice: str, patience: float = 0.0) -> Iterator[None]:
-    """Holds the lock of a folder during the block. The operating system releases the lock if the process ends.
-
-    On a file system without locks, a warning takes the place of the lock.
-
-    Args:
-        busy: the message of the error if another process holds the lock.
-        advice: the end of the message of the error if the folder cannot be written.
-        patience: how many seconds to wait for the lock.
-
-    Raises:
-        NmtError: another process still holds the lock after `patience` seconds, or the folder cannot be written.
-    """
-    # Imported here, because filelock imports asyncio, which would slow down `nmt --help`.
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=patience, poll_interval=0.1)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise NmtError(busy) from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise NmtError(f"{folder / LOCK} cannot be written ({error.strerror or error}); {advice}") from error
-        console.warn(f"{folder} is on a file system without locks; run only one process there")
-    try:
-        yield
-    finally:
-        lock.release()

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from commands import failed, run
 from conftest import invented_pairs
-from test_jobs import Doubling
+from test_jobs import Doubling, finished_shards
 
 from nmt import console
 from nmt.config import JobConfig
 from nmt.decoding.output import JobOutput
 from nmt.errors import NmtError
-from nmt.jobs.cluster import connected
+from nmt.jobs.ray_connection import connected
 
 pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once would kill each other's workers
 MEMORY = 80 * 2**20
@@ -115,7 +115,7 @@ def test_a_cluster_writes_the_same_bytes_as_one_process(
 def test_machines_without_the_files_get_them_from_the_driver(
     cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.jobs.cluster.identity", lambda _: "the folder of another machine")
+    monkeypatch.setattr("nmt.jobs.ray_driver.identity", lambda _: "the folder of another machine")
     for name in ("rescore", "preprocess"):
         command = commands[name]
         run(*command.arguments, command.flag, tmp_path / name, "--cluster", cluster.address)
@@ -140,10 +140,7 @@ def test_the_driver_decompresses_input(cluster: Any, commands: dict[str, Command
 
 
 def shards_of(output: Path) -> int:
-    try:
-        return sum(path.name.isdecimal() for path in Path(f"{output}.unfinished", "shards").iterdir())
-    except FileNotFoundError:
-        return 0
+    return finished_shards(Path(f"{output}.unfinished"))
 
 
 def has_grown(output: Path, shards: int) -> bool:
@@ -180,7 +177,7 @@ def workers() -> list[int]:
     found = []
     for process in Path("/proc").iterdir():
         try:
-            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::_Actor"):
+            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::RayWorker"):
                 found.append(int(process.name))
         except OSError:  # it has ended
             pass
@@ -271,7 +268,7 @@ def test_a_shard_that_kills_three_workers_is_reported_and_the_rest_goes_on(
 def test_another_version_on_a_machine_is_one_sentence(
     cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.jobs.cluster.__version__", "99.0")
+    monkeypatch.setattr("nmt.jobs.ray_driver.__version__", "99.0")
     said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster", cluster.address)
     assert "of nmt, but this machine has 99.0; install the same version on all machines" in said
 

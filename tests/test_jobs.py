@@ -1,5 +1,6 @@
 """Long and slow translation jobs: lines that arrive one by one, interrupted jobs, and workers that die."""
 
+import errno
 import gzip
 import os
 import re
@@ -25,8 +26,10 @@ from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.decoding.output import JobOutput
 from nmt.errors import Interrupted, NmtError
-from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
+from nmt.jobs.folder import JobFolder, job_folder
+from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import File, Plan, Reader, Shard, make_plan
+from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, result_of_lines
 from nmt.text.corpus import read_rows
 from nmt.text.windows import windows_of
@@ -211,6 +214,21 @@ def test_a_damaged_shard_is_made_anew(interrupted: list[str | Path], tmp_path: P
     assert len((tmp_path / "out").read_bytes().split(b"\n")) == 62
 
 
+def test_a_full_disk_in_the_end_keeps_the_shards(
+    interrupted: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.files._sync_folder", full)
+        said = failed(*interrupted)
+    assert "/out cannot be written (No space left on device); correct that and start the same command again" in said
+    assert finished_shards(tmp_path / "out.unfinished") == 7
+    run(*interrupted)
+    assert (tmp_path / "out").read_bytes() == run(*interrupted[:4], *OPTIONS).stdout
+
+
 @pytest.mark.parametrize("name", ["manifest.json", "offsets.npy"])
 def test_a_damaged_description_of_a_job_is_an_error(interrupted: list[str | Path], tmp_path: Path, name: str) -> None:
     path = tmp_path / "out.unfinished" / name
@@ -276,7 +294,7 @@ def test_an_input_that_is_edited_during_the_job_is_an_error(
     run(*interrupted)
 
 
-@pytest.mark.parametrize("step", ["_remove_results", "remove_partial_files"])
+@pytest.mark.parametrize("step", ["remove_results", "remove_partial_files"])
 def test_a_signal_after_the_output_is_complete_changes_nothing(
     interrupted: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -539,6 +557,15 @@ def test_lines_that_kill_three_workers_are_named_and_the_rest_goes_on(
     assert finished_shards(tmp_path / "out.unfinished") == 3
     doubled(job, tmp_path)
     assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
+
+
+def test_shards_of_several_files_are_named_with_their_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("x\n" * 5)
+    plan = make_plan([[str(tmp_path / "a")], [str(tmp_path / "b")]], 3)
+    assert [plan.named(plan[i]) for i in range(4)] == [
+        f"lines {lines} of {tmp_path / name}" for name in ("a", "b") for lines in ("1-3", "4-5")
+    ]
 
 
 def test_workers_do_not_change_translations(trained: Path, source: Path) -> None:

@@ -37,7 +37,7 @@ SEARCH = [
 ]
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files"],
+    ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],

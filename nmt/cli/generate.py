@@ -30,7 +30,7 @@ def generate(
     from nmt.decoding.lines import LineFormat
     from nmt.decoding.output import JobOutput, is_resumable, placed, settings_of, shard_rows
     from nmt.decoding.translation import TranslationJob
-    from nmt.jobs.cluster import connected
+    from nmt.jobs.ray_connection import connected
 
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")

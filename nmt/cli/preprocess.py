@@ -19,7 +19,7 @@ def preprocess(config: DataConfig, options: JobConfig) -> None:
     Validation and test pairs are never dropped.
     """
     from nmt.data.preprocess import preprocess as run
-    from nmt.jobs.cluster import connected
+    from nmt.jobs.ray_connection import connected
 
     with connected(options):
         run(config, options, _codec(config.like) if config.like else None)

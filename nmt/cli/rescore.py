@@ -27,7 +27,7 @@ def rescore(
     from nmt.decoding.output import JobOutput, is_resumable, placed, settings_of, shard_rows
     from nmt.decoding.pairs import PairFormat
     from nmt.decoding.rescoring import RescoringJob
-    from nmt.jobs.cluster import connected
+    from nmt.jobs.ray_connection import connected
 
     lines = PairFormat("files" if files.source else files.input_format, files.output_format, files.normalize)
     names = ("input_format", "output_format", "normalize", "alignments")

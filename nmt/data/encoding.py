@@ -12,8 +12,8 @@ from nmt.data.corpora import chunked
 from nmt.data.encoder import Encoded, Encoder
 from nmt.data.sampling import Sampling
 from nmt.data.writer import Flat
-from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
+from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place
 
 _Record = tuple[str, str, str, str]  # source, target, alignment and tag

@@ -26,7 +26,8 @@ from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful
 from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing
-from nmt.jobs.folder import JobFolder, Preparation, job_folder
+from nmt.jobs.folder import JobFolder, job_folder
+from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import Plan
 from nmt.jobs.runner import finish_shards
 from nmt.options import flag_name

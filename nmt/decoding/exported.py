@@ -6,7 +6,8 @@ from pathlib import Path
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
 from nmt.export import export_ctranslate2
-from nmt.files import locked, writing
+from nmt.files import writing
+from nmt.locks import locked
 
 _PATIENCE_SECONDS = 600.0  # for the export of another process
 

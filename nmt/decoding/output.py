@@ -5,15 +5,17 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from nmt import __version__, console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError
-from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs
-from nmt.jobs.cluster import has_gpus
-from nmt.jobs.folder import JobFolder, Preparation, job_folder
-from nmt.jobs.local import WINDOW, death_message, in_line_order, run
+from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
+from nmt.jobs.folder import JobFolder, job_folder
+from nmt.jobs.local import WINDOW, death_message, do_windows, in_line_order
+from nmt.jobs.manifest import Preparation
+from nmt.jobs.ray_connection import has_gpus
 from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
 from nmt.model.runtime import device_type, resolve
@@ -80,7 +82,7 @@ class JobOutput:
     def _outputs(self) -> Generator[tuple[Sequence[int], list[tuple[str, dict[str, float]]]], None, None]:
         """Yields numbers and outputs of the lines of each batch."""
         windows = windows_of(self.segments[0][0], self._records(), WINDOW)
-        with closing(run(self.job, windows, self.workers or 1)) as batches:
+        with closing(do_windows(self.job, windows, self.workers or 1)) as batches:
             for _, batch, results in batches:
                 if results is None:
                     raise NmtError(death_message(batch.numbers))
@@ -107,7 +109,8 @@ class JobOutput:
 
     def _merge(self, folder: JobFolder) -> dict[str, float]:
         totals: dict[str, float] = {}
-        with output_file(self.output, self._inputs()) as out:
+        advice = f"correct that and start the same command again; what is finished stays in {folder.path}"
+        with replaced_file(Path(os.path.realpath(self.output)), advice, f"--output {self.output}") as out:
             for _, result in folder.results():
                 out.write(result.content)
                 add_up(totals, result.summary)

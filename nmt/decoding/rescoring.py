@@ -20,8 +20,8 @@ from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair, longest
 from nmt.decoding.pairs import Pair, PairFormat, Rescored, Target
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
+from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec

@@ -12,9 +12,9 @@ from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.lines import LineFormat
 from nmt.decoding.requests import Encoded, Request, batches, encode
 from nmt.errors import NmtError
-from nmt.jobs.folder import Result
-from nmt.jobs.local import WINDOW, death_message, in_line_order, run
+from nmt.jobs.local import WINDOW, death_message, do_windows, in_line_order
 from nmt.jobs.plan import Row
+from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import device_type
 from nmt.text.codec import TextCodec
@@ -95,7 +95,7 @@ class TranslationJob:
                 advance(len(batch.numbers))
                 yield batch.numbers, results
 
-        yield from in_line_order(counted(run(self, Windows(map(Request, lines), lines_at_once), workers)))
+        yield from in_line_order(counted(do_windows(self, Windows(map(Request, lines), lines_at_once), workers)))
 
 
 class TranslationEngine:

@@ -7,8 +7,8 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from nmt.jobs.folder import Result
 from nmt.jobs.plan import Reader, Row, Shard
+from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Engine, Finished, Job, Place
 from nmt.processes import WorkerDied, worker_pool
 from nmt.resources import share_cores
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     failure: str | None = None
 
 
-def run(job: Job, windows: TakesWindows, workers: int) -> Generator[Finished, None, None]:
+def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finished, None, None]:
     """Yields all batches as they finish, in any order.
 
     Batches do not depend on the number of workers. One worker is this very process.
@@ -55,7 +55,8 @@ def run(job: Job, windows: TakesWindows, workers: int) -> Generator[Finished, No
     if workers == 1:
         engine = job.load(0)
         with engine.session():
-            yield from run_here(job, engine, windows)
+            while window := windows.take(wait=True):
+                yield from do_window(job, engine, window)
         return
     share_cores(workers)
     codec = job.codec()
@@ -76,13 +77,7 @@ def run(job: Job, windows: TakesWindows, workers: int) -> Generator[Finished, No
             in_flight = [found for found in in_flight if found[1]]
 
 
-def run_here(job: Job, engine: Engine, windows: TakesWindows) -> Iterator[Finished]:
-    """Yields the batches of all windows as this process finishes them."""
-    while window := windows.take(wait=True):
-        yield from work_on(job, engine, window)
-
-
-def work_on(job: Job, engine: Engine, window: Window[Any]) -> Iterator[Finished]:
+def do_window(job: Job, engine: Engine, window: Window[Any]) -> Iterator[Finished]:
     """Yields the batches of a window as this process finishes them."""
     for batch in job.batched(engine.codec, window.records, window.first_number):
         yield Finished(window.first_number, batch, engine(batch.work))
@@ -164,11 +159,11 @@ def do_shards(
         advance: called with the number of rows that were finished.
 
     Raises:
-        NmtError: as `run`.
+        NmtError: as `do_windows`.
     """
     windows = _ShardWindows(job, segments, shards)
     parts: dict[int, list[Finished]] = defaultdict(list)
-    with closing(run(job, windows, workers)) as batches:
+    with closing(do_windows(job, windows, workers)) as batches:
         for finished in batches:
             advance(len(finished.batch.numbers))
             part = parts[finished.window]

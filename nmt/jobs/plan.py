@@ -46,11 +46,6 @@ class Shard(NamedTuple):
     rows: int
     offsets: tuple[int, ...]
 
-    @property
-    def named(self) -> str:
-        """The rows as messages name them: `lines 257-512`."""
-        return f"lines {self.first:,}-{self.first + self.rows - 1:,}"
-
 
 @dataclass(frozen=True)
 class File:
@@ -96,6 +91,11 @@ class Plan:
     def paths(self) -> list[list[str]]:
         """The paths of the files of each segment."""
         return [[file.path for file in files] for files in self.segments]
+
+    def named(self, shard: Shard) -> str:
+        """Returns the rows of a shard as messages name them: `lines 257-512`, with the file if there are several."""
+        lines = f"lines {shard.start + 1:,}-{shard.start + shard.rows:,}"
+        return lines if len(self.segments) == 1 else f"{lines} of {self.segments[shard.segment][0].path}"
 
     def rows_of(self, part: int, parts: int) -> int:
         """Returns the rows of every shard whose number is `part` modulo `parts`."""

@@ -37,7 +37,7 @@ def finish_shards(
         for outcome in outcomes:
             if outcome.failure:
                 failures.append(outcome)
-                console.warn(f"{outcome.shard.named} failed: {outcome.failure}; the rest goes on")
+                console.warn(f"{folder.plan.named(outcome.shard)} failed: {outcome.failure}; the rest goes on")
             elif outcome.result:
                 folder.add(outcome.shard, outcome.result)
             else:
@@ -56,7 +56,7 @@ def _outcomes(
     progress: console.Progress,
 ) -> Generator[Outcome, None, None]:
     if options.cluster:
-        from nmt.jobs.cluster import do_on_cluster
+        from nmt.jobs.ray_driver import do_on_cluster
 
         return do_on_cluster(job, folder, todo, options, workers, progress)
     return do_shards(job, folder.plan.paths, iter(todo), workers or 1, progress.advance)
@@ -64,7 +64,7 @@ def _outcomes(
 
 def _failed(folder: JobFolder, failures: list[Outcome]) -> str:
     """Returns the sentence about a job of which some shards failed."""
-    named = ", ".join(outcome.shard.named for outcome in failures[:_NAMED_SHARDS])
+    named = ", ".join(folder.plan.named(outcome.shard) for outcome in failures[:_NAMED_SHARDS])
     more = ", …" if len(failures) > _NAMED_SHARDS else ""
     return (
         f"{len(failures):,} of {console.counted(len(folder.plan), 'shard')} failed ({named}{more}: "

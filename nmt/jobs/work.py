@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, Self
 
-from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
+from nmt.jobs.results import Result
 
 
 class Place(NamedTuple):

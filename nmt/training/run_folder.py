@@ -10,7 +10,8 @@ from pathlib import Path
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.errors import NmtError
-from nmt.files import LOCK, locked, missing_folders, remove_empty, remove_partial_files, writing
+from nmt.files import missing_folders, remove_empty, remove_partial_files, writing
+from nmt.locks import LOCK, locked
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.selection import Scores
 from nmt.training.state import check_resumable

@@ -1,0 +1,93 @@
+"""Connects this process to a Ray cluster."""
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nmt import console, resources
+from nmt.config import JobConfig
+from nmt.errors import NmtError
+from nmt.signals import STOPPING
+
+_CONNECT_SECONDS = 5.0
+
+
+@contextmanager
+def connected(options: JobConfig) -> Iterator[None]:
+    """Connects this process to the cluster that --cluster names, if it does, until the block ends.
+
+    Raises:
+        NmtError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if options.cluster is None:
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    ray = _connect(options.cluster)
+    for number, handler in handlers.items():  # Ray has its own
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str) -> Any:
+    """Returns the module ray after connecting it; `auto` starts a cluster of this machine if there is none."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address != "auto":
+        _check_address(address)
+    try:
+        import ray
+        import ray._private.worker as worker
+    except ImportError as error:
+        raise NmtError("--cluster needs Ray, which is not installed; install it with pip install 'nmt[ray]'") from error
+    worker.print_to_stdstream = lambda *_, **__: None  # it prints to standard output when a worker dies
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    try:
+        ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        if address != "auto":
+            raise NmtError(f"--cluster {address} cannot be reached ({error}); check the address") from error
+        console.info("no Ray cluster runs here; starting one of this machine")
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
+        try:
+            ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+        except Exception as failure:  # Ray raises a plain Exception, with pages of text
+            raise NmtError(
+                f"Ray could not be started here ({reason(failure)}); start a cluster by ray start --head"
+            ) from failure
+    except ValueError as error:
+        raise NmtError(f"--cluster {address} is not an address ({error}); give auto or HOST:PORT") from error
+    return ray
+
+
+def _check_address(address: str) -> None:
+    """Raises NmtError if nothing listens at the address. Ray itself would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise NmtError(
+            f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
+        ) from error
+
+
+def has_gpus() -> bool:
+    """Returns whether the cluster that this process is connected to has GPUs."""
+    import ray
+
+    return bool(ray.cluster_resources().get("GPU"))
+
+
+def reason(error: Exception) -> str:
+    """Returns the first sentence of an error of Ray that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    missing = next((line for line in lines if "ModuleNotFoundError" in line), None)
+    return missing or lines[0] if lines else type(error).__name__

@@ -1,0 +1,88 @@
+"""What runs in the workers of a Ray cluster."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from nmt import __version__, console, resources
+from nmt.errors import NmtError
+from nmt.jobs.local import do_window, records_of
+from nmt.jobs.manifest import identity
+from nmt.jobs.plan import Reader, Row, Shard
+from nmt.jobs.results import Result, write_result
+from nmt.jobs.work import Engine, Job
+from nmt.text.windows import Window
+
+
+class Shipped(NamedTuple):
+    """What all workers get. `identity` is that of the folder on the driver's machine."""
+
+    job: Job
+    folder: Path
+    identity: str | None
+    segments: Sequence[Sequence[str]]
+
+
+class Done(NamedTuple):
+    """What a worker returns for a shard: the result, unless it has written it itself, and its warnings."""
+
+    result: Result | None
+    messages: str
+
+
+class RayWorker:
+    """A worker. The driver reports every NmtError of a method to the user."""
+
+    _shipped: Shipped
+    _engine: Engine
+    _reader: Reader
+    _messages: StringIO
+
+    def greet(self) -> tuple[str, str]:
+        """Returns the version of nmt and the name of this machine."""
+        return __version__, socket.gethostname()
+
+    def load(self, shipped: Shipped, *models: np.ndarray) -> bool:
+        """Loads the model. Returns whether this machine has the files of the input and the folder of the job.
+
+        Args:
+            models: the content of the model's files, as bytes.
+        """
+        resources.limit_spinning()
+        self._shipped, self._reader, self._messages = shipped, Reader(shipped.segments), StringIO()
+        console.stderr.file = self._messages
+        with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
+            paths = [Path(folder) / Path(path).name for path in shipped.job.models]
+            for path, content in zip(paths, models, strict=True):
+                content.tofile(path)
+            try:
+                self._engine = shipped.job.with_models(tuple(map(str, paths))).load(0)
+            except (RuntimeError, MemoryError) as error:
+                if isinstance(error, RuntimeError) and "memory" not in str(error):
+                    raise
+                raise NmtError(
+                    f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines "
+                    f"or more --worker-cores, so that fewer workers share a machine"
+                ) from error
+        self._engine.session().__enter__()  # until the process ends
+        is_same = shipped.identity is not None and identity(shipped.folder) == shipped.identity
+        return is_same and all(os.path.isfile(path) for paths in shipped.segments for path in paths)
+
+    def do(self, shard: Shard, rows: list[Row] | None) -> Done:
+        """Does a shard. Without `rows`, the files are those of the driver: it reads the rows and writes the result."""
+        job = self._shipped.job
+        file = self._shipped.segments[shard.segment][0]
+        records = records_of(job, shard, file, self._reader.read(shard) if rows is None else rows)
+        result = job.result(list(do_window(job, self._engine, Window(shard.first, records))))
+        if rows is None:
+            write_result(self._shipped.folder, shard.number, result)
+        messages = self._messages.getvalue()
+        self._messages.seek(0)
+        self._messages.truncate()
+        return Done(None if rows is None else result, messages)
