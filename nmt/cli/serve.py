@@ -28,10 +28,13 @@ def serve(
     The server translates sentences of different requests together. SIGTERM and Ctrl-C end it after the answers to all
     requests in flight.
 
-    This command needs more packages: pip install nmt[serve].
+    This command needs more packages: pip install '.\\[serve]' in the folder of the toolkit.
     """
     try:
         from nmt.serving.server import serve as run
     except ImportError as error:
-        raise NmtError(f"nmt serve needs more packages ({error}); install them with pip install nmt[serve]") from error
+        raise NmtError(
+            f"nmt serve needs more packages ({error}); install them with pip install '.[serve]' "
+            "in the folder of the toolkit"
+        ) from error
     run(checkpoints or [], model or [], serving, engine, runtime)

@@ -45,7 +45,10 @@ def _connect(address: str) -> Any:
         import ray
         import ray._private.worker as worker
     except ImportError as error:
-        raise NmtError("--cluster needs Ray, which is not installed; install it with pip install 'nmt[ray]'") from error
+        raise NmtError(
+            "--cluster needs Ray, which is not installed; install it with pip install '.[ray]' "
+            "in the folder of the toolkit"
+        ) from error
     worker.print_to_stdstream = lambda *_, **__: None  # it prints to standard output when a worker dies
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
