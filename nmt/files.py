@@ -214,7 +214,7 @@ def digest_of(path: str) -> str:
         raise NmtError(f"{path} cannot be read ({reason}); check the path") from error
 
 
-# Folders and locks
+# Folders
 
 
 def check_new(path: str | Path, flag: str) -> None:
@@ -255,7 +255,7 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Returns those of the folder `path` and its parents that do not exist, deepest first."""
+    """Returns the missing folders among `path` and its parents, deepest first."""
     return [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
 
 

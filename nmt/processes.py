@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nmt.errors import NmtError
+from nmt.signals import held
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -134,7 +135,7 @@ class _Worker:
                 arguments = (theirs, os.getpid(), self._make_task)
                 self._process = self._context.Process(target=_work, args=arguments, daemon=True)
                 resource_tracker.ensure_running()  # its first start would let signals through to the process
-                with _interrupts_held():
+                with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
                     self._process.start()
                 theirs.close()  # so that reading fails when the process has ended
 
@@ -163,16 +164,6 @@ def _work(connection: Connection, parent: int, make_task: bytes) -> None:
             connection.send(answer)
         except Exception as error:  # it cannot be pickled
             connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Delays Ctrl-C until the block ends. Processes started within it do not receive Ctrl-C; their parent ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # Processes that end with their parent

@@ -8,7 +8,7 @@ processes, a hidden cursor) runs within `cleaning_up`. Training saves its state 
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -60,6 +60,16 @@ def cleaning_up() -> Iterator[None]:
         yield
     finally:
         _restore(handled)
+
+
+@contextmanager
+def held(numbers: Iterable[signal.Signals] = STOPPING) -> Iterator[None]:
+    """Delays signals until the block ends. Processes that this thread starts within it never receive them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _exit(number: int, _: FrameType | None) -> NoReturn:

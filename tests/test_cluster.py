@@ -17,13 +17,17 @@ from typing import Any
 import pytest
 from commands import failed, run
 from conftest import invented_pairs
+from rich.console import Console
 from test_jobs import Doubling, finished_shards
 
 from nmt import console
 from nmt.config import JobConfig
 from nmt.decoding.output import JobOutput
 from nmt.errors import NmtError
+from nmt.jobs.folder import job_folder
+from nmt.jobs.manifest import Preparation
 from nmt.jobs.ray_connection import connected
+from nmt.jobs.ray_worker import RayWorker, Shipped
 
 pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once would kill each other's workers
 MEMORY = 80 * 2**20
@@ -115,11 +119,44 @@ def test_a_cluster_writes_the_same_bytes_as_one_process(
 def test_machines_without_the_files_get_them_from_the_driver(
     cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nmt.jobs.ray_driver.identity", lambda _: "the folder of another machine")
+    monkeypatch.setattr("nmt.jobs.folder.identity", lambda _: "the folder of another machine")
     for name in ("rescore", "preprocess"):
         command = commands[name]
         run(*command.arguments, command.flag, tmp_path / name, "--cluster", cluster.address)
         command.check(tmp_path / name)
+
+
+def test_models_of_an_ensemble_may_have_the_same_name(
+    cluster: Any, commands: dict[str, Command], trained: Path, tmp_path: Path
+) -> None:
+    average = tmp_path / "best.pt"
+    average.write_bytes((trained / "run" / "average.pt").read_bytes())
+    name, model, *options = commands["rescore"].arguments
+    for output, cluster_options in (("alone", []), ("out", ["--cluster", cluster.address])):
+        run(name, average, model, *options, "--output", tmp_path / output, *cluster_options)
+    assert content(tmp_path / "out") == content(tmp_path / "alone")
+
+
+def test_a_machine_with_other_input_gets_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "stderr", Console())  # a worker redirects it
+    (tmp_path / "numbers").write_text("1\n2\n")
+    preparation = Preparation(segments=[[str(tmp_path / "numbers")]], columns=["--input"], shard_rows=1, settings={})
+    with job_folder(str(tmp_path / "out"), "--output", preparation, JobConfig()) as folder:
+        shipped = Shipped(Doubling(tmp_path, 0), folder.path, folder.identity, folder.plan)
+        assert RayWorker().load(shipped)
+        (tmp_path / "numbers").write_text("3\n4\n5\n")
+        assert not RayWorker().load(shipped)
+
+
+def test_a_cluster_with_another_version_of_ray_is_one_sentence(
+    commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0")
+
+    monkeypatch.setattr("ray.init", init)
+    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster=auto")
+    assert "--cluster auto cannot be used (Version mismatch: The cluster was started with: Ray: 1.0)" in said
 
 
 def test_the_driver_decompresses_input(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:

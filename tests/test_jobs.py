@@ -253,8 +253,26 @@ def test_names_that_no_shard_has_are_ignored_and_kept(interrupted: list[str | Pa
     shards = tmp_path / "out.unfinished" / "shards"
     (shards / "99999999").write_text("x")
     (shards / "notes.txt").write_text("mine")
+    for _ in range(2):  # what is left does not keep a later job out
+        run(*interrupted)
+        assert [path.name for path in shards.iterdir()] == ["notes.txt"]
+
+
+def test_a_result_of_another_job_is_made_anew(interrupted: list[str | Path], tmp_path: Path) -> None:
+    """A worker of an earlier job that nobody ended may write a result late."""
+    other = [tmp_path / "other" if argument == tmp_path / "out" else argument for argument in interrupted]
+    interrupt_after(1, [*other, "--beam=1"])
+    late = tmp_path / "out.unfinished" / "shards" / "00000000"
+    late.write_bytes((tmp_path / "other.unfinished" / "shards" / "00000000").read_bytes())
     run(*interrupted)
-    assert [path.name for path in shards.iterdir()] == ["notes.txt"]
+    assert (tmp_path / "out").read_bytes() == run(*interrupted[:4], *OPTIONS).stdout
+
+
+def test_merging_too_early_keeps_what_was_prepared(trained: Path, source: Path, tmp_path: Path) -> None:
+    command = ["generate", trained / "run" / "best.pt", "--input", source, "--output", tmp_path / "out", *OPTIONS]
+    run(*command, "--shard-lines=10", "--shard=9/9")  # there are 7 shards
+    assert "7 of the 7 shards of" in failed(*command, "--shard-lines=10", "--merge")
+    assert (tmp_path / "out.unfinished" / "manifest.json").exists()
 
 
 def test_a_changed_offset_is_damage(interrupted: list[str | Path], tmp_path: Path) -> None:
@@ -519,13 +537,13 @@ class DoublingEngine:
         return [2 * n for n in batch]
 
 
-def doubled(job: Doubling, folder: Path) -> None:
-    """Runs the job on the numbers from 1 to 20 in shards of 6."""
+def doubled(job: Doubling, folder: Path, *before: Path) -> None:
+    """Runs the job on other files, and on the numbers from 1 to 20, in shards of 6."""
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
     with Progress("double", None, "number") as progress:
         JobOutput(
             job=job,
-            segments=[[str(folder / "numbers")]],
+            segments=[[str(path)] for path in (*before, folder / "numbers")],
             columns=["--input"],
             output=str(folder / "out"),
             settings={},
@@ -557,6 +575,14 @@ def test_lines_that_kill_three_workers_are_named_and_the_rest_goes_on(
     assert finished_shards(tmp_path / "out.unfinished") == 3
     doubled(job, tmp_path)
     assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
+
+
+def test_lines_that_kill_workers_are_those_of_their_file(tmp_path: Path) -> None:
+    (tmp_path / "deaths").touch()
+    (tmp_path / "before").write_text("10\n" * 7)
+    numbers = tmp_path / "numbers"
+    with pytest.raises(NmtError, match=rf"\(lines 1-6 of {numbers}: 3 worker processes died on lines 3, 4,"):
+        doubled(Doubling(tmp_path / "deaths", survives=3), tmp_path, tmp_path / "before")
 
 
 def test_shards_of_several_files_are_named_with_their_file(tmp_path: Path) -> None:

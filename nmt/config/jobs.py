@@ -16,7 +16,8 @@ class JobConfig(Config):
 
     shard_lines: int | None = option(
         None,
-        help="Lines of a shard, which is finished as a whole and then kept. By default, what takes less than a minute.",
+        help="Lines of a shard, which is finished as a whole and then kept. By default, an amount of work that "
+        "suits the command, often less than a minute. More if there would be over 10,000 shards.",
         panel="Large jobs",
         at_least=1,
     )
@@ -28,7 +29,8 @@ class JobConfig(Config):
     )
     worker_cores: int = option(
         1,
-        help="With --cluster, cores for each worker. It also gets a GPU if the cluster has any.",
+        help="With --cluster, cores for each worker. For translating and rescoring, it also gets a GPU "
+        "if the cluster has any, unless --device is cpu.",
         panel="Large jobs",
         at_least=1,
         at_most=MOST_PROCESSES,
@@ -165,6 +167,7 @@ class RescoringFiles(Config):
             missing = "--source" if self.source is None else "--target"
             raise NmtError(f"{missing} is missing; give both --source and --target, or pairs by --input")
         if self.source is not None and (self.input_format == "jsonl" or self.input != "-"):
-            raise NmtError("--source and --target were given together with --input; give one or the other")
+            other = "--input" if self.input != "-" else "--input-format jsonl"
+            raise NmtError(f"--source and --target were given together with {other}; give one or the other")
         if self.source == self.target == "-":
             raise NmtError("--source and --target are both standard input; give one as a file, or pairs by --input")

@@ -1,8 +1,8 @@
 """Makes a data folder from parallel text: checks the text, trains a subword model and encodes the text.
 
-The text is read three times: to check it and find its shards, to draw a sample for the subword model, and to encode it.
-It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the training
-text is a job (nmt/jobs), so that interrupted work resumes after the last finished shard.
+The text is read once to check it and find its shards, once for each subword model that is trained, and once to encode
+it. It is read in chunks of bounded size, so that memory does not grow with the corpus. Encoding the training text is a
+job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 """
 
 import os
@@ -32,6 +32,7 @@ from nmt.jobs.plan import Plan
 from nmt.jobs.runner import finish_shards
 from nmt.options import flag_name
 from nmt.processes import in_order
+from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths
 
@@ -72,8 +73,9 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
             done[name] = _encode_split(writer, name, corpora, codec, config)
         done = {name: done[name] | {"corpora": list(prefixes)} for name, prefixes in split_prefixes(config).items()}
         writer.finish(codec, done, config.to_dict())
-        with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"):
+        with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(config.dest)
+            folder.is_complete = True
         folder.remove()
     _summarise(config, codec, done)
 

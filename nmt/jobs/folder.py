@@ -27,7 +27,7 @@ from nmt import console
 from nmt.config import JobConfig
 from nmt.errors import Interrupted, NmtError
 from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_files, writing
-from nmt.jobs.manifest import MANIFEST, OFFSETS, Preparation, prepared
+from nmt.jobs.manifest import MANIFEST, OFFSETS, Preparation, identity, prepared
 from nmt.jobs.plan import Plan, Shard
 from nmt.jobs.results import ADVICE, SHARDS, Result, find_results, read_result, remove_results, write_result
 from nmt.signals import cleaning_up, end_as_usual
@@ -44,16 +44,19 @@ class JobFolder:
 
     Attributes:
         plan: the shards.
+        identity: what tells the job from any other.
+        is_complete: whether the output is there, so that a signal need not keep the folder.
         prepared: what was prepared before the first shard, as plain data.
         data: the folder for what the command prepares.
     """
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
+        self.identity = identity(path)
         self.is_complete = False
         self.data = path / _DATA
         self._done = np.zeros(len(plan), bool)
-        find_results(path, self._done)
+        find_results(path, self.identity, self._done)
 
     @property
     def rows_done(self) -> int:
@@ -72,7 +75,7 @@ class JobFolder:
         Raises:
             NmtError: it cannot be written.
         """
-        write_result(self.path, shard.number, result)
+        write_result(self.path, self.identity, shard.number, result)
         self.mark(shard)
 
     def mark(self, shard: Shard) -> None:
@@ -86,7 +89,7 @@ class JobFolder:
             NmtError: a shard is missing or damaged, or the input has changed.
         """
         self.check_input()
-        find_results(self.path, self._done)  # other processes may have written some
+        find_results(self.path, self.identity, self._done)  # other processes may have written some
         if missing := np.flatnonzero(~self._done).tolist():
             named = ", ".join(self.plan.named(self.plan[i]) for i in missing[:_NAMED_SHARDS])
             more = ", …" if len(missing) > _NAMED_SHARDS else ""
@@ -147,7 +150,7 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
             raise Interrupted(f"stopped{kept}; start the same command again" + " to resume" * bool(kept)) from None
         finally:
             has_begun = folder.rows_done > 0 if folder else (path / MANIFEST).exists()
-            if not options.shard and not has_begun:
+            if not (options.shard or options.merge or has_begun):
                 _remove(path)
                 remove_empty(missing)
 
@@ -190,7 +193,7 @@ def _locked(path: Path, kind: int, flag: str | None = None) -> Iterator[None]:
             console.info(f"waiting for another process, which prepares {path.parent}")
             fcntl.flock(file, kind)
         except OSError:
-            console.warn(f"{path.parent} is on a file system without locks; run only one process there")
+            console.warn(f"{path.parent} is on a file system without locks; run only one process at a time there")
         yield
 
 
@@ -208,11 +211,14 @@ def _remove(path: Path) -> None:
     """Removes the folder of a job with all that jobs write there."""
     (path / MANIFEST).unlink(missing_ok=True)
     _remove_work(path)
-    for name in (OFFSETS, _PREPARING, _WORKING):
-        (path / name).unlink(missing_ok=True)
-    with suppress(OSError):  # somebody has put a file there, or the folder is gone
+    (path / OFFSETS).unlink(missing_ok=True)
+    with suppress(OSError):  # the folder is gone
         remove_partial_files(path)
-        path.rmdir()
+        # If a file of somebody else is there, or a late result, the locks stay, so that a later job knows the folder.
+        if set(os.listdir(path)) <= {_PREPARING, _WORKING}:
+            (path / _PREPARING).unlink(missing_ok=True)
+            (path / _WORKING).unlink(missing_ok=True)
+            path.rmdir()
 
 
 def _remove_work(path: Path) -> None:

@@ -100,8 +100,8 @@ def death_message(numbers: Sequence[int]) -> str:
     """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
     named = ", ".join(map(str, sorted(numbers)[:_NAMED_LINES])) + (", …" if len(numbers) > _NAMED_LINES else "")
     return (
-        f"{ATTEMPTS} worker processes died on lines {named}, perhaps because memory ran out; try fewer --workers or a "
-        f"smaller --batch-tokens, or take these lines out"
+        f"{ATTEMPTS} worker processes died on lines {named}, perhaps because memory ran out; try fewer --workers, a "
+        f"smaller --batch-tokens if the command has it, or take these lines out"
     )
 
 
@@ -172,4 +172,8 @@ def do_shards(
             if sum(len(done.batch.numbers) for done in part) == shard.rows:
                 del windows.taken[finished.window], parts[finished.window]
                 fatal = next((done.batch for done in part if done.results is None), None)
-                yield Outcome(shard, None, death_message(fatal.numbers)) if fatal else Outcome(shard, job.result(part))
+                if fatal:
+                    lines = [number - shard.first + shard.start + 1 for number in fatal.numbers]
+                    yield Outcome(shard, None, death_message(lines))
+                else:
+                    yield Outcome(shard, job.result(part))

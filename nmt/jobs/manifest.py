@@ -59,7 +59,7 @@ class Preparation:
 
 
 def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, Any]:
-    """Returns the plan of a job and what was prepared for it, after doing that unless an earlier process did.
+    """Returns the plan of a job and what was prepared for it. Prepares the job if no earlier process has.
 
     Args:
         path: the folder of the job.
@@ -86,12 +86,12 @@ def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, An
     return plan, found
 
 
-def identity(folder: Path) -> str | None:
-    """Returns what tells the folder of this job from any other; None if there is none, as on another machine."""
+def identity(folder: Path) -> str:
+    """Returns what tells a job from any other; empty if its folder cannot be seen, as from another machine."""
     try:
         return sha256((folder / MANIFEST).read_bytes()).hexdigest()
     except OSError:
-        return None
+        return ""
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:

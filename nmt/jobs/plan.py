@@ -160,7 +160,7 @@ def _shards(rows: int, shard_rows: int) -> int:
 
 
 def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tuple[tuple[File, ...], np.ndarray]:
-    """Returns the files of a segment, and the offsets of every so many lines of each; [shards, files]."""
+    """Returns the files of a segment, and the offset of each `every`-th line in each; [shards, files]."""
     files, columns = [], []
     for number, path in enumerate(paths):
         state = _state(path)
@@ -195,7 +195,7 @@ class _LineIndex:
     def add(self, block: bytes) -> None:
         """Adds the next block."""
         self.hash.update(block)
-        # After the newlines of this block, `lines` + 1, `lines` + 2, … lines come before.
+        # Newline n of this block, from 1, ends line `lines` + n. So the line that starts after it has that many before.
         starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (self._bytes + 1)
         # A copy, because a slice would keep all starts of the block in memory.
         self._found.append(starts[-(self.lines + 1) % self._every :: self._every].copy())
@@ -257,11 +257,13 @@ class Reader:
         rows = list(islice(self._rows, shard.rows))
         self._next = shard.segment, shard.start + shard.rows
         if len(rows) < shard.rows:
-            raise NmtError(f"{name_of(paths[0])} has changed while it was read; start the same command again")
+            raise NmtError(
+                f"{' or '.join(map(name_of, paths))} has changed while it was read; start the same command again"
+            )
         return rows
 
     def _skip_to(self, shard: Shard, upcoming: int) -> bool:
-        """Goes forward in compressed files, which else would be read from the beginning. Returns whether it did."""
+        """Goes forward in compressed files, if needed. Returns whether the open files stand at the shard now."""
         is_compressed = any(path.endswith(".gz") for path in self.segments[shard.segment])
         if shard.start == upcoming or (is_compressed and shard.start > upcoming):
             deque(islice(self._rows, shard.start - upcoming), maxlen=0)

@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 5.0
 
 @contextmanager
 def connected(options: JobConfig) -> Iterator[None]:
-    """Connects this process to the cluster that --cluster names, if it does, until the block ends.
+    """Connects this process to the cluster of --cluster until the block ends. Does nothing without --cluster.
 
     Raises:
         NmtError: Ray is not installed, or the cluster cannot be reached.
@@ -66,6 +66,9 @@ def _connect(address: str) -> Any:
             ) from failure
     except ValueError as error:
         raise NmtError(f"--cluster {address} is not an address ({error}); give auto or HOST:PORT") from error
+    except RuntimeError as error:  # above all, other versions of Ray or Python in the cluster
+        said = " ".join(str(error).split())
+        raise NmtError(f"--cluster {address} cannot be used ({said:.300}); correct that on the machines") from error
     return ray
 
 
@@ -90,7 +93,7 @@ def has_gpus() -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Returns the first sentence of an error of Ray that says something."""
+    """Returns the line of an error of Ray that names a missing module, or else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     missing = next((line for line in lines if "ModuleNotFoundError" in line), None)
     return missing or lines[0] if lines else type(error).__name__

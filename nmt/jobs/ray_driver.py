@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,6 @@ from nmt.config import JobConfig
 from nmt.errors import NmtError
 from nmt.jobs.folder import JobFolder
 from nmt.jobs.local import ATTEMPTS, Outcome
-from nmt.jobs.manifest import identity
 from nmt.jobs.plan import Reader, Shard
 from nmt.jobs.ray_connection import reason
 from nmt.jobs.ray_worker import Done, RayWorker, Shipped
@@ -80,8 +80,7 @@ class _Driver:
         self._most = most
         # Methods run in the worker one after the other. What restarts and retries is decided here, not by Ray.
         self._actor = ray.remote(RayWorker).options(num_cpus=cores, num_gpus=gpus, max_restarts=0, max_task_retries=0)
-        shipped = Shipped(job, folder.path, identity(folder.path), folder.plan.paths)
-        self._shipped = ray.put(shipped)
+        self._shipped = ray.put(Shipped(job, folder.path, folder.identity, folder.plan))
         self._models = [ray.put(np.fromfile(path, np.uint8)) for path in job.models]
         self._workers: list[_Worker] = []
         self._by_task: dict[Any, _Worker] = {}
@@ -105,8 +104,7 @@ class _Driver:
         """
         with _noted_signals() as noted:
             while self._todo or any(call.shard for worker in self._workers for call in worker.calls):
-                if noted:
-                    raise SystemExit(128 + noted[0])
+                _end_if(noted)
                 self._add_workers()
                 self._hand_out()
                 if not self._by_task:
@@ -115,11 +113,13 @@ class _Driver:
                 # Ray would swallow an exception of a signal handler here, so the handler only takes a note.
                 for task in self._ray.wait(list(self._by_task), timeout=_POLL_SECONDS)[0]:
                     yield from self._take(task)
+            _end_if(noted)
 
     def stop(self) -> None:
         """Ends all workers."""
         for worker in self._workers:
-            self._ray.kill(worker.actor)
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.kill(worker.actor)
 
     def _add_workers(self) -> None:
         """Starts as many workers as the machines have room for, but not more than there are shards."""
@@ -225,17 +225,28 @@ def _outcome(shard: Shard, done: Done) -> Outcome:
 
 @contextmanager
 def _noted_signals() -> Iterator[list[int]]:
-    """Yields a list to which signals that ask the process to end are appended."""
+    """Yields a list to which signals that ask the process to end are appended. A second one ends it at once."""
     noted: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in (not_ignored(STOPPING) if is_main else ())}
+
+    def note(caught: int, _: FrameType | None) -> None:
+        noted.append(caught)
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+
     for number in before:
-        signal.signal(number, lambda caught, _: noted.append(caught))
+        signal.signal(number, note)
     try:
         yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_if(noted: list[int]) -> None:
+    if noted:
+        raise SystemExit(128 + noted[0])
 
 
 def do_on_cluster(

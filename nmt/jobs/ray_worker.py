@@ -1,9 +1,7 @@
 """What runs in the workers of a Ray cluster."""
 
-import os
 import socket
 import tempfile
-from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +12,7 @@ from nmt import __version__, console, resources
 from nmt.errors import NmtError
 from nmt.jobs.local import do_window, records_of
 from nmt.jobs.manifest import identity
-from nmt.jobs.plan import Reader, Row, Shard
+from nmt.jobs.plan import Plan, Reader, Row, Shard
 from nmt.jobs.results import Result, write_result
 from nmt.jobs.work import Engine, Job
 from nmt.text.windows import Window
@@ -25,8 +23,8 @@ class Shipped(NamedTuple):
 
     job: Job
     folder: Path
-    identity: str | None
-    segments: Sequence[Sequence[str]]
+    identity: str
+    plan: Plan
 
 
 class Done(NamedTuple):
@@ -49,16 +47,17 @@ class RayWorker:
         return __version__, socket.gethostname()
 
     def load(self, shipped: Shipped, *models: np.ndarray) -> bool:
-        """Loads the model. Returns whether this machine has the files of the input and the folder of the job.
+        """Loads the model. Returns whether this machine has the same files of the input and the folder of the job.
 
         Args:
             models: the content of the model's files, as bytes.
         """
         resources.limit_spinning()
-        self._shipped, self._reader, self._messages = shipped, Reader(shipped.segments), StringIO()
+        self._shipped, self._reader, self._messages = shipped, Reader(shipped.plan.paths), StringIO()
         console.stderr.file = self._messages
         with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
-            paths = [Path(folder) / Path(path).name for path in shipped.job.models]
+            # Models of an ensemble may have the same name in different folders.
+            paths = [Path(folder) / f"{i}-{Path(path).name}" for i, path in enumerate(shipped.job.models)]
             for path, content in zip(paths, models, strict=True):
                 content.tofile(path)
             try:
@@ -71,17 +70,16 @@ class RayWorker:
                     f"or more --worker-cores, so that fewer workers share a machine"
                 ) from error
         self._engine.session().__enter__()  # until the process ends
-        is_same = shipped.identity is not None and identity(shipped.folder) == shipped.identity
-        return is_same and all(os.path.isfile(path) for paths in shipped.segments for path in paths)
+        return identity(shipped.folder) == shipped.identity and shipped.plan.changed is None
 
     def do(self, shard: Shard, rows: list[Row] | None) -> Done:
         """Does a shard. Without `rows`, the files are those of the driver: it reads the rows and writes the result."""
         job = self._shipped.job
-        file = self._shipped.segments[shard.segment][0]
+        file = self._shipped.plan.paths[shard.segment][0]
         records = records_of(job, shard, file, self._reader.read(shard) if rows is None else rows)
         result = job.result(list(do_window(job, self._engine, Window(shard.first, records))))
         if rows is None:
-            write_result(self._shipped.folder, shard.number, result)
+            write_result(self._shipped.folder, self._shipped.identity, shard.number, result)
         messages = self._messages.getvalue()
         self._messages.seek(0)
         self._messages.truncate()

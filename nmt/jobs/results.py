@@ -1,7 +1,7 @@
 """The results of finished shards, each in a file that appears under its name only when it is complete.
 
-The file shards/NUMBER of a job's folder is a line of JSON with the size and the SHA-256 of what follows, then these
-bytes.
+The file shards/NUMBER of a job's folder is a line of JSON with the identity of the job, and the size and the SHA-256 of
+what follows, then these bytes. A worker that outlived its job may write a result late, which no other job must take.
 """
 
 import json
@@ -28,7 +28,7 @@ class Result(NamedTuple):
     summary: dict[str, Any]
 
 
-def write_result(folder: Path, number: int, result: Result) -> None:
+def write_result(folder: Path, identity: str, number: int, result: Result) -> None:
     """Writes the result of a shard into the folder of a job.
 
     It need not be on disk at once, because a result that a power failure has damaged is made anew.
@@ -37,17 +37,17 @@ def write_result(folder: Path, number: int, result: Result) -> None:
         NmtError: it cannot be written.
     """
     digest = sha256(result.content).hexdigest()
-    header = {"summary": result.summary, "bytes": len(result.content), "sha256": digest}
+    header = {"job": identity, "summary": result.summary, "bytes": len(result.content), "sha256": digest}
     with replaced_file(_result_path(folder, number), ADVICE, synced=False) as file:
         file.write(json.dumps(header) + "\n")
         file.write(result.content)
 
 
-def find_results(folder: Path, done_N: np.ndarray) -> None:
-    """Marks in `done_N` those of N shards whose results are there with their full size."""
+def find_results(folder: Path, identity: str, done_X: np.ndarray) -> None:
+    """Sets `done_X[n]` for each shard n of this job whose result is there with its full size."""
     for name in os.listdir(folder / SHARDS):
-        if name.isdecimal() and int(name) < len(done_N) and not done_N[int(name)]:
-            done_N[int(name)] = _is_whole(_result_path(folder, int(name)))
+        if name.isdecimal() and int(name) < len(done_X) and not done_X[int(name)]:
+            done_X[int(name)] = _is_whole(_result_path(folder, int(name)), identity)
 
 
 def read_result(folder: Path, number: int) -> Result:
@@ -81,10 +81,11 @@ def remove_results(folder: Path) -> None:
         (folder / SHARDS).rmdir()
 
 
-def _is_whole(path: Path) -> bool:
+def _is_whole(path: Path, identity: str) -> bool:
     with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
         header = json.loads(file.readline())
-        return bool(os.fstat(file.fileno()).st_size - file.tell() == header["bytes"])
+        size = os.fstat(file.fileno()).st_size - file.tell()
+        return bool(header["job"] == identity and header["bytes"] == size)
     return False
 
 
