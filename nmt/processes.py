@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
@@ -40,7 +40,7 @@ def worker_pool(
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
     """Yields a function that submits a chunk to the worker processes and returns the future result.
 
-    At its end, the block waits until the workers have ended. If the block fails, they are killed. (A
+    At its end, the block ends the workers, whether they work or not, and waits until they have ended. (A
     ProcessPoolExecutor can wait forever if its processes are killed while it writes to them.)
 
     Args:
@@ -133,10 +133,11 @@ class _Worker:
             if self._process is None or not self._process.is_alive():
                 self._connection, theirs = self._context.Pipe()
                 arguments = (theirs, os.getpid(), self._make_task)
-                self._process = self._context.Process(target=_work, args=arguments, daemon=True)
+                process = self._context.Process(target=_work, args=arguments, daemon=True)
                 resource_tracker.ensure_running()  # its first start would let signals through to the process
                 with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
-                    self._process.start()
+                    process.start()
+                self._process = process  # a process that could not start has nothing to end
                 theirs.close()  # so that reading fails when the process has ended
 
     def end(self) -> None:
@@ -152,18 +153,21 @@ def _work(connection: Connection, parent: int, make_task: bytes) -> None:
     """Answers every chunk with (True, result) or (False, error), in a worker process."""
     _end_with(parent)
     task: Callable[[Any], Any] | None = None
-    while True:
-        chunk = connection.recv()
-        try:
-            task = task or pickle.loads(make_task)()
-            answer = (True, task(chunk))
-        except Exception as error:
-            error.add_note("".join(traceback.format_exception(error)))
-            answer = (False, error)
-        try:
-            connection.send(answer)
-        except Exception as error:  # it cannot be pickled
-            connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+        while True:
+            chunk = connection.recv()
+            try:
+                task = task or pickle.loads(make_task)()
+                answer = (True, task(chunk))
+            except Exception as error:
+                error.add_note("".join(traceback.format_exception(error)))
+                answer = (False, error)
+            try:
+                connection.send(answer)
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:  # it cannot be pickled
+                connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
 
 
 # Processes that end with their parent

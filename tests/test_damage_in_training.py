@@ -114,6 +114,21 @@ def test_if_a_data_file_is_truncated_training_saves_its_state_and_ends(
     )
 
 
+def test_checkpoints_without_a_state_are_set_aside(trained: Path, tmp_path: Path) -> None:
+    """The first checkpoints of a new training would be the oldest ones of the folder, and be removed at once."""
+    folder = tmp_path / "run"
+    train(trained / "data", folder, "--max-updates=20", "--save-updates=10")
+    for state in folder.glob("state-*.pt"):
+        state.unlink()
+    before = (folder / "snapshot-00000020.pt").read_bytes()
+    options = ["--max-updates=10", "--save-updates=5", "--keep-checkpoints=2"]
+    assert "has checkpoints, but no training state" in train(trained / "data", folder, *options)
+    assert [path.name for path in sorted(folder.glob("snapshot-*.pt"))] == [
+        "snapshot-00000005.pt", "snapshot-00000010.pt",
+    ]  # fmt: skip
+    assert (folder / "snapshot-00000020.pt.earlier").read_bytes() == before
+
+
 def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     train(trained / "data", folder, "--max-updates=20")

@@ -173,6 +173,13 @@ def opus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MarianMTModel]
     return folder, model
 
 
+def test_a_constraint_of_unknown_characters_is_warned_about(opus: tuple[Path, MarianMTModel]) -> None:
+    line = '{"source": "abc", "constraints": ["日本"]}\n'.encode()
+    options = ["--max-length-offset=5", "--input-format=jsonl"]
+    said = run("generate", opus[0] / "model.pt", *options, stdin=line).stderr
+    assert "line 1: a constraint has a character that the model does not know, and cannot be kept" in said
+
+
 def write_corpus(prefix: Path, lines: list[str]) -> None:
     for lang, text in (("en", lines), ("fr", lines[::-1])):
         prefix.with_suffix(f".{lang}").write_text("".join(f"{line}\n" for line in text))

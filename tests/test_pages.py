@@ -14,7 +14,7 @@ from commands import failed, records, run, train
 
 import nmt
 from nmt.config import RuntimeConfig
-from nmt.files import locked
+from nmt.locks import locked
 from nmt.pages.attention import attention_of
 from nmt.text.subword import BOS, EOS
 

@@ -92,6 +92,8 @@ def test_samples_depend_on_seed_line_and_number_alone(trained: Path, options: li
     (["--constraints={folder}/test.de"], "Ba.\n" * 11, "input has 11 lines but .*test.de has 10; the two must be"),
     (["--input-format=jsonl"], '{"source": "", "prefix": "' + "ba " * 90 + '"}', r"line 1: its prefix has \d+ pieces"),
     (["--input-format=jsonl"], '{"source": "' + "ba " * 900 + '", "prefix": "a"}', "cannot be translated in parts"),
+    (["--prefixes=-"], "Ba.\n", "standard input can be only one of --input, --prefixes and --constraints"),
+    (["--constraints="], "Ba.\n", "--constraints is empty; give the name of a file"),
     (["--input-format=jsonl", "--sample"], '{"source": "", "constraints": ["a"]}', "work with beam search only"),
 ])  # fmt: skip
 def test_bad_requests_are_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:

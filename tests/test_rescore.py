@@ -10,6 +10,8 @@ from commands import failed, records, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmt.checkpoint import load_checkpoint, save_checkpoint
+
 FP32 = ["--precision=fp32", "--device=cpu"]
 SOURCE = "Ba de ki.\n\nLo mu na po ra.\nSi.\n"
 
@@ -96,6 +98,24 @@ def test_fields_of_json_pass_through(trained: Path) -> None:
     assert found["id"] == 7
     assert [h.pop("rescored")["log_prob"] < 0 for h in found["hypotheses"]] == [True, True]
     assert found == json.loads(line)
+
+
+def test_special_pieces_of_other_toolkits_are_not_scored_twice(trained: Path) -> None:
+    def log_prob(**fields: object) -> float:
+        line = json.dumps({"source": "Ba.", "hypotheses": [{"text": "ba de", **fields}]})
+        options = ["--input-format=jsonl", "--output-format=jsonl", "--precision=fp32"]
+        said = run("rescore", trained / "run" / "best.pt", *options, stdin=line.encode()).stdout
+        return float(json.loads(said)["hypotheses"][0]["rescored"]["log_prob"])
+
+    assert log_prob(pieces=["a", "</s>"]) == log_prob()
+
+
+def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(trained / "run" / "best.pt")
+    for weight in checkpoint.weights.values():
+        weight.fill_(math.nan)
+    save_checkpoint(checkpoint, tmp_path / "nan.pt")
+    assert "gives probabilities that are no numbers" in failed("rescore", tmp_path / "nan.pt", stdin=b"Ba.\tBa.\n")
 
 
 @pytest.mark.parametrize("arguments, stdin, message", [

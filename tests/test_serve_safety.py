@@ -154,6 +154,7 @@ def test_text_is_data(server: Server) -> None:
     ({"Host": "a]b"}, 421),
     ({"Origin": "https://evil.example"}, 403),
     ({"Origin": "null"}, 403),
+    ({"Origin": "http://["}, 403),
     ({"Origin": "https://friend.example"}, 200),
     ({"Origin": "http://mt.example", "Host": "mt.example"}, 200),
     ({"Authorization": "Bearer secrets"}, 401),

@@ -1,6 +1,7 @@
 """`nmt rescore` computes log P of given translations."""
 
 import math
+import sys
 from typing import Annotated
 
 import typer
@@ -51,7 +52,11 @@ def rescore(
 
 def _show(totals: dict[str, float]) -> None:
     lines, pieces, log_prob = (totals.get(name, 0) for name in ("lines", "pieces", "log_prob"))
-    perplexity = math.exp(min(-log_prob / max(pieces, 1), 700))
+    perplexity = _exp(-log_prob / max(pieces, 1))
     console.info(
         f"{lines:,} lines, {pieces:,} pieces with EOS, log P {log_prob:,.4f}, perplexity {perplexity:,.4f} per piece"
     )
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < math.log(sys.float_info.max) else math.inf

@@ -99,13 +99,18 @@ class TranslationFiles(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.input_format == "jsonl" and (self.prefixes or self.constraints):
+        if self.input_format == "jsonl" and self.columns:
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
             )
         if len(self.input) > 1 and "-" in self.input:
             raise NmtError("--input is given several times and once as -, standard input; give files only")
-        if len(self.input) > 1 and (self.prefixes or self.constraints):
+        if [*self.input, *self.columns.values()].count("-") > 1:
+            raise NmtError("standard input can be only one of --input, --prefixes and --constraints; give files")
+        for flag, path in self.columns.items():
+            if not path:
+                raise NmtError(f"{flag} is empty; give the name of a file")
+        if len(self.input) > 1 and self.columns:
             raise NmtError(
                 f"--prefixes and --constraints go with one --input, but {len(self.input)} were given; join the files"
             )
@@ -114,7 +119,7 @@ class TranslationFiles(Config):
     def columns(self) -> dict[str, str]:
         """The files beside the input, by flag."""
         beside = {"--prefixes": self.prefixes, "--constraints": self.constraints}
-        return {flag: path for flag, path in beside.items() if path}
+        return {flag: path for flag, path in beside.items() if path is not None}
 
     @property
     def segments(self) -> list[list[str]]:

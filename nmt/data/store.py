@@ -121,7 +121,7 @@ class DataFolder:
     def open(cls, path: str | Path) -> Self:
         """Returns the data folder at `path`.
 
-        Reads meta.json and the subword models, and checks the size of every file. `split` maps the tokens.
+        Reads meta.json and the subword models, and checks the sizes of the files with tokens. `split` maps the tokens.
 
         Raises:
             NmtError: `path` is not a data folder or has another schema version, or a file is missing, has the wrong

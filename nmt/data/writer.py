@@ -233,7 +233,8 @@ class StoreWriter:
         self.write_models(codec)
         meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}
         output = _Output(self.folder / META)
-        output.write(json.dumps({**meta, "splits": splits, "options": options}, indent=1).encode())
+        text = json.dumps({**meta, "splits": splits, "options": options}, indent=1, ensure_ascii=False)
+        output.write(text.encode(errors="replace"))  # the name of a file may not be UTF-8
         output.close()
 
 

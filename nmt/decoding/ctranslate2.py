@@ -174,6 +174,13 @@ class CTranslate2Engine:
 
     def score(self, lines: Sequence[Line]) -> list[Rescored]:
         """Returns pieces and log P of the given translations of each line, without links."""
+        for line in lines:
+            width = 1 + max(len(line.source), *map(len, line.targets))
+            if width > self._longest:
+                raise NmtError(
+                    f"line {line.number} has {width:,} positions, but the exported model of {self.path} has "
+                    f"{self._longest:,}; take it out"
+                )
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in line.targets] for line in lines]
         sources = [self.codec.source.pieces(line.source.tolist()) for line in lines]
         pairs = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
@@ -205,8 +212,13 @@ class CTranslate2Engine:
 
 def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any:
     """Returns the exported model in CTranslate2. It takes as many threads as OMP_NUM_THREADS says."""
-    import ctranslate2
-
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise NmtError(
+            "--engine ctranslate2 needs the package ctranslate2, which is not installed; install it with "
+            "pip install ctranslate2"
+        ) from error
     compute_type = "float32" if config.compute_type == "auto" else config.compute_type
     try:
         return ctranslate2.Translator(

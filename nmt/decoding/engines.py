@@ -89,7 +89,8 @@ class PyTorchEngine:
         prefix = line.required.prefix
         prefixes = [(*prefix, piece) for piece in self._next_pieces(line.parts[0], prefix, count)]
         continued = [replace(line, required=Required(longer)) for longer in prefixes]
-        return [found[0] for found in self.translator.search(continued, _GREEDY)]
+        search = replace(_GREEDY, max_source_length=max(1, len(line.parts[0])))
+        return [found[0] for found in self.translator.search(continued, search)]
 
     @torch.no_grad()
     def _next_pieces(self, source: np.ndarray, prefix: Sequence[int], count: int) -> list[int]:

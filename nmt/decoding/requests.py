@@ -13,6 +13,7 @@ from nmt.config import SearchConfig
 from nmt.decoding.outputs import Required
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
+from nmt.text.subword import UNK
 
 # Source sentences are padded to a multiple of this, so that many have the same width and can share a batch.
 WIDTHS = 4
@@ -107,6 +108,9 @@ def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> tupl
 
 def _check(line: Encoded, search: SearchConfig) -> None:
     """Warns of a line that is translated in parts; raises NmtError if its prefix or constraints cannot be kept."""
+    for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids in line.required.phrases)]:
+        if UNK in ids:
+            console.warn(f"line {line.number}: {what} has a character that the model does not know, and cannot be kept")
     pieces = sum(map(len, line.parts))
     limit = pieces + search.max_length_offset
     if len(line.required.prefix) > limit:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
-from nmt.text.subword import UNK, with_bos, with_eos
+from nmt.text.subword import EOS, with_bos, with_eos
 
 
 class Line(NamedTuple):
@@ -99,7 +100,7 @@ class RescoringJob:
 
 
 def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[Line]:
-    """Returns pairs as ids. Given pieces are used if the model has all of them, otherwise the text is split anew."""
+    """Returns pairs as ids. Given pieces are used if the model has all of them as text, else the text is split anew."""
     sources = codec.encode_source([pair.source for pair in pairs])
     targets = iter(codec.encode_target([target.text for pair in pairs for target in pair.targets]))
     return [
@@ -115,7 +116,7 @@ def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[L
 
 def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
     ids = encoded if target.pieces is None else codec.target.ids(list(target.pieces))
-    return np.array(encoded if UNK in ids else ids)
+    return np.array(encoded if any(i <= EOS for i in ids) else ids)
 
 
 class Rescorer:
@@ -183,7 +184,10 @@ class Rescorer:
             for model in self.models
         ]
         found = self._log_probs(hidden, labels.ids_F).view(len(pairs), -1).tolist()
-        return [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
+        rows = [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
+        if any(map(math.isnan, chain.from_iterable(rows))):
+            raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
+        return rows
 
     def _log_probs(self, hidden: Sequence[Tensor], labels_M: Tensor) -> Tensor:
         """Returns log P of each label, M, with the probabilities of the models averaged."""

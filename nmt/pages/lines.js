@@ -117,7 +117,7 @@ function yRange(spec, lines, isLog) {
   if (spec.clips && !isLog && !view.zoom) {
     const later = lines.map(line => extremes(line, line.xs[0] + (line.xs.at(-1) - line.xs[0]) / 10, to)[1]);
     const settled = Math.max(...later.filter(Number.isFinite));
-    if (high > 1.5 * settled) high = settled;
+    if (Number.isFinite(settled) && high > 1.5 * settled) high = settled;
   }
   if (isLog) return low === high ? [low / 2, high * 2] : [low / 1.1, high * 1.1];
   if (spec.fromZero && low >= 0) return [0, high * 1.05 || 1];
@@ -138,7 +138,7 @@ function logTicks(low, high) {
 }
 
 function linearTicks(low, high, wanted, steps = STEPS) {
-  const step = steps.find(s => s >= (high - low) / wanted) ?? steps.at(-1),
+  const step = steps.find(s => s >= (high - low) / wanted) ?? 10 ** Math.ceil(Math.log10((high - low) / wanted)),
     found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high * (1 + 1e-12); i++)
     found.push(+(i * step).toPrecision(12));

@@ -99,7 +99,7 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
             f"--name must be given once for each of the {counted(len(paths), 'run')}, but was given "
             f"{counted(len(names), 'time')}; give as many names as runs"
         )
-    for name, count in Counter(names or map(os.path.realpath, paths)).items():
+    for name, count in [*Counter(names).items(), *Counter(os.path.realpath(_metrics(path)) for path in paths).items()]:
         if count > 1 or not name:
             raise NmtError(
                 f"the name {name!r:.80} is empty or was given {count} times; give each run once, with its own name"

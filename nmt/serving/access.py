@@ -46,7 +46,7 @@ class Access:
         if not self._is_own(host):
             raise Refused(421, f"this server is not {host!r:.80}; use its address, or start it with --allow-host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self.origins and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
             raise Refused(403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin")
         if self.token is not None and not is_open(path) and not self._has_token(headers):
             raise Refused(401, "the request needs the header Authorization: Bearer with the token of this server")

@@ -22,7 +22,7 @@ from nmt.serving.service import Service
 # What pydantic adds to the place of an error in a field of several types.
 _KINDS = ("str", "list[str]")
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    400: {"model": schema.Failure, "description": "The request is wrong; the sentence says how."},
+    "4XX": {"model": schema.Failure, "description": "The request is wrong; the sentence says how."},
     503: {"model": schema.Failure, "description": "There is no room, or the answer takes too long; try again."},
 }
 
@@ -47,7 +47,8 @@ def _work_routes(service: Service) -> APIRouter:
     async def answer(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
         found = await _unless_gone(request, work, service.config.max_seconds)
         if service.config.log_text:
-            console.info(f"{request.url.path} {(await request.body()).decode()} -> {found}")
+            body = (await request.body()).decode(errors="replace")
+            console.info(f"{request.url.path} {body} -> {found}")
         return JSONResponse(found)
 
     @router.post("/translate", response_model=schema.TranslateAnswer)

@@ -1,17 +1,20 @@
-"""Limits the time and the size of the head of a request. Uvicorn has no limits for them."""
+"""Limits the time and the size of the head of a request, and the time to take an answer. Uvicorn has no such limits."""
 
 from asyncio import BaseTransport, TimerHandle
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
+# How long a client may take to read what is sent before it is cut off. Until then it would keep the server from ending.
+_READING_SECONDS = 300.0
 _MOST_HEAD_BYTES = 65_536
 
 
 class Connection(HttpToolsProtocol):
-    """A connection that is closed if the head of a request is too large or takes too long."""
+    """A connection that is closed if the head of a request is too large, or if the client sends or reads too slowly."""
 
     _timer: TimerHandle | None = None
+    _reading: TimerHandle | None = None
     _head_bytes = 0
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -22,7 +25,19 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stops waiting."""
         self._stop_timer()
+        self._stop_reading_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Waits until the client has read what was sent."""
+        super().pause_writing()
+        self._stop_reading_timer()
+        self._reading = self.loop.call_later(_READING_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stops waiting for the client."""
+        self._stop_reading_timer()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Reads a part of a request."""
@@ -62,3 +77,8 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_reading_timer(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None

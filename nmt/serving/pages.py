@@ -15,24 +15,28 @@ from nmt.serving.limits import Refused
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_MOST_DRAWINGS = 32
+_MOST_DRAWINGS, _MOST_BYTES = 32, 128 * 2**20
 # Scripts of a page that run. A script of JSON does not.
-_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
 class Drawings:
-    """The newest drawings of attention, each under an address that cannot be guessed."""
+    """The newest drawings of attention, each under an address that cannot be guessed; few or small enough to keep."""
 
     def __init__(self) -> None:
-        self._pages: OrderedDict[str, str] = OrderedDict()
+        self._pages: OrderedDict[str, bytes] = OrderedDict()
 
     def add(self, page: str) -> str:
         """Keeps a page; returns its address."""
         number = secrets.token_urlsafe(24)
-        self._pages[number] = page
-        if len(self._pages) > _MOST_DRAWINGS:
+        self._pages[number] = page.encode()
+        while len(self._pages) > _MOST_DRAWINGS or (len(self._pages) > 1 and self._bytes > _MOST_BYTES):
             self._pages.popitem(last=False)
         return f"/attention/{number}"
+
+    @property
+    def _bytes(self) -> int:
+        return sum(map(len, self._pages.values()))
 
     def answer(self, number: str) -> Response:
         """Returns a page, which may run its own scripts and be shown in a frame of this server.
@@ -43,9 +47,7 @@ class Drawings:
         if number not in self._pages:
             raise Refused(404, "this drawing is not kept any more; ask for it again")
         page = self._pages[number]
-        hashes = " ".join(
-            f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" for code in _SCRIPT.findall(page)
-        )
+        hashes = " ".join(f"'sha256-{b64encode(sha256(code).digest()).decode()}'" for code in _SCRIPT.findall(page))
         policy = (
             f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
             f"form-action 'none'; frame-ancestors 'self'"

@@ -10,7 +10,7 @@ part of the time of the last batch before it takes the next one, and takes no mo
 import asyncio
 import math
 import time
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -107,7 +107,7 @@ class Scheduler:
         waiting = self._queued(items)
         self._gather()
         try:
-            return [await one.result for one in waiting]
+            return list(await asyncio.gather(*(one.result for one in waiting)))
         finally:
             self._drop(waiting)
 
@@ -126,8 +126,9 @@ class Scheduler:
         for one in waiting:
             one.result.cancel()
             queue = self._queues.get(one.item.kind, [])
-            if one in queue:
-                queue.remove(one)
+            place = bisect_left(queue, one)  # a search from the beginning would take long in a long queue
+            if place < len(queue) and queue[place] is one:
+                del queue[place]
                 self._forget_empty(one.item.kind)
 
     def _forget_empty(self, kind: Hashable) -> None:
@@ -180,7 +181,8 @@ class Scheduler:
         except Exception as error:
             if len(batch) > 1:
                 for one in batch:
-                    await self._finish([one])
+                    if not one.result.done():  # its client may have gone
+                        await self._finish([one])
             elif not batch[0].result.done():
                 batch[0].result.set_exception(error)
             return

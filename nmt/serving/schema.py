@@ -79,7 +79,11 @@ class Hypothesis(BaseModel):
     score: float = Field(description="log P over the length penalty.")
     log_prob: float | None = Field(None, description="Natural log P; with pieces.")
     pieces: list[str] | None = None
-    log_probs: list[float] | None = Field(None, description="log P of each piece; the last one is that of the end.")
+    log_probs: list[float] | None = Field(
+        None,
+        description="log P of each piece; the last one is that of the end. "
+        "A sentence that is translated in parts has one for the end of each part.",
+    )
     alignment: str | None = Field(None, description="Links of source words to target words; with alignments.")
     segments: list[str] | None = Field(
         None,

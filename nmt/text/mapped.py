@@ -6,7 +6,6 @@ so some characters are lost.
 """
 
 import base64
-import binascii
 import io
 import json
 import re
@@ -21,6 +20,7 @@ from nmt.text.subword import EOS, UNK, Subword, clean_line, without_surrogates
 MAPPED_KINDS = "marian", "subword-nmt"
 # A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
 _LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
+_MOST_CACHED = 1 << 16  # words
 _SEPARATOR = "@@"
 
 
@@ -67,6 +67,8 @@ class _Codes:
 
     def split(self, line: str) -> list[str]:
         """Returns the pieces of a line whose tokens are separated by spaces."""
+        if len(self._bpe.cache) > _MOST_CACHED:  # the library never forgets a word
+            self._bpe.cache.clear()
         return self._bpe.segment(" ".join(line.split())).split()
 
     def join(self, pieces: list[str]) -> str:
@@ -107,7 +109,7 @@ class Mapped:
             vocabulary, model = content["vocabulary"], base64.b64decode(content["model"], validate=True)
             _check_vocabulary(vocabulary)
             return cls(vocabulary, model, kind)
-        except (ValueError, LookupError, TypeError, RuntimeError, binascii.Error) as error:
+        except (ValueError, LookupError, TypeError, RuntimeError) as error:
             raise NmtError(
                 f"{origin} is not a {kind} subword model, or is damaged; make it or copy it again"
             ) from error

@@ -117,7 +117,9 @@ class World:
         """
         facts_by_rank = self.gather(dict(facts))
         for rank, theirs in enumerate(facts_by_rank):
-            different = [name for name in facts if theirs[name] != facts_by_rank[0][name]]
+            # A rank with another version of nmt may have other facts.
+            names = {**facts_by_rank[0], **theirs}
+            different = [name for name in names if theirs.get(name) != facts_by_rank[0].get(name)]
             if different:
                 raise NmtError(
                     f"rank {rank} differs from rank 0 in {', '.join(different)}; start all ranks with the same command"

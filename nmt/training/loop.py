@@ -115,6 +115,8 @@ class TrainingLoop:
             self._validate()
             if self.is_over() or counters.snapshot_due(config):
                 self._save()
+            else:
+                self.save_state()  # so that a process that is killed now does not validate again
 
     def _update(self, update: Update, interval: Interval) -> None:
         result = train_update(self.setup, self.state, update)

@@ -17,11 +17,11 @@ from nmt.training.guided import alignment_loss
 
 
 class _ChunkedNll(torch.autograd.Function):
-    """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient; bias may be None.
+    """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 
-    Logits are computed a few rows at a time, so that all M × V of them never exist together. Matrix products are
-    computed in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in bfloat16 under
-    bfloat16.)
+    The bias may be None. Logits are computed a few rows at a time, so that all M × V of them never exist together.
+    Matrix products are computed in `dtype`, softmax and sums in fp32 or wider. (`F.linear_cross_entropy` would sum in
+    bfloat16 under bfloat16.)
     """
 
     @staticmethod
@@ -32,6 +32,7 @@ class _ChunkedNll(torch.autograd.Function):
         bias_V: Tensor | None,
         labels_M: Tensor,
         dtype: torch.dtype,
+        needs_gradient: bool,
     ) -> Tensor:
         grad_hidden_MD, grad_weight_VD = torch.empty_like(hidden_MD), torch.zeros_like(weight_VD)
         grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
@@ -46,6 +47,8 @@ class _ChunkedNll(torch.autograd.Function):
             # log Σ exp is computed from the largest probability, because the label's probability may underflow.
             log_sum_J = logits_JV.amax(-1) - probabilities_JV.amax(-1).log()
             total += ((log_sum_J - logits_JV.gather(1, labels_J1)[:, 0]) * real_J).sum()
+            if not needs_gradient:
+                continue
             ones_J1 = total.new_ones(labels_J1.shape)
             grad_JV = probabilities_JV.scatter_add_(1, labels_J1, -ones_J1).to(dtype)
             grad_hidden_JD.copy_((grad_JV @ weight) * real_J[:, None])
@@ -58,7 +61,7 @@ class _ChunkedNll(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         parts = (None if part is None else part * gradients[0] for part in ctx.saved_tensors)
-        return *parts, None, None
+        return *parts, None, None, None
 
 
 class TrainingLoss(nn.Module):
@@ -83,7 +86,7 @@ class TrainingLoss(nn.Module):
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
         dtype = _product_dtype(hidden_MD)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, dtype)
+            nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, dtype, torch.is_grad_enabled())
         if not self.label_smoothing:
             return nll, nll.detach()
         # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row of

@@ -98,4 +98,4 @@ def _ratio(total: float, count: float) -> float:
 
 def perplexity(nll: float) -> float:
     """Returns the perplexity e^nll of a loss in nats per piece, or infinity if it overflows."""
-    return math.exp(nll) if nll < 700 else math.inf
+    return math.inf if nll >= 700 else math.exp(nll)

@@ -61,7 +61,9 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
         console.info(f"resumed from {path} after update {state.counters.update:,}")
     if setup.world.is_main:
         folder.metrics.rewind(state.counters.update)
-        if path is not None:
+        if path is None:
+            folder.set_checkpoints_aside()
+        else:
             folder.remove_checkpoints_after(state.counters.update)
     return path is not None
 

@@ -111,7 +111,19 @@ class RunFolder:
         for kind in ("snapshot", "best"):
             for path in numbered(self.path, kind):
                 if path > numbered_path(self.path, kind, update):
-                    path.unlink()
+                    path.unlink(missing_ok=True)
+
+    def set_checkpoints_aside(self) -> None:
+        """Renames the checkpoints of a folder without training state, because a new training would remove them."""
+        best = [self.path / BEST] if (self.path / BEST).exists() else []
+        found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *best]
+        for path in found:
+            path.rename(path.with_name(f"{path.name}.earlier"))
+        if found:
+            console.warn(
+                f"{self.path} has checkpoints, but no training state; they are kept as {found[0].name}.earlier and "
+                f"the like, and training starts from the beginning"
+            )
 
     def save_state(self, checkpoint: Checkpoint, update: int) -> None:
         """Writes a training state, and then removes all but the newest `STATES_KEPT`."""
@@ -139,7 +151,7 @@ class RunFolder:
         wanted = {numbered_path(self.path, "best", number) for number in kept}
         for path in numbered(self.path, "best"):
             if path not in wanted:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def _load_state(path: Path) -> Checkpoint:
@@ -166,7 +178,7 @@ def numbered_path(folder: Path, kind: str, update: int) -> Path:
 def remove_older(folder: Path, kind: str, keep: int) -> None:
     """Removes all files `kind`-NUMBER.pt except the newest `keep`."""
     for old in numbered(folder, kind)[:-keep]:
-        old.unlink()
+        old.unlink(missing_ok=True)
 
 
 def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None) -> list[Path]:
@@ -199,13 +211,16 @@ def _best_of_folder(folder: Path, best: int) -> list[Path]:
         )
     if len(found) == best:
         return found
-    ranked = sorted(found, key=lambda path: _quality(load_checkpoint(path)), reverse=True)
+    ranked = sorted(found, key=_quality, reverse=True)
     return sorted(ranked[:best])
 
 
-def _quality(checkpoint: Checkpoint) -> tuple[float, float]:
-    provenance = checkpoint.provenance
-    return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
+def _quality(path: Path) -> tuple[float, float]:
+    provenance = load_checkpoint(path).provenance
+    try:
+        return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
+    except (LookupError, TypeError, AttributeError) as error:
+        raise NmtError(f"{path} does not say how its validation ended; move it out of the folder") from error
 
 
 def _newest_of_folder(folder: Path, last: int) -> list[Path]:

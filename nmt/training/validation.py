@@ -1,6 +1,7 @@
 """Computes loss and BLEU on the validation set; the ranks share the work."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import torch
@@ -89,8 +90,9 @@ class Validator:
         split.check_files()
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
-        with _progress("computing the validation loss", len(plan), "batch") as progress:
-            for update in updates(split, plan, budget, rank=world.rank, ranks=world.size):
+        prepared = closing(updates(split, plan, budget, rank=world.rank, ranks=world.size))
+        with _progress("computing the validation loss", len(plan), "batch") as progress, prepared as of_rank:
+            for update in of_rank:
                 self.setup.stop.check()
                 for batch in update.batches:
                     check_ids(batch, data)

@@ -50,6 +50,8 @@ async function translate() {
   const source = $("source").value, request = state.request = new AbortController();
   if (!source.trim()) {
     state.sentences = [];
+    state.selected = null;
+    $("translation").classList.remove("waiting");
     return draw();
   }
   $("translation").classList.add("waiting");
@@ -75,8 +77,10 @@ function locate(source) {
   }
 }
 
-// The probability of each word: the product over its pieces.
+// The probability of each word: the product over its pieces. A sentence in parts has none, because log P of the ends of
+// its parts lie between those of its pieces.
 function probabilities(hypothesis) {
+  if (hypothesis.log_probs.length !== hypothesis.pieces.length + 1) return hypothesis.segments.map(() => 1);
   const sums = hypothesis.segments.map(() => 0);
   hypothesis.words.forEach((word, piece) => { if (word >= 0) sums[word] += hypothesis.log_probs[piece]; });
   return sums.map(Math.exp);
@@ -166,14 +170,12 @@ async function openAlternatives(sentence, number, element) {
 
 function closeAlternatives() {
   $("alternatives").hidden = true;
-  state.word?.focus({ preventScroll: true });
   state.word = null;
 }
 
 // Keeps everything up to the chosen word, and translates the rest anew.
 async function choose(sentence, prefix) {
-  $("alternatives").hidden = true;
-  state.word = null;
+  closeAlternatives();
   const body = { source: sentence.source, prefix, split: false, ...options() };
   const answer = await shown(() => call("/translate", body, state.request.signal));
   if (!answer) return;
@@ -250,8 +252,12 @@ $("access").addEventListener("submit", event => {
   sessionStorage.setItem("token", $("token").value);
   shown(start);
 });
-document.addEventListener("keydown", event => { if (event.key === "Escape" && !$("alternatives").hidden) closeAlternatives(); });
+document.addEventListener("keydown", event => {
+  if (event.key !== "Escape" || $("alternatives").hidden) return;
+  state.word?.focus({ preventScroll: true });
+  closeAlternatives();
+});
 document.addEventListener("pointerdown", event => {
-  if (!$("alternatives").hidden && !$("alternatives").contains(event.target)) $("alternatives").hidden = true;
+  if (!$("alternatives").hidden && !$("alternatives").contains(event.target)) closeAlternatives();
 });
 shown(start);
