@@ -81,6 +81,15 @@ def test_samples_depend_on_seed_line_and_number_alone(trained: Path, options: li
     assert twice[0]["hypotheses"] != twice[1]["hypotheses"]
 
 
+def test_messages_name_the_line_of_its_file(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"source": "Ba."}\n' * 3)
+    (tmp_path / "b").write_text(json.dumps({"source": "", "prefix": "ba " * 90}))
+    inputs = ["--input-format=jsonl", "--input", tmp_path / "a", "--input", tmp_path / "b"]
+    for output in ([], ["--output", tmp_path / "out"]):
+        said = failed("generate", trained / "run" / "best.pt", *OPTIONS, *inputs, *output)
+        assert re.search(r"/b, line 1: its prefix has \d+ pieces", said), said
+
+
 @pytest.mark.parametrize("arguments, stdin, message", [
     (["--input-format=jsonl"], "{}\n", r'standard input, line 1 has no text as its "source"'),
     (["--input-format=jsonl"], '{"source": ""}\nnot\n', "standard input, line 2 is not JSON"),

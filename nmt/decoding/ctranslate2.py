@@ -76,7 +76,7 @@ class CTranslate2Engine:
             raise NmtError("--engine ctranslate2 does not support constraints; use --engine pytorch")
         if line.width > self._longest:
             raise NmtError(
-                f"line {line.number} has a part of {line.width} positions, but the exported model of {self.path} has "
+                f"{line.place} has a part of {line.width} positions, but the exported model of {self.path} has "
                 f"{self._longest}; lower --max-source-length"
             )
 

@@ -37,7 +37,8 @@ class LineFormat:
         if self.input == "jsonl":
             return _from_json(parse_object(row[0], str(place)), str(place))
         phrases = row[-1].split("\t") if self.constraints else []
-        return Request(row[0], row[1] if self.prefixes else "", tuple(phrase for phrase in phrases if phrase))
+        prefix, constraints = row[1] if self.prefixes else "", tuple(phrase for phrase in phrases if phrase)
+        return Request(row[0], prefix, constraints, place=str(place))
 
     def written(self, request: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
         """Returns the output for a request: `outputs` lines of text, or one JSON object."""
@@ -50,7 +51,7 @@ def _from_json(value: Mapping[str, Any], origin: str) -> Request:
         raise NmtError(f'{origin}: "prefix" must be text, but is {prefix!r:.40}')
     if not isinstance(constraints, list) or not all(isinstance(phrase, str) for phrase in constraints):
         raise NmtError(f'{origin}: "constraints" must be a list of texts, but is {constraints!r:.40}')
-    return Request(value["source"], prefix, tuple(constraints), value)
+    return Request(value["source"], prefix, tuple(constraints), value, origin)
 
 
 def as_text(hypotheses: Sequence[Hypothesis], outputs: int) -> str:

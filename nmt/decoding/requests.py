@@ -26,12 +26,14 @@ class Request(NamedTuple):
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text.
         others: what else the line says. It does not matter for the translation.
+        place: what messages call the line; by default `line` and its number.
     """
 
     source: str
     prefix: str = ""
     constraints: tuple[str, ...] = ()
     others: Mapping[str, Any] = {}
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,14 @@ class Encoded:
     """A request as ids.
 
     Attributes:
-        number: the line's number in the input, from 1.
+        number: the number of the line, counted over all inputs from 1.
+        place: what messages call the line.
         text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
     """
 
     number: int
+    place: str
     text: str
     parts: tuple[np.ndarray, ...]
     required: Required
@@ -76,7 +80,7 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     encoded = []
     for number, (request, ids, needed) in enumerate(zip(requests, sources, required, strict=True), start=first_number):
         parts = _parts(np.array(ids, dtype=np.int64), codec.tags_before(ids), search.max_source_length, needed)
-        line = Encoded(number, request.source, parts, needed)
+        line = Encoded(number, request.place or f"line {number}", request.source, parts, needed)
         _check(line, search)
         encoded.append(line)
     return encoded
@@ -110,16 +114,16 @@ def _check(line: Encoded, search: SearchConfig) -> None:
     """Warns of a line that is translated in parts; raises NmtError if its prefix or constraints cannot be kept."""
     for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids in line.required.phrases)]:
         if UNK in ids:
-            console.warn(f"line {line.number}: {what} has a character that the model does not know, and cannot be kept")
+            console.warn(f"{line.place}: {what} has a character that the model does not know, and cannot be kept")
     pieces = sum(map(len, line.parts))
     limit = pieces + search.max_length_offset
     if len(line.required.prefix) > limit:
         raise NmtError(
-            f"line {line.number}: its prefix has {len(line.required.prefix):,} pieces, but --max-length-offset "
+            f"{line.place}: its prefix has {len(line.required.prefix):,} pieces, but --max-length-offset "
             f"{search.max_length_offset} allows {limit:,}; shorten it or raise --max-length-offset"
         )
     if len(line.parts) > 1:
-        found = f"line {line.number} has {pieces:,} pieces, more than --max-source-length {search.max_source_length}"
+        found = f"{line.place} has {pieces:,} pieces, more than --max-source-length {search.max_source_length}"
         if line.required != Required():
             raise NmtError(f"{found}, and a line with a prefix or constraints cannot be translated in parts; raise it")
         console.warn(f"{found}; it is translated in {len(line.parts)} parts")

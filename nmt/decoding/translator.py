@@ -162,7 +162,7 @@ class Translator:
         for line, hypotheses in zip(lines, translations, strict=True):
             if any(h.unmet for h in hypotheses):
                 console.warn(
-                    f"line {line.number}: a translation lacks some of its constraints, because they do not fit into "
+                    f"{line.place}: a translation lacks some of its constraints, because they do not fit into "
                     f"the maximum length; raise --max-length-offset or leave some out"
                 )
         return translations
