@@ -35,9 +35,7 @@ def generate(
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    lines = LineFormat(
-        files.input_format, files.output_format, files.prefixes is not None, files.constraints is not None
-    )
+    lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
     formats = {"--input-format": files.input_format, "--output-format": files.output_format}
     is_resumable([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:

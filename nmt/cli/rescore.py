@@ -1,7 +1,5 @@
 """`nmt rescore` computes log P of given translations."""
 
-import math
-import sys
 from typing import Annotated
 
 import typer
@@ -51,12 +49,10 @@ def rescore(
 
 
 def _show(totals: dict[str, float]) -> None:
+    from nmt.training.metrics import perplexity
+
     lines, pieces, log_prob = (totals.get(name, 0) for name in ("lines", "pieces", "log_prob"))
-    perplexity = _exp(-log_prob / max(pieces, 1))
+    per_piece = perplexity(-log_prob / max(pieces, 1))
     console.info(
-        f"{lines:,} lines, {pieces:,} pieces with EOS, log P {log_prob:,.4f}, perplexity {perplexity:,.4f} per piece"
+        f"{lines:,} lines, {pieces:,} pieces with EOS, log P {log_prob:,.4f}, perplexity {per_piece:,.4f} per piece"
     )
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < math.log(sys.float_info.max) else math.inf
