@@ -194,7 +194,8 @@ def attention_page(source: list[str], target: list[str], **shown: Any) -> str:
 def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
     sample = valid_record(10, 1.0, 5.0, HOSTILE)
     folder = write_run(tmp_path / "run", [start_record(init_from=HOSTILE), train_record(10, 1.0), sample])
-    run("report", folder, folder, "--name", HOSTILE, "--name=other", "--output", tmp_path / "report.html")
+    other = write_run(tmp_path / "other", [start_record(), train_record(10, 1.0), sample])
+    run("report", folder, other, "--name", HOSTILE, "--name=other", "--output", tmp_path / "report.html")
     (tmp_path / "attention.html").write_text(attention_page([HOSTILE, "▁a"], ["<s>", HOSTILE]), encoding="utf-8")
     for name in ("report", "attention"):
         with opened(browser, (tmp_path / f"{name}.html").as_uri()) as shown:
