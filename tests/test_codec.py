@@ -49,6 +49,22 @@ def test_lowercasing_comes_after_tokenisation() -> None:
     assert lowercasing.source.decode(lowercasing.encode_source(["Mr. 5."])) == ["mr. 5 ."]
 
 
+@pytest.mark.parametrize(("line", "phrases", "expected"), [
+    ("Das McDonald 's-Menü.", ["McDonald's-Menü"], "Das McDonald's-Menü."),
+    ("Das „ Menü.", ["Menü", "fehlt"], "Das „ Menü."),
+    ("kiosk ki!", ["ki !"], "kiosk ki !"),
+    ("ba 's-dea", ["ba's-de"], "ba's-dea"),
+    ('"Free Hugs" hält, umarmt', ["Hugs“ hält,"], '"Free Hugs“ hält, umarmt'),
+    ("kilo", ["", " ", "ki\nlo"], "kilo"),
+])  # fmt: skip
+def test_phrases_stand_as_given(line: str, phrases: list[str], expected: str) -> None:
+    assert codec().target_with(line, phrases) == expected
+
+
+def test_a_phrase_keeps_its_capitals_in_a_lowercasing_model() -> None:
+    assert codec(lowercase=True).target_with("partyart und arten art", ["Art", "UND"]) == "partyart UND arten Art"
+
+
 @pytest.mark.parametrize("joint", [True, False])
 def test_plain_data_restores_the_codec(joint: bool) -> None:
     original = codec(joint_vocab=joint)

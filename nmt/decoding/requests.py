@@ -45,6 +45,8 @@ class Encoded:
         place: what messages call the line.
         text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
+        required: what the translation must have, as ids.
+        given: the same as raw text.
     """
 
     number: int
@@ -52,6 +54,7 @@ class Encoded:
     text: str
     parts: tuple[np.ndarray, ...]
     required: Required
+    given: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -80,7 +83,8 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     encoded = []
     for number, (request, ids, needed) in enumerate(zip(requests, sources, required, strict=True), start=first_number):
         parts = _parts(np.array(ids, dtype=np.int64), codec.tags_before(ids), search.max_source_length, needed)
-        line = Encoded(number, request.place or f"line {number}", request.source, parts, needed)
+        given = tuple(filter(None, (request.prefix, *request.constraints)))
+        line = Encoded(number, request.place or f"line {number}", request.source, parts, needed, given)
         _check(line, search)
         encoded.append(line)
     return encoded

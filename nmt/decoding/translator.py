@@ -152,7 +152,7 @@ class Translator:
             found = self._search(sentences, search) if sentences else []
         if not all(found):
             raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
-        texts = self.codec.decode_target([f.tokens for part in found for f in part])
+        texts = self._texts(lines, found)
         alignments = self._alignments(lines, found, texts) if search.alignments else [None] * len(texts)
         decoded = zip(texts, alignments, strict=True)
         parts = iter([[self._hypothesis(f, *next(decoded)) for f in part] for part in found])
@@ -215,6 +215,13 @@ class Translator:
         if len(outputs) == 1:
             return outputs[0][0].float(), caches
         return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
+
+    def _texts(self, lines: Sequence[Encoded], found: Sequence[Sequence[Found]]) -> list[str]:
+        """Returns the raw text of each translation of each part. Prefixes and constraints stand as they were given."""
+        given = [line.given for line in lines for _ in line.parts]
+        texts = self.codec.decode_target([f.tokens for part in found for f in part])
+        owners = [of_part for of_part, translations in zip(given, found, strict=True) for _ in translations]
+        return [self.codec.target_with(text, phrases) for text, phrases in zip(texts, owners, strict=True)]
 
     def _alignments(
         self, lines: Sequence[Encoded], found: Sequence[Sequence[Found]], texts: Sequence[str]

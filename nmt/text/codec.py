@@ -186,6 +186,22 @@ class TextCodec:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
+    def target_with(self, line: str, phrases: Iterable[str]) -> str:
+        """Returns a raw target line with these phrases as they are, where `decode_target` wrote them differently.
+
+        Detokenisation, for example, may separate what was one word, and lowercasing cannot be undone. Spaces depend on
+        the words around a phrase, so they are ignored when it is looked for. A phrase with a line break stays as it was
+        written.
+        """
+        start = r"(?<!\w)" if self.target_has_spaces else ""
+        for phrase in phrases:
+            decoded = "" if phrase in line else self.decode_target(self.encode_target([phrase]))[0]
+            if decoded and phrase.splitlines() == [phrase]:
+                beginning = start + r"\s*".join(map(re.escape, "".join(decoded.split())))
+                found = re.search(beginning + r"(?!\w)", line) or re.search(beginning, line)
+                line = line[: found.start()] + phrase + line[found.end() :] if found else line
+        return line
+
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
         return (" " if self.target_has_spaces else "").join(parts)

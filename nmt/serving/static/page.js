@@ -45,6 +45,7 @@ const options = () => {
 };
 
 async function translate() {
+  clearTimeout(state.timer);
   state.request?.abort();
   closeAlternatives();
   const source = $("source").value, request = state.request = new AbortController();
