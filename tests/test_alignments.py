@@ -136,7 +136,9 @@ def test_rescoring_finds_the_alignments_of_generated_translations(
             alignment = numbers(found["alignment"])
             assert all(source < len(value["source"].split()) for source, _ in alignment)
             words = len(found["text"].split()) if value["source"] else 0
-            assert sorted(target for _, target in alignment) == list(range(words))
+            assert all(target < words for _, target in alignment)
+            if "\ufffd" not in found["text"]:  # a piece of invalid UTF-8 may have no word of its own
+                assert sorted(target for _, target in alignment) == list(range(words))
             linked += words
     assert linked > 5
 

@@ -136,12 +136,12 @@ def _check(line: Encoded, search: SearchConfig) -> None:
 def batches(lines: Sequence[Encoded], batch_tokens: int) -> Iterator[list[int]]:
     """Yields the indices of lines that are translated together, longest first.
 
-    All sentences of a batch are padded to the same width, which depends on each of them alone, so that a translation
-    does not depend on the rest of its batch. A line in parts has a batch of its own. Starting with the longest shows at
-    once whether memory is enough.
+    A line in parts has a batch of its own. Starting with the longest shows at once whether memory is enough.
     """
     longest_first = sorted(range(len(lines)), key=lambda i: -lines[i].width)
-    for (width, whole), alike in groupby(longest_first, key=lambda i: (lines[i].width, len(lines[i].parts) <= 1)):
-        size = max(1, batch_tokens // max(width, 1)) if whole else 1
-        while batch := list(islice(alike, size)):
-            yield batch
+    for whole, group in groupby(longest_first, key=lambda i: len(lines[i].parts) <= 1):
+        waiting = list(group)
+        while waiting:
+            size = max(1, batch_tokens // max(lines[waiting[0]].width, 1)) if whole else 1
+            yield waiting[:size]
+            del waiting[:size]

@@ -2,8 +2,8 @@
 
 | backend | used for |
 |---|---|
-| `nmt.model.products` | training on CPUs: batched matrix products with the softmax in fp32 |
-| torch's scaled_dot_product_attention | GPUs, padded batches; on CPUs, whatever needs no gradient, in fp32 |
+| `nmt.model.products` | CPUs: training, and short sentences; batched matrix products with the softmax in fp32 |
+| torch's scaled_dot_product_attention | GPUs, padded batches; on CPUs, long sentences that need no gradient, in fp32 |
 | `nmt.model.packed` | GPUs in bf16, batches without padding: one kernel for sentences of all lengths |
 | `nmt.model.windows` | --attention-window in long sentences: blocks of queries, each by one of the first two |
 | `Additive` | --attention additive |
@@ -25,6 +25,9 @@ from nmt.model.masks import BlockMask, Mask
 from nmt.model.packed import PackedMask
 from nmt.model.products import product_attention, widened
 
+# Up to this many scores of a sentence and head, batched products are faster on a CPU than torch's function.
+_SMALL = 4096
+
 
 class DotProduct(nn.Module):
     """Dropout(softmax(q kᵀ / √d_k + bias)) v (paper §3.2.1), or without the division by √d_k."""
@@ -38,12 +41,16 @@ class DotProduct(nn.Module):
         """Returns the attended values, BHQU."""
         dropout = self.dropout if self.training else 0.0
         on_cpu = q_BHQK.device.type == "cpu"
-        if on_cpu and torch.is_grad_enabled():
+        if on_cpu and (torch.is_grad_enabled() or _is_small(q_BHQK, k_BHSK)):
             return product_attention(q_BHQK, k_BHSK, v_BHSU, bias, self.scale, dropout)
         q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU)) if on_cpu else (q_BHQK, k_BHSK, v_BHSU)
         mask = None if bias is None else bias.to(q.dtype)
         with torch.autocast(q.device.type, enabled=False):
             return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=self.scale).to(v_BHSU.dtype)
+
+
+def _is_small(q_BHQK: Tensor, k_BHSK: Tensor) -> bool:
+    return q_BHQK.shape[2] * k_BHSK.shape[2] <= _SMALL
 
 
 class Additive(nn.Module):

@@ -1,4 +1,4 @@
-"""Attention as batched matrix products, which is the fastest way to train on a CPU at the lengths of sentences.
+"""Attention as batched matrix products, the fastest way on a CPU at the lengths of sentences.
 
 Shapes: see docs/architecture.md; B sentences, H heads, Q queries and S keys of a sentence, K d_k, U d_v.
 """
@@ -10,20 +10,40 @@ from torch import Tensor
 
 from nmt.model.dropout import random_mask
 
+# torch's softmax computes shorter rows number by number, which takes ten times as long.
+_VECTOR = 16
+
 
 def product_attention(
     q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, scale: float, dropout: float
 ) -> Tensor:
     """Returns Dropout(softmax(scale · q kᵀ + bias)) v, BHQU. Scores and softmax are fp32 or wider."""
     with torch.autocast("cpu", enabled=False):
-        return _ProductAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, scale, dropout)
+        if torch.is_grad_enabled():
+            return _ProductAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, scale, dropout)
+        assert not dropout, "dropout is for training"
+        q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
+        return (_weights(q, k, bias, scale) @ v).to(v_BHSU.dtype)
+
+
+def _weights(q_BHQK: Tensor, k_BHSK: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """Returns softmax(scale · q kᵀ + bias), BHQS."""
+    scores = q_BHQK @ k_BHSK.transpose(-1, -2)
+    scores *= scale
+    if bias is not None:
+        scores += bias
+    if scores.shape[-1] >= _VECTOR:
+        return scores.softmax(-1)
+    scores -= scores.amax(-1, keepdim=True)
+    scores.exp_()
+    scores /= scores.sum(-1, keepdim=True)
+    return scores
 
 
 class _ProductAttention(torch.autograd.Function):
     """Several times faster on CPUs than `scaled_dot_product_attention` and its backward pass.
 
-    The softmax is spelt out because torch's is slow where the last dimension is short. bfloat16 would gain nothing:
-    oneDNN compiles a kernel of a megabyte for every new shape, and shapes keep changing.
+    bfloat16 would gain nothing: oneDNN compiles a kernel of a megabyte for every new shape, and shapes keep changing.
     """
 
     @staticmethod
@@ -31,13 +51,7 @@ class _ProductAttention(torch.autograd.Function):
         ctx: Any, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, scale: float, dropout: float
     ) -> Tensor:
         q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
-        weights = q @ k.transpose(-1, -2)
-        weights *= scale
-        if bias is not None:
-            weights += bias
-        weights -= weights.amax(-1, keepdim=True)
-        weights.exp_()
-        weights /= weights.sum(-1, keepdim=True)
+        weights = _weights(q, k, bias, scale)
         keep, ctx.keep_scale = random_mask(weights.shape, dropout) if dropout else (None, 1.0)
         ctx.scale = scale
         ctx.save_for_backward(q_BHQK, k_BHSK, v_BHSU, weights, keep)
