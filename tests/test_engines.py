@@ -1,15 +1,18 @@
 """`--engine ctranslate2` gives what PyTorch gives, and refuses what it cannot do."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from checkpoints import eloquent_checkpoint, some_sentences
 from commands import failed, run
 from servers import serving
 
 from nmt.checkpoint import save_checkpoint
+from nmt.text.subword import BOS, PAD
 
 CT2 = ["--engine=ctranslate2", "--device=cpu"]
 PYTORCH = ["--precision=fp32", "--device=cpu"]
@@ -52,6 +55,26 @@ def test_greedy_translations_are_the_same(model: Path) -> None:
         check_same(found[line][0], expected[line][0])
     linked = [found[line][0]["alignment"] == expected[line][0]["alignment"] for line in ended]
     assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
+
+
+@pytest.mark.parametrize("engine", [PYTORCH, CT2])
+def test_no_translation_has_bos_or_padding_however_probable_they_are(
+    engine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint = eloquent_checkpoint(3, ending=12)
+    bias = torch.zeros(len(checkpoint.codec.target))
+    bias[[BOS, PAD]] = 50
+    checkpoint = replace(
+        checkpoint,
+        model_config=replace(checkpoint.model_config, output_bias=True),
+        weights=checkpoint.weights | {"output_bias": bias},
+    )
+    save_checkpoint(checkpoint, tmp_path / "model.pt")
+    found = generated(tmp_path / "model.pt", some_sentences(5, seed=6), "--beam=1", *engine)
+    special = set(checkpoint.codec.target.pieces([BOS, PAD]))
+    assert not any(special & set(h["pieces"]) for (h,) in found)
+    assert any(h["pieces"] for (h,) in found)
 
 
 def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:

@@ -25,6 +25,7 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.model.runtime import device_type
 from nmt.options import flag_name
+from nmt.text.subword import BOS, PAD
 
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
@@ -124,6 +125,7 @@ class CTranslate2Engine:
                 max_decoding_length=limit,
                 min_decoding_length=search.min_length,
                 no_repeat_ngram_size=search.no_repeat_ngram or 0,
+                suppress_sequences=[[piece] for piece in self.codec.target.pieces([PAD, BOS])],
                 return_scores=True,
                 return_attention=search.alignments,
             )
