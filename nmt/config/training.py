@@ -206,6 +206,7 @@ class TrainConfig(BatchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "freeze", tuple(sorted(set(self.freeze))))  # a resumed run may give another order
         if not self.valid_metric:
             raise NmtError("--valid-metric must be given at least once")
         if self.lr_schedule == "paper" and self.lr is not None:
