@@ -55,14 +55,33 @@ def test_lowercasing_comes_after_tokenisation() -> None:
     ("kiosk ki!", ["ki !"], "kiosk ki !"),
     ("ba 's-dea", ["ba's-de"], "ba's-dea"),
     ('"Free Hugs" hält, umarmt', ["Hugs“ hält,"], '"Free Hugs“ hält, umarmt'),
-    ("kilo", ["", " ", "ki\nlo"], "kilo"),
+    ("kilo, und", [", und "], "kilo, und"),
+    ("kilo", ["", " ", "ki\nlo", "k\tilo", " kilo "], "kilo"),
 ])  # fmt: skip
 def test_phrases_stand_as_given(line: str, phrases: list[str], expected: str) -> None:
-    assert codec().target_with(line, phrases) == expected
+    assert codec().target_with(line, "", phrases) == expected
 
 
-def test_a_phrase_keeps_its_capitals_in_a_lowercasing_model() -> None:
-    assert codec(lowercase=True).target_with("partyart und arten art", ["Art", "UND"]) == "partyart UND arten Art"
+@pytest.mark.parametrize(("line", "phrases", "expected"), [
+    ("partyart und arten art", ["Art", "UND"], "partyart UND arten Art"),
+    ("in der stadt sah ich einen inder", ["Inder"], "in der stadt sah ich einen Inder"),
+    ("artist und art", ["Artist", "Art"], "Artist und Art"),
+    ("und art und ki", ["Und", "und Art"], "und Art Und ki"),
+    ("art und art", ["Art", "Art"], "Art und Art"),
+    ("hund, und", [", UND"], "hund, UND"),
+])  # fmt: skip
+def test_phrases_keep_their_capitals_in_a_lowercasing_model(line: str, phrases: list[str], expected: str) -> None:
+    assert codec(lowercase=True).target_with(line, "", phrases) == expected
+
+
+@pytest.mark.parametrize(("line", "prefix", "expected"), [
+    ("dieser mann und die frau", "Die", "Dieser mann und die frau"),
+    ("um ol!", "um ol ", "um ol!"),
+    ("um ol!", "Um  ol", "Um  ol!"),
+    ("mann und die frau", "Die", "mann und die frau"),
+])  # fmt: skip
+def test_a_prefix_stands_at_the_beginning_as_given(line: str, prefix: str, expected: str) -> None:
+    assert codec(lowercase=True).target_with(line, prefix, ()) == expected
 
 
 @pytest.mark.parametrize("joint", [True, False])

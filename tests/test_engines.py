@@ -85,11 +85,20 @@ def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
     assert text.splitlines() == [of_line[0]["text"] for of_line in generated(model, lines, "--n-best=3", *CT2)]
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_the_batch_of_a_line_does_not_matter(model: Path, alpha: float) -> None:
+    options = [f"--alpha={alpha}", "--n-best=4", "--max-length-offset=2", *CT2]
+    together, alone = (
+        generated(model, some_sentences(12, seed=9), *options, f"--batch-tokens={tokens}") for tokens in (4096, 1)
+    )
+    assert [[h["pieces"] for h in line] for line in together] == [[h["pieces"] for h in line] for line in alone]
+
+
 def test_prefixes_are_kept(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "prefixes").write_text("more pieces\n\n")
+    (tmp_path / "prefixes").write_text("more  pieces\n\n")
     lines = some_sentences(2, seed=5)
     first, second = generated(model, lines, f"--prefixes={tmp_path / 'prefixes'}", *CT2)
-    assert first[0]["text"].startswith("more pieces")
+    assert first[0]["text"].startswith("more  pieces")
     (plain,) = generated(model, lines, *CT2)[1]
     assert second[0]["text"] == plain["text"]
     assert second[0]["log_probs"] == pytest.approx(plain["log_probs"], abs=1e-5)

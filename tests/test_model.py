@@ -238,6 +238,11 @@ def test_a_position_attends_neither_to_the_future_nor_to_padding() -> None:
     torch.testing.assert_close(found[0, :3], alone[0], rtol=0, atol=1e-5)
 
 
+def test_a_sentence_of_padding_alone_gives_numbers() -> None:
+    with torch.no_grad():
+        assert model()(padded([SOURCES[1], [0, 0]]), padded([TARGETS[0], TARGETS[1]])).isfinite().all()
+
+
 def assert_equal_with_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
     torch.testing.assert_close(found, expected)
     gradient = torch.randn_like(expected)
@@ -268,6 +273,14 @@ def test_attention_drops_weights_and_scales_the_others() -> None:
     keep, scale = random_mask(torch.Size((3, 2, 7, 7)), 0.3)
     assert_equal_with_gradients(found, ((q @ k.mT / 2).softmax(-1) * keep * scale) @ v, inputs)
     assert torch.equal(DotProduct(4, 0.3, scaled=True).eval()(q, k, v), DotProduct(4, 0.0, scaled=True)(q, k, v))
+
+
+@pytest.mark.parametrize("keys", [5, 5000])
+def test_dropout_without_gradients_is_dropout(keys: int) -> None:
+    function = DotProduct(8, 0.5, scaled=True).train()
+    q, k, v = (torch.randn(2, 3, length, 8) for length in (4, keys, keys))
+    with torch.no_grad():
+        assert not torch.equal(function(q, k, v), function(q, k, v))
 
 
 def test_additive_attention_follows_its_formula() -> None:

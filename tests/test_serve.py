@@ -134,6 +134,8 @@ def test_alternatives_are_the_most_probable_words_behind_a_prefix(server: Server
     assert 2 <= len({a["prefix"] for a in found}) == len(found) <= 5
     assert all(a["prefix"].startswith(prefix) and a["text"].startswith(a["prefix"]) for a in found)
     assert all(a["prefix"].endswith(a["word"]) for a in found)
+    spaced = server.post("/alternatives", {"source": source, "prefix": "more  pieces"}).json["alternatives"]
+    assert all(a["prefix"].startswith("more  pieces") for a in spaced)
     # For words of one piece, the model itself says the same: log P of the prefix with it, less that of the prefix.
     pairs = [{"source": source, "target": target} for target in (prefix, *(a["prefix"] for a in found))]
     shorter, *longer = server.post("/score", {"pairs": pairs}).json["scores"]

@@ -8,14 +8,14 @@ the piece. docs/alignments.md compares the layers.
 Shapes: see docs/architecture.md; B sentences, T target and S source positions of a sentence.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 
 from nmt.data.loader import make_side
+from nmt.decoding.requests import longest_first
 from nmt.errors import NmtError
 from nmt.model.recording import recording
 from nmt.model.runtime import Runtime, in_halves
@@ -40,18 +40,6 @@ class SentencePair(NamedTuple):
     def tokens(self) -> int:
         """Positions that it takes in a batch without padding."""
         return len(self.source) + len(self.target) + 2
-
-
-def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields batches as indices of items, longest item first, so that it shows at once whether memory is enough.
-
-    Args:
-        tokens: the positions that each item takes in a batch.
-        batch_tokens: the positions that a batch may have when padded to its longest item; a longer item is alone.
-    """
-    indices = iter(sorted(range(len(tokens)), key=lambda i: -tokens[i]))
-    for first in indices:
-        yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
 
 
 class Aligner:

@@ -37,10 +37,15 @@ _SCORED_TOKENS = 4096
 
 
 class _Part(NamedTuple):
-    """What is searched at once: the pieces of a part of a line, and those that its translation begins with."""
+    """What is searched at once: the pieces of a part of a line, and those that its translation begins with.
+
+    Attributes:
+        raw_prefix: the text of `prefix`.
+    """
 
     pieces: list[str]
     prefix: list[str]
+    raw_prefix: str
     words: Sequence[int]
     ids: np.ndarray
 
@@ -60,6 +65,7 @@ class CTranslate2Engine:
         digest = digest_of(path)
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
+        self._never = [[piece] for piece in self.codec.target.pieces([PAD, BOS])]
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
         self._translator = _loaded(exported(checkpoint, path, digest), config, device_type(runtime), process)
 
@@ -92,26 +98,21 @@ class CTranslate2Engine:
     def _parts(self, line: Encoded) -> list[_Part]:
         prefix = self.codec.target.pieces(list(line.required.prefix))
         return [
-            _Part(self.codec.source.pieces(ids.tolist()), prefix, words, ids)
+            _Part(self.codec.source.pieces(ids.tolist()), prefix, line.prefix, words, ids)
             for ids, words in parts_and_words(self.codec, line)
         ]
 
     def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
         """Returns what CTranslate2 finds for each part.
 
-        It has one maximum length for a batch. The parts whose own maximum is exceeded are searched again with it, so
-        that no translation depends on the rest of its batch.
+        It has one maximum length for a batch, so parts with different ones are searched one after the other.
         """
         limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
-        results = self._results_within(parts, search, max(limits)) if parts else []
+        found: dict[int, Any] = {}
         for limit in set(limits):
-            cut = [
-                i for i, result in enumerate(results) if limits[i] == limit and max(map(len, result.hypotheses)) > limit
-            ]
-            again = self._results_within([parts[i] for i in cut], search, limit) if cut else []
-            for i, result in zip(cut, again, strict=True):
-                results[i] = result
-        return results
+            alike = [i for i, own in enumerate(limits) if own == limit]
+            found |= zip(alike, self._results_within([parts[i] for i in alike], search, limit), strict=True)
+        return [found[i] for i in range(len(parts))]
 
     def _results_within(self, parts: Sequence[_Part], search: SearchConfig, limit: int) -> list[Any]:
         return list(
@@ -125,7 +126,7 @@ class CTranslate2Engine:
                 max_decoding_length=limit,
                 min_decoding_length=search.min_length,
                 no_repeat_ngram_size=search.no_repeat_ngram or 0,
-                suppress_sequences=[[piece] for piece in self.codec.target.pieces([PAD, BOS])],
+                suppress_sequences=self._never,
                 return_scores=True,
                 return_attention=search.alignments,
             )
@@ -140,8 +141,8 @@ class CTranslate2Engine:
         best = sorted(range(len(scores)), key=lambda number: -scores[number])[: search.n_best]
         ids = {number: self.codec.target.ids(result.hypotheses[number]) for number in best}
         made = []
-        for number, text in zip(best, self.codec.decode_target(list(ids.values())), strict=True):
-            alignment = None
+        for number, decoded in zip(best, self.codec.decode_target(list(ids.values())), strict=True):
+            text, alignment = self.codec.target_with(decoded, part.raw_prefix, ()), None
             if search.alignments:
                 weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
                 words = self.codec.target_words(text, ids[number])
@@ -201,12 +202,13 @@ class CTranslate2Engine:
             max_input_length=0,
             max_decoding_length=line.width + search.max_length_offset,
             min_decoding_length=0,
+            suppress_sequences=self._never,
             return_alternatives=True,
         )
         texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
         scored = self._scored([(part.pieces, pieces) for pieces in result.hypotheses])
         return [
-            Hypothesis(text, sum(values), pieces, values)
+            Hypothesis(self.codec.target_with(text, line.prefix, ()), sum(values), pieces, values)
             for text, pieces, values in zip(texts, result.hypotheses, scored, strict=True)
             if len(pieces) > len(part.prefix)
         ]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import UNK
 
-# Source sentences are padded to a multiple of this, so that many have the same width and can share a batch.
+# Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTHS = 4
 
 
@@ -46,7 +46,7 @@ class Encoded:
         text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
         required: what the translation must have, as ids.
-        given: the same as raw text.
+        prefix, phrases: the same as raw text.
     """
 
     number: int
@@ -54,7 +54,8 @@ class Encoded:
     text: str
     parts: tuple[np.ndarray, ...]
     required: Required
-    given: tuple[str, ...] = ()
+    prefix: str = ""
+    phrases: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -83,8 +84,8 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     encoded = []
     for number, (request, ids, needed) in enumerate(zip(requests, sources, required, strict=True), start=first_number):
         parts = _parts(np.array(ids, dtype=np.int64), codec.tags_before(ids), search.max_source_length, needed)
-        given = tuple(filter(None, (request.prefix, *request.constraints)))
-        line = Encoded(number, request.place or f"line {number}", request.source, parts, needed, given)
+        place = request.place or f"line {number}"
+        line = Encoded(number, place, request.source, parts, needed, request.prefix, request.constraints)
         _check(line, search)
         encoded.append(line)
     return encoded
@@ -134,14 +135,20 @@ def _check(line: Encoded, search: SearchConfig) -> None:
 
 
 def batches(lines: Sequence[Encoded], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields the indices of lines that are translated together, longest first.
+    """Yields the indices of lines that are translated together. A line in parts has a batch of its own."""
+    whole = [i for i, line in enumerate(lines) if len(line.parts) <= 1]
+    yield from ([i] for i, line in enumerate(lines) if len(line.parts) > 1)
+    for batch in longest_first([lines[i].width for i in whole], batch_tokens):
+        yield [whole[j] for j in batch]
 
-    A line in parts has a batch of its own. Starting with the longest shows at once whether memory is enough.
+
+def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yields batches as indices of items, longest item first, so that it shows at once whether memory is enough.
+
+    Args:
+        tokens: the positions that each item takes in a batch.
+        batch_tokens: the positions that a batch may have when padded to its longest item; a longer item is alone.
     """
-    longest_first = sorted(range(len(lines)), key=lambda i: -lines[i].width)
-    for whole, group in groupby(longest_first, key=lambda i: len(lines[i].parts) <= 1):
-        waiting = list(group)
-        while waiting:
-            size = max(1, batch_tokens // max(lines[waiting[0]].width, 1)) if whole else 1
-            yield waiting[:size]
-            del waiting[:size]
+    indices = iter(sorted(range(len(tokens)), key=lambda i: -tokens[i]))
+    for first in indices:
+        yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]

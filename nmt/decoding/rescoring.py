@@ -17,8 +17,9 @@ from torch import Tensor
 from nmt.checkpoint import load_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
-from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair, longest_first
+from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair
 from nmt.decoding.pairs import Pair, PairFormat, Rescored, Target
+from nmt.decoding.requests import longest_first
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row

@@ -217,11 +217,14 @@ class Translator:
         return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
 
     def _texts(self, lines: Sequence[Encoded], found: Sequence[Sequence[Found]]) -> list[str]:
-        """Returns the raw text of each translation of each part. Prefixes and constraints stand as they were given."""
-        given = [line.given for line in lines for _ in line.parts]
-        texts = self.codec.decode_target([f.tokens for part in found for f in part])
-        owners = [of_part for of_part, translations in zip(given, found, strict=True) for _ in translations]
-        return [self.codec.target_with(text, phrases) for text, phrases in zip(texts, owners, strict=True)]
+        """Returns the raw text of each translation of each part, with prefixes and constraints as they were given."""
+        owners = [line for line in lines for _ in line.parts]
+        texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
+        return [
+            self.codec.target_with(next(texts), line.prefix, () if f.unmet else line.phrases)
+            for line, part in zip(owners, found, strict=True)
+            for f in part
+        ]
 
     def _alignments(
         self, lines: Sequence[Encoded], found: Sequence[Sequence[Found]], texts: Sequence[str]

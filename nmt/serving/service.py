@@ -73,7 +73,7 @@ class Service:
             raise NmtError("source must be a single sentence that is not empty and not too long")
         item = Item(Alternatives(model.name, body.count), line, line.width * body.count, False)
         (found,) = await self.scheduler.run([item])
-        listed = [_alternative(model, line.required.prefix, hypothesis) for hypothesis in found]
+        listed = [_alternative(model, line, hypothesis) for hypothesis in found]
         # Several pieces can begin the same word. A piece that is only a space begins none.
         distinct = {alternative["prefix"]: alternative for alternative in reversed(listed) if alternative["word"]}
         return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
@@ -140,8 +140,9 @@ def _scored(found: Rescored) -> dict[str, Any]:
     return values | ({"alignment": pharaoh(found.alignments[0])} if found.alignments is not None else {})
 
 
-def _alternative(model: Model, prefix: Sequence[int], found: Hypothesis) -> dict[str, Any]:
+def _alternative(model: Model, line: Encoded, found: Hypothesis) -> dict[str, Any]:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
+    prefix = line.required.prefix
     (_, words), start = model.codec.target_segments(found.text, found.pieces), len(prefix)
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
     ids = model.codec.target.ids(found.pieces)
@@ -149,7 +150,7 @@ def _alternative(model: Model, prefix: Sequence[int], found: Hypothesis) -> dict
     return {
         "word": _last_word(longer, longer.removeprefix(shorter), model),
         "log_prob": sum(found.log_probs[start:end]),
-        "prefix": longer,
+        "prefix": model.codec.target_with(longer, line.prefix, ()),
         "text": found.text,
     }
 

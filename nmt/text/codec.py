@@ -12,6 +12,8 @@ from nmt.config import Normalization, SubwordKind
 from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.mapped import MAPPED_KINDS, SubwordModel, load_subword
+from nmt.text.subword import UNK
+from nmt.text.verbatim import Phrase, with_phrases
 from nmt.text.words import groups_of_pieces, words_of_pieces
 
 Side = Literal["source", "target"]
@@ -186,21 +188,24 @@ class TextCodec:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
-    def target_with(self, line: str, phrases: Iterable[str]) -> str:
-        """Returns a raw target line with these phrases as they are, where `decode_target` wrote them differently.
+    def target_with(self, line: str, prefix: str, phrases: Sequence[str]) -> str:
+        """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given.
 
-        Detokenisation, for example, may separate what was one word, and lowercasing cannot be undone. Spaces depend on
-        the words around a phrase, so they are ignored when it is looked for. A phrase with a line break stays as it was
-        written.
+        Spaces around them do not count. A phrase with unknown characters, or with tabs or other unprintable ones, stays
+        as it was decoded.
         """
-        start = r"(?<!\w)" if self.target_has_spaces else ""
-        for phrase in phrases:
-            decoded = "" if phrase in line else self.decode_target(self.encode_target([phrase]))[0]
-            if decoded and phrase.splitlines() == [phrase]:
-                beginning = start + r"\s*".join(map(re.escape, "".join(decoded.split())))
-                found = re.search(beginning + r"(?!\w)", line) or re.search(beginning, line)
-                line = line[: found.start()] + phrase + line[found.end() :] if found else line
-        return line
+        if not prefix and not phrases:
+            return line
+        given = [self._phrase(text) for text in (prefix, *phrases)]
+        kept = [phrase for phrase in given[1:] if phrase]
+        return with_phrases(line, given[0], kept, spaces=self.target_has_spaces)
+
+    def _phrase(self, text: str) -> Phrase | None:
+        """Returns a phrase and how it is decoded; None if it cannot stand in a line as it was given."""
+        text = text.strip()
+        (ids,) = self.encode_target([text])
+        (decoded,) = self.decode_target([ids])
+        return Phrase(text, decoded) if decoded and text.isprintable() and UNK not in ids else None
 
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
