@@ -51,6 +51,24 @@ def with_scheduler(
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
+def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_are_made() -> None:
+    async def test(scheduler: Scheduler, workers: Workers) -> None:
+        async def batches_at_the_answer() -> int:
+            await scheduler.run(items("x"))
+            return len(workers.batches)
+
+        first = asyncio.create_task(batches_at_the_answer())
+        await settled()
+        second = asyncio.create_task(scheduler.run(items("y")))
+        await settled()
+        await workers.finish(0)
+        assert await first == 2
+        await workers.finish(1)
+        assert await second == ["Y"]
+
+    with_scheduler(test)
+
+
 def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens() -> None:
     async def test(scheduler: Scheduler, workers: Workers) -> None:
         requests = [asyncio.create_task(scheduler.run(items("x")))]

@@ -1,15 +1,12 @@
 """Decides which sentences of all waiting requests are worked on together, and in which order.
 
 A request takes its turn by the tokens that it has already got, so that a long one does not hold up short ones
-(start-time fair queueing, Goyal et al. 1996). Everything here runs in the event loop.
-
-Clients that got their answers from one batch send their next requests a little later. A worker therefore waits for a
-part of the time of the last batch before it takes the next one, and takes no more than its share.
+(start-time fair queueing, Goyal et al. 1996). A worker takes no more than its share of the tokens, so that the others
+get work too. Everything here runs in the event loop.
 """
 
 import asyncio
 import math
-import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -20,10 +17,6 @@ from nmt.errors import NmtError
 
 # Items of one kind that were taken from the queue, and the futures of their results.
 Submit = Callable[[Hashable, list[Any]], "Future[Sequence[Any]]"]
-
-
-# The share of the time of the last batch that a worker waits for more requests, and the longest such time.
-_GATHERING, _MOST_GATHERING_SECONDS = 0.1, 0.05
 
 
 class Busy(NmtError):  # noqa: N818 (named after what is the case)
@@ -81,8 +74,6 @@ class Scheduler:
         self._now = 0  # the turn of the newest batch
         self._items = 0
         self._tokens_at_work = 0
-        self._gathering_seconds = 0.0
-        self._gathering: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     @property
@@ -105,7 +96,7 @@ class Scheduler:
         if self.waiting + len(items) > self._most_waiting:
             raise Busy("too many sentences are waiting; try again later")
         waiting = self._queued(items)
-        self._gather()
+        self._start_batches()
         try:
             return list(await asyncio.gather(*(one.result for one in waiting)))
         finally:
@@ -135,13 +126,7 @@ class Scheduler:
         if not self._queues[kind]:
             del self._queues[kind]
 
-    def _gather(self) -> None:
-        """Starts batches soon."""
-        if self._gathering is None and self._idle_workers and self._queues:
-            self._gathering = asyncio.get_running_loop().call_later(self._gathering_seconds, self._start_batches)
-
     def _start_batches(self) -> None:
-        self._gathering = None
         while self._idle_workers and self._queues:
             batch = self._next_batch()
             self._idle_workers -= 1
@@ -165,27 +150,28 @@ class Scheduler:
 
     async def _work(self, batch: list[_Waiting]) -> None:
         self._batch_started(len(batch))
-        started, tokens = time.perf_counter(), sum(one.item.tokens for one in batch)
-        try:
-            await self._finish(batch)
-        finally:
-            self._tokens_at_work -= tokens
-            self._gathering_seconds = min(_GATHERING * (time.perf_counter() - started), _MOST_GATHERING_SECONDS)
-            self._idle_workers += 1
-            self._gather()
-
-    async def _finish(self, batch: list[_Waiting]) -> None:
-        """Sets the results. If a batch fails, its items are tried one by one, so that one cannot spoil others."""
-        try:
-            found = await asyncio.wrap_future(self._submit(batch[0].item.kind, [one.item.payload for one in batch]))
-        except Exception as error:
-            if len(batch) > 1:
-                for one in batch:
-                    if not one.result.done():  # its client may have gone
-                        await self._finish([one])
-            elif not batch[0].result.done():
-                batch[0].result.set_exception(error)
-            return
+        found = await self._found(batch)
+        self._tokens_at_work -= sum(one.item.tokens for one in batch)
+        self._idle_workers += 1
+        self._start_batches()  # before the answers are made, which takes long, so that the worker need not wait
         for one, result in zip(batch, found, strict=True):
-            if not one.result.done():
+            if one.result.done():  # its client has gone
+                continue
+            if isinstance(result, Exception):
+                one.result.set_exception(result)
+            else:
                 one.result.set_result(result)
+
+    async def _found(self, batch: Sequence[_Waiting]) -> list[Any]:
+        """Returns a result or an exception for each item.
+
+        If a batch fails, its items are tried one by one, so that one cannot spoil others.
+        """
+        try:
+            at_work = self._submit(batch[0].item.kind, [one.item.payload for one in batch])
+            return list(await asyncio.wrap_future(at_work))
+        except Exception as error:
+            if len(batch) == 1:
+                return [error]
+            # The clients of some may have gone.
+            return [None if one.result.done() else (await self._found([one]))[0] for one in batch]
