@@ -169,7 +169,8 @@ class Scheduler:
         """
         try:
             at_work = self._submit(batch[0].item.kind, [one.item.payload for one in batch])
-            return list(await asyncio.wrap_future(at_work))
+            found = await asyncio.wrap_future(at_work)
+            return list(found)
         except Exception as error:
             if len(batch) == 1:
                 return [error]
