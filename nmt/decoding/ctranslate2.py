@@ -26,6 +26,7 @@ from nmt.files import digest_of
 from nmt.model.runtime import device_type
 from nmt.options import flag_name
 from nmt.text.subword import BOS, PAD
+from nmt.text.verbatim import Given
 
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
@@ -40,12 +41,12 @@ class _Part(NamedTuple):
     """What is searched at once: the pieces of a part of a line, and those that its translation begins with.
 
     Attributes:
-        raw_prefix: the text of `prefix`.
+        given: `prefix` as text.
     """
 
     pieces: list[str]
     prefix: list[str]
-    raw_prefix: str
+    given: Given
     words: Sequence[int]
     ids: np.ndarray
 
@@ -98,7 +99,7 @@ class CTranslate2Engine:
     def _parts(self, line: Encoded) -> list[_Part]:
         prefix = self.codec.target.pieces(list(line.required.prefix))
         return [
-            _Part(self.codec.source.pieces(ids.tolist()), prefix, line.prefix, words, ids)
+            _Part(self.codec.source.pieces(ids.tolist()), prefix, line.given, words, ids)
             for ids, words in parts_and_words(self.codec, line)
         ]
 
@@ -142,7 +143,7 @@ class CTranslate2Engine:
         ids = {number: self.codec.target.ids(result.hypotheses[number]) for number in best}
         made = []
         for number, decoded in zip(best, self.codec.decode_target(list(ids.values())), strict=True):
-            text, alignment = self.codec.target_with(decoded, part.raw_prefix, ()), None
+            text, alignment = self.codec.target_with(decoded, part.given), None
             if search.alignments:
                 weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
                 words = self.codec.target_words(text, ids[number])
@@ -208,7 +209,7 @@ class CTranslate2Engine:
         texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
         scored = self._scored([(part.pieces, pieces) for pieces in result.hypotheses])
         return [
-            Hypothesis(self.codec.target_with(text, line.prefix, ()), sum(values), pieces, values)
+            Hypothesis(self.codec.target_with(text, line.given), sum(values), pieces, values)
             for text, pieces, values in zip(texts, result.hypotheses, scored, strict=True)
             if len(pieces) > len(part.prefix)
         ]

@@ -14,6 +14,7 @@ from nmt.decoding.outputs import Required
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import UNK
+from nmt.text.verbatim import Given
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTHS = 4
@@ -46,7 +47,7 @@ class Encoded:
         text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
         required: what the translation must have, as ids.
-        prefix, phrases: the same as raw text.
+        given: the same as text.
     """
 
     number: int
@@ -54,8 +55,7 @@ class Encoded:
     text: str
     parts: tuple[np.ndarray, ...]
     required: Required
-    prefix: str = ""
-    phrases: tuple[str, ...] = ()
+    given: Given
 
     @property
     def width(self) -> int:
@@ -82,25 +82,30 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     sources = codec.encode_source([request.source for request in requests])
     required = _required(codec, requests)
     encoded = []
-    for number, (request, ids, needed) in enumerate(zip(requests, sources, required, strict=True), start=first_number):
+    for number, (request, ids, (needed, given)) in enumerate(
+        zip(requests, sources, required, strict=True), start=first_number
+    ):
         parts = _parts(np.array(ids, dtype=np.int64), codec.tags_before(ids), search.max_source_length, needed)
         place = request.place or f"line {number}"
-        line = Encoded(number, place, request.source, parts, needed, request.prefix, request.constraints)
+        line = Encoded(number, place, request.source, parts, needed, given)
         _check(line, search)
         encoded.append(line)
     return encoded
 
 
-def _required(codec: TextCodec, requests: Sequence[Request]) -> list[Required]:
-    """Returns prefixes and constraints as ids. They are tokenised and split like other target text."""
+def _required(codec: TextCodec, requests: Sequence[Request]) -> list[tuple[Required, Given]]:
+    """Returns prefixes and constraints as ids and as text. They are tokenised and split like other target text."""
     if not any(request.prefix or request.constraints for request in requests):
-        return [Required()] * len(requests)
-    prefixes = codec.encode_target([request.prefix for request in requests])
-    phrases = iter(codec.encode_target([phrase for request in requests for phrase in request.constraints]))
-    return [
-        Required(tuple(prefix), tuple(tuple(ids) for ids in islice(phrases, len(request.constraints)) if ids))
-        for request, prefix in zip(requests, prefixes, strict=True)
-    ]
+        return [(Required(), Given())] * len(requests)
+    texts = [text for request in requests for text in (request.prefix, *request.constraints)]
+    encoded = iter(codec.encode_target(texts))
+    required = []
+    for request in requests:
+        prefix, *phrases = map(tuple, islice(encoded, 1 + len(request.constraints)))
+        shown = map(codec.target_phrase, request.constraints, phrases)
+        given = Given(codec.target_phrase(request.prefix, prefix), tuple(filter(None, shown)))
+        required.append((Required(prefix, tuple(filter(None, phrases))), given))
+    return required
 
 
 def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> tuple[np.ndarray, ...]:

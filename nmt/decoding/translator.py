@@ -221,7 +221,7 @@ class Translator:
         owners = [line for line in lines for _ in line.parts]
         texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
         return [
-            self.codec.target_with(next(texts), line.prefix, () if f.unmet else line.phrases)
+            self.codec.target_with(next(texts), line.given._replace(phrases=()) if f.unmet else line.given)
             for line, part in zip(owners, found, strict=True)
             for f in part
         ]

@@ -150,7 +150,7 @@ def _alternative(model: Model, line: Encoded, found: Hypothesis) -> dict[str, An
     return {
         "word": _last_word(longer, longer.removeprefix(shorter), model),
         "log_prob": sum(found.log_probs[start:end]),
-        "prefix": model.codec.target_with(longer, line.prefix, ()),
+        "prefix": model.codec.target_with(longer, line.given),
         "text": found.text,
     }
 

@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.mapped import MAPPED_KINDS, SubwordModel, load_subword
 from nmt.text.subword import UNK
-from nmt.text.verbatim import Phrase, with_phrases
+from nmt.text.verbatim import Given, Phrase, with_phrases
 from nmt.text.words import groups_of_pieces, words_of_pieces
 
 Side = Literal["source", "target"]
@@ -188,24 +188,21 @@ class TextCodec:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
-    def target_with(self, line: str, prefix: str, phrases: Sequence[str]) -> str:
-        """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given.
+    def target_phrase(self, text: str, ids: Sequence[int]) -> Phrase | None:
+        """Returns a phrase of a target line, without the spaces around it, and what its ids are decoded as.
 
-        Spaces around them do not count. A phrase with unknown characters, or with tabs or other unprintable ones, stays
-        as it was decoded.
+        Returns None if the phrase cannot stand in a line as it was given: it is blank, or has unknown characters, or
+        tabs or other unprintable ones.
         """
-        if not prefix and not phrases:
-            return line
-        given = [self._phrase(text) for text in (prefix, *phrases)]
-        kept = [phrase for phrase in given[1:] if phrase]
-        return with_phrases(line, given[0], kept, spaces=self.target_has_spaces)
-
-    def _phrase(self, text: str) -> Phrase | None:
-        """Returns a phrase and how it is decoded; None if it cannot stand in a line as it was given."""
         text = text.strip()
-        (ids,) = self.encode_target([text])
-        (decoded,) = self.decode_target([ids])
-        return Phrase(text, decoded) if decoded and text.isprintable() and UNK not in ids else None
+        if not text or not text.isprintable() or UNK in ids:
+            return None
+        (decoded,) = self.decode_target([list(ids)])
+        return Phrase(text, decoded) if decoded else None
+
+    def target_with(self, line: str, given: Given) -> str:
+        """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given."""
+        return with_phrases(line, given, spaces=self.target_has_spaces)
 
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""

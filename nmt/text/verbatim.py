@@ -5,7 +5,8 @@ lowercasing is not undone.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 
@@ -16,27 +17,32 @@ class Phrase(NamedTuple):
     decoded: str
 
 
-def with_phrases(line: str, prefix: Phrase | None, phrases: Sequence[Phrase], *, spaces: bool) -> str:
+class Given(NamedTuple):
+    """The prefix of a line and the phrases that it contains."""
+
+    prefix: Phrase | None = None
+    phrases: tuple[Phrase, ...] = ()
+
+
+def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
     """Returns the line with its prefix and its phrases as they were given. A phrase that is not found is left out.
 
     Args:
         spaces: whether spaces separate the words of the language.
     """
-    found = [match for match in [_match_at_start(line, prefix)] if match]
-    for phrase in sorted(phrases, key=lambda phrase: -len(phrase.given)):
-        matches = (match for pattern in _patterns(phrase, spaces) for match in re.finditer(pattern, line))
+    found: list[tuple[re.Match[str], Phrase]] = []
+
+    def take(phrase: Phrase, matches: Iterator[re.Match[str]]) -> None:
         free = (match for match in matches if not any(_overlap(match, other) for other, _ in found))
-        found += [(match, phrase) for match in [next(free, None)] if match]
+        found.extend((match, phrase) for match in islice(free, 1))
+
+    if given.prefix:
+        take(given.prefix, filter(None, (re.match(spelling, line) for spelling in _spellings(given.prefix))))
+    for phrase in sorted(given.phrases, key=lambda phrase: -len(phrase.given)):
+        take(phrase, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(phrase, spaces)))
     for match, phrase in sorted(found, key=lambda place: -place[0].start()):
         line = line[: match.start()] + phrase.given + line[match.end() :]
     return line
-
-
-def _match_at_start(line: str, prefix: Phrase | None) -> tuple[re.Match[str], Phrase] | None:
-    for spelling in _spellings(prefix) if prefix else ():
-        if match := re.match(spelling, line):
-            return match, prefix  # type: ignore[return-value]
-    return None
 
 
 def _patterns(phrase: Phrase, spaces: bool) -> Iterator[str]:
