@@ -68,7 +68,7 @@ unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run
 unless_there "$run_dir/data" nmt preprocess --like "${teachers[0]}" --source-lang en --target-lang de \
     --train "$run_dir/distilled" --train "$corpus/train" --valid "$corpus/val" --dest "$run_dir/data"
 run nmt train "$run_dir/data" --save-dir "$run_dir/model" "${options[@]}"
-run nmt average-checkpoints "$run_dir/model" --last "${AVERAGED:-10}" --output "$run_dir/average.pt"
+run nmt average-checkpoints "$run_dir/model" --last "${AVERAGED:-5}" --output "$run_dir/average.pt"
 zcat < "$corpus/$evaluated.en.gz" > "$run_dir/$evaluated.en"
 measure teacher 4 "${teachers[@]}"
 measure student 1 "$run_dir/average.pt"
