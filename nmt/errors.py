@@ -1,5 +1,8 @@
 """The expected exceptions that end a command. Any other exception is a bug."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 # EX_TEMPFAIL of <sysexits.h>. If the same command is started again, it resumes the work.
 INTERRUPTED_EXIT_CODE = 75
 
@@ -10,6 +13,22 @@ class NmtError(Exception):
     The message is one sentence. It names the file, line or flag, says what was found there, and says what to do. The
     command line prints it on one line and exits with code 1.
     """
+
+
+@contextmanager
+def importing(package: str, user: str, install: str = "") -> Iterator[None]:
+    """Turns an ImportError in the block into an NmtError that says how to install an optional package.
+
+    Args:
+        user: the command, flag or file that needs the package.
+        install: what pip has to install; by default the package.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise NmtError(
+            f"{user} needs the package {package} ({error}); install it with pip install {install or package}"
+        ) from error
 
 
 class DataChanged(NmtError):  # noqa: N818 (named after what happened)

@@ -14,7 +14,7 @@ from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.data.names import model_names
-from nmt.errors import NmtError
+from nmt.errors import importing
 from nmt.exchange.supported import check_supported
 from nmt.files import new_folder, writing
 from nmt.model.positions import sinusoids
@@ -76,12 +76,8 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
 
 
 def _specs() -> ModuleType:
-    try:
+    with importing("ctranslate2", "--format ctranslate2"):
         from ctranslate2.specs import transformer_spec
-    except ImportError as error:
-        raise NmtError(
-            f"--format ctranslate2 needs the package ctranslate2 ({error}); install it with pip install ctranslate2"
-        ) from error
     return transformer_spec
 
 

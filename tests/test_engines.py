@@ -1,6 +1,7 @@
 """`--engine ctranslate2` gives what PyTorch gives, and refuses what it cannot do."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,29 @@ def test_what_ctranslate2_lacks_is_refused(model: Path, options: list[str], said
 def test_ensembles_and_types_without_the_engine_are_refused(model: Path) -> None:
     assert "--engine ctranslate2 has no ensembles, but there are 2" in failed("generate", model, model, *CT2)
     assert "--compute-type is int8, but needs --engine ctranslate2" in failed("generate", model, "--compute-type=int8")
+
+
+def test_without_the_package_the_engine_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    said = failed("generate", model, *CT2)
+    assert "--engine ctranslate2 needs the package ctranslate2" in said and "pip install ctranslate2" in said
+
+
+def test_a_damaged_exported_model_is_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    generated(model, ["a"], *CT2)
+    (file,) = tmp_path.rglob("model.bin")
+    file.write_bytes(file.read_bytes()[:1000])
+    assert f"CTranslate2 cannot load {file.parent}" in failed("generate", model, *CT2)
+
+
+def test_without_a_home_folder_the_way_out_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+    assert "set XDG_CACHE_HOME to a folder that can be written" in failed("generate", model, *CT2)
 
 
 def test_the_service_translates_with_it(model: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from nmt.decoding.outputs import length_penalty
 from nmt.decoding.pairs import Rescored
 from nmt.decoding.requests import Encoded, padded_width
 from nmt.decoding.rescoring import Line
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.files import digest_of
 from nmt.model.runtime import device_type
 from nmt.options import flag_name
@@ -63,6 +63,8 @@ class CTranslate2Engine:
             raise NmtError(
                 f"--precision is {runtime.precision}, but --engine is ctranslate2; use --compute-type instead"
             )
+        with importing("ctranslate2", "--engine ctranslate2"):
+            import ctranslate2  # noqa: F401 (the export would name another flag)
         digest = digest_of(path)
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
@@ -217,13 +219,8 @@ class CTranslate2Engine:
 
 def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any:
     """Returns the exported model in CTranslate2. It takes as many threads as OMP_NUM_THREADS says."""
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise NmtError(
-            "--engine ctranslate2 needs the package ctranslate2, which is not installed; install it with "
-            "pip install ctranslate2"
-        ) from error
+    import ctranslate2
+
     compute_type = "float32" if config.compute_type == "auto" else config.compute_type
     try:
         return ctranslate2.Translator(
@@ -231,3 +228,7 @@ def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any
         )
     except ValueError as error:  # this machine does not have the type
         raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
+    except RuntimeError as error:
+        raise NmtError(
+            f"CTranslate2 cannot load {folder} ({error}); if the folder is damaged, remove it, and it is made again"
+        ) from error

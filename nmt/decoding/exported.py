@@ -5,10 +5,12 @@ from pathlib import Path
 
 from nmt import __version__
 from nmt.checkpoint import Checkpoint
+from nmt.errors import NmtError
 from nmt.export import export_ctranslate2
 from nmt.files import writing
 from nmt.locks import locked
 
+_ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
 
 
@@ -23,16 +25,18 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
         NmtError: CTranslate2 is missing or does not support the model, or the cache cannot be written.
     """
     cache = _cache()
-    advice = "set XDG_CACHE_HOME to a folder that can be written"
-    with writing(cache, advice):
+    with writing(cache, _ADVICE):
         cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"{digest}-{__version__}"
-    with locked(cache, f"another process exports a model into {cache}; wait until it ends", advice, _PATIENCE_SECONDS):
+    with locked(cache, f"another process exports a model into {cache}; wait until it ends", _ADVICE, _PATIENCE_SECONDS):
         if not folder.exists():
             export_ctranslate2(checkpoint, origin, str(folder), "float32")
     return folder
 
 
 def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise NmtError(f"the cache of exported models has no place ({error}); {_ADVICE}") from error
     return Path(root) / "nmt" / "ctranslate2"

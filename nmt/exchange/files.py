@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.regular import open_regular
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -69,12 +69,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     Raises:
         NmtError: the file cannot be read or is damaged, or the package is not installed.
     """
-    try:
+    with importing("safetensors", str(path)):
         from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise NmtError(
-            f"{path} needs the package safetensors ({error}); install it with pip install safetensors"
-        ) from error
     opened(path).close()  # safe_open does not say that a folder is one, and may wait for a pipe without end
     try:
         with safe_open(path, framework="pt") as file:

@@ -10,7 +10,7 @@ from torch import Tensor
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.exchange.card import model_card, tags_in_other_pieces
 from nmt.exchange.files import Tensors, read_json, read_safetensors
 from nmt.exchange.layers import without_attention_biases
@@ -138,10 +138,6 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
 
 
 def _write_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
+    with importing("safetensors", "--format huggingface"):
         from safetensors.torch import save
-    except ImportError as error:
-        raise NmtError(
-            f"--format huggingface needs the package safetensors ({error}); install it with pip install safetensors"
-        ) from error
     path.write_bytes(save(tensors, metadata={"format": "pt"}))

@@ -10,7 +10,7 @@ from typing import Any
 
 from nmt import console, resources
 from nmt.config import JobConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.signals import STOPPING
 
 _CONNECT_SECONDS = 5.0
@@ -41,14 +41,9 @@ def _connect(address: str) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address != "auto":
         _check_address(address)
-    try:
+    with importing("ray", "--cluster", "'.[ray]' in the folder of the toolkit"):
         import ray
         import ray._private.worker as worker
-    except ImportError as error:
-        raise NmtError(
-            "--cluster needs Ray, which is not installed; install it with pip install '.[ray]' "
-            "in the folder of the toolkit"
-        ) from error
     worker.print_to_stdstream = lambda *_, **__: None  # it prints to standard output when a worker dies
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:

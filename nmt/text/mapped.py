@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self
 
 import sentencepiece
 
-from nmt.errors import NmtError
+from nmt.errors import NmtError, importing
 from nmt.text.subword import EOS, UNK, Subword, clean_line, without_surrogates
 
 MAPPED_KINDS = "marian", "subword-nmt"
@@ -52,13 +52,8 @@ class _Codes:
     """The pieces of words, by the merges of subword-nmt. A piece within a word ends in @@."""
 
     def __init__(self, codes: bytes) -> None:
-        try:
+        with importing("subword-nmt", "a model with codes of subword-nmt"):
             from subword_nmt.apply_bpe import BPE
-        except ImportError as error:
-            raise NmtError(
-                f"a model with codes of subword-nmt needs the package subword-nmt ({error}); install it with "
-                f"pip install subword-nmt"
-            ) from error
         text = codes.decode()
         # The library ends the process if a line is wrong.
         if not all(len(line.strip("\r ").split(" ")) == 2 for line in text.rstrip("\n").split("\n")):

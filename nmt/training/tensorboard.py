@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.errors import NmtError
+from nmt.errors import importing
 from nmt.files import writing
 
 FOLDER = "tensorboard"
@@ -20,12 +20,8 @@ def require_tensorboard() -> None:
     Raises:
         NmtError: its package is not installed.
     """
-    try:
+    with importing("tensorboard", "--tensorboard"):
         import torch.utils.tensorboard  # noqa: F401
-    except ImportError as error:
-        raise NmtError(
-            f"--tensorboard needs the package tensorboard ({error}); install it with pip install tensorboard"
-        ) from error
 
 
 @dataclass
