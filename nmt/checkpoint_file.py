@@ -8,6 +8,7 @@ is allocated, and tensors are read only after everything else was checked. They 
 file becomes shorter meanwhile, reading raises an error, but a mapping would kill the process.
 """
 
+import errno
 import hashlib
 import math
 import os
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.errors import NmtError
+from nmt.errors import Damaged, NmtError
 from nmt.files import Output
 from nmt.model.runtime import is_out_of_memory
 from nmt.plain_pickle import plain_data
@@ -59,8 +60,8 @@ def read_content(path: Path) -> dict[str, Any]:
     """Returns the content of a checkpoint file: plain data, and contiguous fp32 tensors on the CPU.
 
     Raises:
-        NmtError: the file is missing, not a checkpoint, damaged, too large for the memory, or has another schema
-            version.
+        Damaged: the file is not a checkpoint, or is damaged.
+        NmtError: the file is missing, cannot be read, is too large for the memory, or has another schema version.
     """
     with opened(path) as file:
         try:
@@ -72,18 +73,21 @@ def read_content(path: Path) -> dict[str, Any]:
         except NmtError:
             raise
         except Exception as error:  # for a damaged file, zipfile and torch may raise any exception
-            if is_out_of_memory(error):
-                raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
-            if _is_text(file):
-                raise NmtError(
-                    f"{path} is a text file, not a checkpoint of nmt; give text by an option such as --input"
-                ) from error
-            raise NmtError(
-                f"{path} is not a checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}"
-            ) from error
+            raise _explained(error, file, path) from error
     if not isinstance(content, dict) or checksum != record.get("sha256"):
-        raise NmtError(f"{path} is damaged: its content does not have the checksum in the file; {TAKE_ANOTHER}")
+        raise Damaged(f"{path} is damaged: its content does not have the checksum in the file; {TAKE_ANOTHER}")
     return content
+
+
+def _explained(error: Exception, file: BufferedReader, path: Path) -> NmtError:
+    """Returns the error that says why a checkpoint file cannot be read."""
+    if is_out_of_memory(error):
+        return NmtError(f"{path} does not fit into memory; free some memory or use another machine")
+    if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a wrong offset in the file causes EINVAL
+        return NmtError(f"{path} cannot be read ({error.strerror}); check the disk and try again")
+    if _is_text(file):
+        return Damaged(f"{path} is a text file, not a checkpoint of nmt; give text by an option such as --input")
+    return Damaged(f"{path} is not a checkpoint of nmt, or it is damaged or truncated; {TAKE_ANOTHER}")
 
 
 def _is_text(file: BufferedReader) -> bool:
@@ -178,12 +182,12 @@ def uncompressed_entries(file: BufferedReader) -> dict[str, zipfile.ZipInfo]:
 
 def _check_header(record: Any, path: Path) -> None:
     if not isinstance(record, dict) or record.get("format") != _MAGIC:
-        raise NmtError(f"{path} is a torch file, but not a checkpoint of nmt; give one that nmt train wrote")
+        raise Damaged(f"{path} is a torch file, but not a checkpoint of nmt; give one that nmt train wrote")
     version = record.get("schema_version")
     if version not in _READABLE:
         raise NmtError(
-            f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; "
-            f"use the version of nmt that wrote it"
+            f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads "
+            f"{' and '.join(map(str, _READABLE))}; use the version of nmt that wrote it"
         )
 
 

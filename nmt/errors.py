@@ -31,6 +31,10 @@ def importing(package: str, user: str, install: str = "") -> Iterator[None]:
         ) from error
 
 
+class Damaged(NmtError):  # noqa: N818 (named after what is the case)
+    """A file does not have the content that nmt wrote."""
+
+
 class DataChanged(NmtError):  # noqa: N818 (named after what happened)
     """The data folder has changed since it was opened; `found` names the file and says what is wrong with it."""
 

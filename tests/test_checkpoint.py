@@ -82,7 +82,7 @@ def test_missing_files_folders_and_other_versions_are_refused(tmp_path: Path) ->
     with pytest.raises(NmtError, match="a torch file, but not a checkpoint of nmt"):
         load_checkpoint(tmp_path / "other.pt")
     torch.save({"format": "nmt checkpoint", "schema_version": 99}, tmp_path / "new.pt")
-    with pytest.raises(NmtError, match="schema version 99, but this nmt reads 3"):
+    with pytest.raises(NmtError, match="schema version 99, but this nmt reads 2 and 3"):
         load_checkpoint(tmp_path / "new.pt")
 
 
@@ -197,8 +197,33 @@ def test_training_resumes_from_the_earlier_state_if_the_newest_is_damaged(
     assert (found[0].name, found[1].training["counters"]["update"]) == ("state-00000001.pt", 1)
     assert "state-00000002.pt is not a checkpoint of nmt, or it is damaged" in capsys.readouterr().err
     found[0].write_bytes(b"")
-    with pytest.raises(NmtError, match=r"no training state in .* can be read; remove state-00000001\.pt there"):
+    with pytest.raises(NmtError, match=r"no training state in .* is intact; remove state-00000001\.pt there"):
         folder.newest_state()
+
+
+def test_a_state_that_may_be_intact_is_not_set_aside(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for update in (1, 2):
+        folder.save_state(resumable_checkpoint(update), update)
+    newest = tmp_path / "state-00000002.pt"
+    content = torch.load(newest, weights_only=False)
+    torch.save(content | {"schema_version": 99}, newest)
+    with pytest.raises(NmtError, match=r"has checkpoint schema version 99, but this nmt reads 2 and 3; use"):
+        folder.newest_state()
+    assert newest.exists()
+
+
+def test_a_training_leaves_the_temporary_files_of_other_commands_alone(tmp_path: Path) -> None:
+    (tmp_path / ".ct2.partial-1").mkdir()
+    others = [".out.de.partial-1", ".report.html.partial-1", ".best-average.pt.partial-1"]
+    own = [".best.pt.partial-1", ".best-00000001.pt.partial-1", ".snapshot-00000001.pt.partial-1",
+           ".metrics.jsonl.partial-1", ".config.toml.partial-1"]  # fmt: skip
+    for name in (*others, *own):
+        (tmp_path / name).touch()
+    with RunFolder(tmp_path).locked():
+        left = {path.name for path in tmp_path.iterdir()}
+    assert {*others, ".ct2.partial-1"} <= left
+    assert not left & set(own)
 
 
 def test_two_trainings_cannot_use_one_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,12 +121,16 @@ def test_checkpoints_without_a_state_are_set_aside(trained: Path, tmp_path: Path
     for state in folder.glob("state-*.pt"):
         state.unlink()
     before = (folder / "snapshot-00000020.pt").read_bytes()
+    log, chosen = ((folder / name).read_bytes() for name in ("metrics.jsonl", "config.toml"))
+    (folder / "metrics.jsonl.earlier").touch()
     options = ["--max-updates=10", "--save-updates=5", "--keep-checkpoints=2"]
     assert "has checkpoints, but no training state" in train(trained / "data", folder, *options)
     assert [path.name for path in sorted(folder.glob("snapshot-*.pt"))] == [
         "snapshot-00000005.pt", "snapshot-00000010.pt",
     ]  # fmt: skip
     assert (folder / "snapshot-00000020.pt.earlier").read_bytes() == before
+    assert (folder / "metrics.jsonl.earlier-2").read_bytes() == log
+    assert (folder / "config.toml.earlier").read_bytes() == chosen
 
 
 def test_a_damaged_log_does_not_stop_training(trained: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
     Checkpoints and log records of later updates are removed, because these updates are about to be repeated.
 
     Raises:
-        NmtError: none of the training states can be read, or the newest belongs to another training.
+        NmtError: no training state can be read, or the newest belongs to another training.
     """
     found = folder.newest_state() if setup.world.is_main else None
     path = setup.world.broadcast(lambda: found[0] if found else None)
@@ -60,11 +60,11 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
         _load(setup, state, path, found[1] if found else folder.wait_for_state(path))
         console.info(f"resumed from {path} after update {state.counters.update:,}")
     if setup.world.is_main:
-        folder.metrics.rewind(state.counters.update)
         if path is None:
             folder.set_checkpoints_aside()
         else:
             folder.remove_checkpoints_after(state.counters.update)
+        folder.metrics.rewind(state.counters.update)
     return path is not None
 
 

@@ -5,19 +5,23 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from nmt.errors import NmtError
+from nmt.errors import Damaged, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, writing
 from nmt.locks import LOCK, locked
+from nmt.training.command import CONFIG
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.selection import Scores
 from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
 BEST = "best.pt"
+# Patterns of the files that only a training writes. Other commands may write other files into the folder meanwhile.
+_OWN = ("state-*.pt", "snapshot-*.pt", BEST, "best-[0-9]*.pt", METRICS, CONFIG)
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
 # How long to wait for a file. A network file system may show another machine's new files late.
@@ -45,7 +49,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         busy = f"another training uses {self.path}; wait until it ends, or {advice}"
         with locked(self.path, busy, advice, _LOCK_SECONDS):
-            remove_partial_files(self.path)
+            remove_partial_files(self.path, _OWN)
             try:
                 yield
             finally:
@@ -69,7 +73,7 @@ class RunFolder:
         Newer states are damaged. They are renamed, so that they do not count among the states that are kept.
 
         Raises:
-            NmtError: none of the states can be resumed.
+            NmtError: all states are damaged, or one that may be intact cannot be read.
         """
         states = numbered(self.path, "state")
         if not states:
@@ -78,15 +82,15 @@ class RunFolder:
         for path in reversed(states):
             try:
                 found = _load_state(path)
-            except NmtError as error:
+            except Damaged as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
                 continue
             for newer in damaged:
-                newer.rename(newer.with_name(f"{newer.name}.damaged"))
+                newer.rename(_unused(newer, "damaged"))
             return path, found
         raise NmtError(
-            f"no training state in {self.path} can be read; remove {', '.join(p.name for p in states)} there to start "
+            f"no training state in {self.path} is intact; remove {', '.join(p.name for p in states)} there to start "
             f"from the beginning, or give another --save-dir"
         )
 
@@ -114,16 +118,19 @@ class RunFolder:
                     path.unlink(missing_ok=True)
 
     def set_checkpoints_aside(self) -> None:
-        """Renames the checkpoints of a folder without training state, because a new training would remove them."""
-        best = [self.path / BEST] if (self.path / BEST).exists() else []
-        found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *best]
-        for path in found:
-            path.rename(path.with_name(f"{path.name}.earlier"))
-        if found:
-            console.warn(
-                f"{self.path} has checkpoints, but no training state; they are kept as {found[0].name}.earlier and "
-                f"the like, and training starts from the beginning"
-            )
+        """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
+
+        The log and the options of their training are renamed too.
+        """
+        single = [path for name in (BEST, METRICS, CONFIG) if (path := self.path / name).exists()]
+        found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
+        if not any(path.suffix == ".pt" for path in found):
+            return
+        renamed = [path.rename(_unused(path, "earlier")) for path in found]
+        console.warn(
+            f"{self.path} has checkpoints, but no training state; they are kept as {renamed[0].name} and the like, and "
+            f"training starts from the beginning"
+        )
 
     def save_state(self, checkpoint: Checkpoint, update: int) -> None:
         """Writes a training state, and then removes all but the newest `STATES_KEPT`."""
@@ -161,6 +168,12 @@ def _load_state(path: Path) -> Checkpoint:
 
 
 # Names of files
+
+
+def _unused(path: Path, ending: str) -> Path:
+    """Returns a name for a file that is set aside, which no other file has: `best.pt.earlier`, `best.pt.earlier-2`."""
+    names = chain([ending], (f"{ending}-{number}" for number in count(2)))
+    return next(free for name in names if not (free := path.with_name(f"{path.name}.{name}")).exists())
 
 
 def numbered(folder: Path, kind: str) -> list[Path]:
