@@ -29,7 +29,7 @@ from nmt.text.codec import TextCodec
 
 # Parts of tensor names in schema version 2, and their present spelling.
 _RENAMED = {"memory_attention": "cross_attention", "_positions.table_LD": "_positions.table"}
-_WEIGHT_BYTES = 4
+WEIGHT_BYTES = 4  # of a parameter
 # The largest numbers of tensors, and of differences between two checkpoints, that a message lists.
 _NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
 
@@ -155,7 +155,7 @@ def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     Raises:
         NmtError: the model does not fit into memory.
     """
-    check_memory(config, codec, _WEIGHT_BYTES)
+    check_memory(config, codec, WEIGHT_BYTES)
     try:
         return _untrained(config, codec)
     except (MemoryError, RuntimeError) as error:

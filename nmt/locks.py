@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 # Name of the lock file of a folder.
 LOCK = ".lock"
 # Error numbers of file systems without locks.
-_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
+NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
 
 
 def is_locked(folder: Path) -> bool:
@@ -51,7 +51,7 @@ def locked(folder: Path, busy: str, advice: str, patience: float = 0.0) -> Itera
     except Timeout as error:
         raise NmtError(busy) from error
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:
             raise NmtError(f"{folder / LOCK} cannot be written ({error.strerror or error}); {advice}") from error
         console.warn(f"{folder} is on a file system without locks; run only one process there")
     try:

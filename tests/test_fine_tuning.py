@@ -105,9 +105,10 @@ def test_dropout_may_change_but_not_the_sizes(trained: Path, tuned: Path, tmp_pa
     fine_tune(tuned / "data", source, tmp_path / "run", "--max-updates=1", "--dropout=0.4")
     assert nmt.load_checkpoint(tmp_path / "run" / "best.pt").model_config.dropout == 0.4
     arguments = ["train", tuned / "data", f"--init-from={source}", f"--save-dir={tmp_path}/other"]
-    said = failed(*arguments, "--heads=4", "--d-k=8")
-    assert f"the weights of --init-from {source} do not fit: --heads is 4 instead of 2; --d-k is 8 instead" in said
-    assert "leave out --arch and these options (in a file of --config: arch, heads, d-k)" in said
+    for extra in ([], ["--dry-run"]):
+        said = failed(*arguments, "--heads=4", "--d-k=8", *extra)
+        assert f"the weights of --init-from {source} do not fit: --heads is 4 instead of 2; --d-k is 8 instead" in said
+        assert "leave out --arch and these options (in a file of --config: arch, heads, d-k)" in said
     assert not (tmp_path / "other").exists()
 
 

@@ -84,7 +84,7 @@ def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
         yield 5
         raise NmtError("the input is bad")
 
-    windows = windows_of(pipe, records(), 4)
+    windows = windows_of([__file__, pipe], records(), 4)
     taken = windows.take(wait=True)
     while taken and taken.first_number + len(taken.records) < 6:
         taken = windows.take(wait=False)
@@ -372,7 +372,7 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
         found = list(job.results())
         assert [shard.number for shard, _ in found] == [result.summary["n"] for _, result in found]
         assert [result.content.decode() for _, result in found] == [f"shard {i} ä\n" for i in range(len(plan))]
-        job.remove()
+        job.finish()
     assert not (folder / "out.unfinished").exists()
 
 

@@ -213,8 +213,9 @@ def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, t
     assert "--name must be given once for each of the 2 runs, but was given 1 time;" in failed(
         "report", *runs, "--name=x"
     )
-    assert "the name 'x' is empty or was given 2 times" in failed("report", *runs, "--name=x", "--name=x")
-    assert "was given 2 times; give each run once" in failed("report", runs[0], runs[0])
+    assert "--name x was given more than once; give each run" in failed("report", *runs, "--name=x", "--name=x")
+    assert "--name is empty; give a name" in failed("report", *runs, "--name=x", "--name=")
+    assert f"the run of {runs[0]}" in (said := failed("report", runs[0], runs[0])) and "give each run once" in said
     assert "--watch writes no file, but --output was given" in failed("report", runs[0], "--watch", "--output", page)
 
 

@@ -347,7 +347,7 @@ def test_interrupted_work_with_other_options_or_damage_is_not_resumed(run: Run, 
     with pytest.raises(NmtError, match=r"data.unfinished belongs to .* whose --max-length is 30, but now it is 31"):
         run(max_length=31)
     (tmp_path / "data.unfinished" / "data" / "subword.model").write_text("x")
-    with pytest.raises(NmtError, match=r"the subword models in .*data are damaged; remove .*data.unfinished to start"):
+    with pytest.raises(NmtError, match=r"subword models in .* cannot be read \(.*; remove .*data.unfinished to start"):
         run(max_length=30)
     (tmp_path / "data.unfinished" / "manifest.json").write_text("{")
     with pytest.raises(NmtError, match=r"manifest.json is damaged .*; delete .*data.unfinished and start again"):

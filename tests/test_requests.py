@@ -111,6 +111,7 @@ def test_messages_name_the_line_of_its_file(trained: Path, tmp_path: Path) -> No
     (["--input-format=jsonl"], '{"source": "' + "ba " * 900 + '", "prefix": "a"}', "cannot be translated in parts"),
     (["--prefixes=-"], "Ba.\n", "standard input can be only one of --input, --prefixes and --constraints"),
     (["--constraints="], "Ba.\n", "--constraints is empty; give the name of a file"),
+    (["--input="], "", "--input is empty; give the name of a file"),
     (["--input-format=jsonl", "--sample"], '{"source": "", "constraints": ["a"]}', "work with beam search only"),
 ])  # fmt: skip
 def test_bad_requests_are_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:

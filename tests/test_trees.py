@@ -426,7 +426,7 @@ def test_bad_treebanks_sequences_and_options_are_refused(tmp_path: Path) -> None
     assert "give either --words or --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
     score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")
-    assert "line 1, is not one tree" in failed(*score, stdin=b"(S (NN a)\n")
+    assert "begins in line 1 is not closed at the end of line 1; add" in failed(*score, stdin=b"(S (NN a)\n")
     assert "line 1, has 2 trees" in failed(*score, stdin=b"(S (NN a)) (S (NN b))\n")
     assert "--metric evalb does not use --lowercase, --bootstrap; leave out" in failed(
         *score, "--lowercase", "--bootstrap=9", stdin=b"XX\n"

@@ -2,7 +2,7 @@
 
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -11,10 +11,16 @@ from nmt.benchmark.command import run_nmt
 from nmt.benchmark.report import Report
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
+from nmt.decoding.hypotheses import Hypothesis
+from nmt.decoding.requests import Request
 from nmt.decoding.translation import TranslationJob
+from nmt.errors import NmtError
+from nmt.jobs.local import death_message, do_windows, in_line_order
+from nmt.jobs.work import Finished
 from nmt.model.runtime import resolve
 from nmt.resources import process_peak_mib
 from nmt.text.codec import TextCodec
+from nmt.text.windows import Windows
 from nmt.training.metrics import peak_memory_mib
 
 
@@ -27,13 +33,13 @@ def benchmark_translation(
         NmtError: in the same cases as `nmt generate`.
     """
     start_up = [_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
-    job = TranslationJob((checkpoint,), search, runtime)
+    job = TranslationJob((checkpoint,), runtime, search)
     seconds = []
     pieces = []
     repeated = chain.from_iterable(repeat(lines, 1 + repeats))
     # Several processes work ahead across repeats, so a single trial measures all repeats together.
     trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
-    with closing(job.stream(repeated, workers, lines_at_once=len(lines))) as stream:
+    with closing(_translations(job, repeated, workers, len(lines))) as stream:
         list(islice(stream, len(lines)))
         for _ in range(trials):
             started = time.perf_counter()
@@ -51,6 +57,20 @@ def benchmark_translation(
         report.add("peak memory", "MiB", process_peak_mib() + workers * process_peak_mib(resource.RUSAGE_CHILDREN))
     report.add("start-up", "s", *start_up)
     return report
+
+
+def _translations(
+    job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
+) -> Generator[list[Hypothesis], None, None]:
+    """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
+
+    def numbered(finished: Iterator[Finished]) -> Iterator[tuple[Sequence[int], Sequence[list[Hypothesis]]]]:
+        for _, batch, results in finished:
+            if results is None:
+                raise NmtError(death_message(batch.numbers))
+            yield batch.numbers, results
+
+    yield from in_line_order(numbered(do_windows(job, Windows(map(Request, lines), lines_at_once), workers)))
 
 
 def _start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:

@@ -12,6 +12,7 @@ import typer
 from nmt.cli.flags import flags
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
+from nmt.options import MOST_PROCESSES
 from nmt.registry import model_config
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def generate(
     ] = 1000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
-    workers: Annotated[int, typer.Option(min=1, max=1024, help="Number of processes that translate.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Number of processes that translate.")] = 1,
     repeats: Repeats = 5,
     as_json: AsJson = False,
 ) -> None:

@@ -60,20 +60,19 @@ def _options(path: str) -> dict[str, Any]:
 
 def _value(path: str, name: str, value: Any) -> Any:
     """Returns the value of an option as the command line would give it; checks it."""
-    if name == _DATA and isinstance(value, str) and "\0" not in value:
-        return value
+    if name == _DATA:
+        if isinstance(value, str) and "\0" not in value:
+            return value
+        raise NmtError(f"--config {path}: data must be the name of a data folder in quotes, but is {value!r:.40}")
     if name not in _FIELDS:
-        raise NmtError(f"--config {path} has {_complaint(name)}; nmt train --help lists the options")
+        close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
+        hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
+        raise NmtError(
+            f"--config {path} has the unknown option {name.replace('_', '-')!r:.80}{hint}; nmt train --help lists the "
+            f"options"
+        )
     try:
         check_field(_FIELDS[name], tuple(value) if isinstance(value, list) else value)
     except NmtError as error:
         raise NmtError(f"--config {path}: {error}") from error
     return value
-
-
-def _complaint(name: str) -> str:
-    if name == _DATA:
-        return "a data folder that is not the name of one"
-    close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
-    hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
-    return f"the unknown option {name.replace('_', '-')!r:.80}{hint}"

@@ -28,7 +28,7 @@ def generate(
     through a pipe are answered at once.
     """
     from nmt.decoding.lines import LineFormat
-    from nmt.decoding.output import JobOutput, is_resumable, placed, settings_of, shard_rows
+    from nmt.decoding.output import JobOutput, check_files, placed, settings_of, shard_rows
     from nmt.decoding.translation import TranslationJob
     from nmt.jobs.ray_connection import connected
 
@@ -37,11 +37,11 @@ def generate(
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
     formats = {"--input-format": files.input_format, "--output-format": files.output_format}
-    is_resumable([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
+    check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         runtime = placed(runtime, options, engine.engine)
         JobOutput(
-            job=TranslationJob(tuple(checkpoints), search, runtime, engine, lines),
+            job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines),
             segments=files.segments,
             columns=("--input", *files.columns),
             output=files.output,

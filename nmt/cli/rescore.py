@@ -23,14 +23,16 @@ def rescore(
 
     A job from file to file is resumed by the same command if it was interrupted.
     """
-    from nmt.decoding.output import JobOutput, is_resumable, placed, settings_of, shard_rows
+    from nmt.decoding.output import JobOutput, check_files, placed, settings_of, shard_rows
     from nmt.decoding.pairs import PairFormat
     from nmt.decoding.rescoring import RescoringJob
     from nmt.jobs.ray_connection import connected
 
-    lines = PairFormat("files" if files.source else files.input_format, files.output_format, files.normalize)
+    lines = PairFormat(
+        "files" if files.source is not None else files.input_format, files.output_format, files.normalize
+    )
     names = ("input_format", "output_format", "normalize", "alignments")
-    is_resumable([*files.columns.values(), *checkpoints], files.output, options)
+    check_files([*files.columns.values(), *checkpoints], files.output, options)
     with connected(options), console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
         totals = JobOutput(

@@ -169,7 +169,9 @@ class DataConfig(Config):
         if self.alignments and self.max_length > LONGEST_ALIGNED:
             raise NmtError(f"--alignments needs --max-length {LONGEST_ALIGNED} or less, but it is {self.max_length}")
         if self.alignments and self.samples:
-            raise NmtError("--alignments link the pieces of one segmentation; leave out --subword-dropout and -alpha")
+            raise NmtError(
+                "--alignments link the pieces of one segmentation; leave out --subword-dropout and --subword-alpha"
+            )
         for tag in self.tag:
             if tag and not re.fullmatch("<[^<>\\s▁]{1,30}>", tag):
                 raise NmtError(f"--tag must be a word in angle brackets, such as <bt>, but is {tag!r:.40}")

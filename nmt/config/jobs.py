@@ -1,12 +1,15 @@
 """The files and processes of the commands that work on lines of text."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from nmt.errors import NmtError
 from nmt.options import MOST_PROCESSES, Config, flag_name, option
 
+# More shards than this make the folder of a job slow. Shards of a larger input have more lines.
+MOST_SHARDS = 10_000
 _PANEL = "Input and output"
 
 
@@ -17,7 +20,7 @@ class JobConfig(Config):
     shard_lines: int | None = option(
         None,
         help="Lines of a shard, which is finished as a whole and then kept. By default, an amount of work that "
-        "suits the command, often less than a minute. More if there would be over 10,000 shards.",
+        f"suits the command, often less than a minute. More if there would be over {MOST_SHARDS:,} shards.",
         panel="Large jobs",
         at_least=1,
     )
@@ -107,9 +110,7 @@ class TranslationFiles(Config):
             raise NmtError("--input is given several times and once as -, standard input; give files only")
         if [*self.input, *self.columns.values()].count("-") > 1:
             raise NmtError("standard input can be only one of --input, --prefixes and --constraints; give files")
-        for flag, path in self.columns.items():
-            if not path:
-                raise NmtError(f"{flag} is empty; give the name of a file")
+        _check_names([*(("--input", path) for path in self.input), *self.columns.items()])
         if len(self.input) > 1 and self.columns:
             raise NmtError(
                 f"--prefixes and --constraints go with one --input, but {len(self.input)} were given; join the files"
@@ -176,3 +177,11 @@ class RescoringFiles(Config):
             raise NmtError(f"--source and --target were given together with {other}; give one or the other")
         if self.source == self.target == "-":
             raise NmtError("--source and --target are both standard input; give one as a file, or pairs by --input")
+        _check_names(self.columns.items())
+
+
+def _check_names(files: Iterable[tuple[str, str]]) -> None:
+    """Raises NmtError if a flag names no file."""
+    for flag, path in files:
+        if not path:
+            raise NmtError(f"{flag} is empty; give the name of a file")

@@ -57,7 +57,7 @@ class Batch:
         labels_M: the token to predict at each target position; PAD at padding.
         source_tokens, target_tokens: the number of tokens, without padding.
         sentences: the numbers of the sentence pairs, one array for each block.
-        links: the word alignments; None if the data has none.
+        links: the word alignments; None if the data has none or the batch is packed.
         split: the data that the numbers refer to.
     """
 

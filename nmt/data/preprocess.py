@@ -76,7 +76,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(config.dest)
             folder.is_complete = True
-        folder.remove()
+        folder.finish()
     _summarise(config, codec, done)
 
 
@@ -155,7 +155,7 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
             kept[shard.segment] += result.summary["kept"]
             dropped.update(result.summary["dropped"])
     if not split.pairs:
-        folder.remove()
+        folder.discard()
         raise NmtError(
             f"all {folder.plan.rows:,} training pairs were dropped ({_reasons(dropped, config)}); "
             f"check the text and the filters"
@@ -163,7 +163,7 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
     try:
         return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept)
     except NmtError:
-        folder.remove()  # the way out is another --train, which is another job
+        folder.discard()  # the way out is another --train, which is another job
         raise
 
 

@@ -198,7 +198,8 @@ class StoreWriter:
             source, target = (read_model(self.folder / name, config.subword) for name in names)
         except NmtError as error:
             raise NmtError(
-                f"the subword models in {self.folder} are damaged; remove {self.folder.parent} to start over"
+                f"the subword models in {self.folder} cannot be read ({error}); remove {self.folder.parent} to start "
+                f"over"
             ) from error
         return TextCodec(config, source, source if config.one_model else target)
 

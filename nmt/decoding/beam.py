@@ -40,8 +40,8 @@ class _Finished:
     def to_beat(self, sentence: int) -> float:
         """Returns the score that another hypothesis must exceed.
 
-        In greedy search, none can follow the first EOS. With required phrases, search stops after W hypotheses,
-        because those that lack a phrase are likely for long.
+        In greedy search, none can follow the first EOS. With required phrases, search stops after W hypotheses. Live
+        hypotheses that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
         found = self.found[sentence]
         if len(found) < self.kept:

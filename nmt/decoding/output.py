@@ -61,7 +61,7 @@ class JobOutput:
             Interrupted: a signal asked the process to end, and the same command resumes the job.
             NmtError: something cannot be read or written, or the output is an input.
         """
-        if is_resumable(self._inputs(), self.output, self.options):
+        if is_resumable(self._inputs(), self.output):
             refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
             return self._write_shards()
         return self._write_directly()
@@ -81,7 +81,7 @@ class JobOutput:
 
     def _outputs(self) -> Generator[tuple[Sequence[int], list[tuple[str, dict[str, float]]]], None, None]:
         """Yields numbers and outputs of the lines of each batch."""
-        windows = windows_of(self.segments[0][0], self._records(), WINDOW)
+        windows = windows_of(chain.from_iterable(self.segments), self._records(), WINDOW)
         with closing(do_windows(self.job, windows, self.workers or 1)) as batches:
             for _, batch, results in batches:
                 if results is None:
@@ -114,25 +114,23 @@ class JobOutput:
             for _, result in folder.results():
                 out.write(result.content)
                 add_up(totals, result.summary)
-        folder.remove()
+        folder.finish()
         return totals
 
 
-def is_resumable(inputs: Sequence[str], output: str, options: JobConfig) -> bool:
-    """Returns whether work on these files is a job with shards, because all are regular files.
-
-    Raises:
-        NmtError: it is not, but an option needs it.
-    """
+def is_resumable(inputs: Sequence[str], output: str) -> bool:
+    """Returns whether work on these files is a job with shards, because all are regular files."""
     from_files = STDIO not in inputs and all(map(os.path.isfile, inputs))
-    if from_files and output not in ("", STDIO) and is_replaceable(output):
-        return True
-    if options.needed:
+    return from_files and output not in ("", STDIO) and is_replaceable(output)
+
+
+def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
+    """Raises NmtError if an option needs a job with shards, but these files allow none."""
+    if options.needed and not is_resumable(inputs, output):
         missing = next((path for path in inputs if path != STDIO and not os.path.exists(path)), None)
         if missing:
             raise NmtError(f"{missing} does not exist; check the path")
         raise NmtError(f"{options.needed} needs files as input and as --output; give the names of files")
-    return False
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:

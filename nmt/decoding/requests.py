@@ -135,7 +135,10 @@ def _check(line: Encoded, search: SearchConfig) -> None:
     if len(line.parts) > 1:
         found = f"{line.place} has {pieces:,} pieces, more than --max-source-length {search.max_source_length}"
         if line.required != Required():
-            raise NmtError(f"{found}, and a line with a prefix or constraints cannot be translated in parts; raise it")
+            raise NmtError(
+                f"{found}, and a line with a prefix or constraints cannot be translated in parts; raise "
+                f"--max-source-length"
+            )
         console.warn(f"{found}; it is translated in {len(line.parts)} parts")
 
 

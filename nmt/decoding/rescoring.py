@@ -6,18 +6,17 @@ Shapes: see docs/architecture.md; M flat target positions, V vocabulary; in a ch
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.checkpoint import load_checkpoint
-from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
 from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair
+from nmt.decoding.job import ModelJob
 from nmt.decoding.pairs import Pair, PairFormat, Rescored, Target
 from nmt.decoding.requests import longest_first
 from nmt.decoding.translator import Translator
@@ -46,38 +45,22 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RescoringJob:
-    """Which model scores, and where it runs; a `nmt.jobs.work.LineJob`.
+class RescoringJob(ModelJob):
+    """Which model scores, and where it runs.
 
     Attributes:
-        models: the checkpoint of a model, or the checkpoints of an ensemble.
         batch_tokens: padded source and target tokens that are scored at once; None for what suits the device.
         alignments: whether to align words too.
     """
 
-    models: tuple[str, ...]
-    runtime: RuntimeConfig
     batch_tokens: int | None = None
     alignments: bool = False
     lines: PairFormat = field(default_factory=PairFormat)
-
-    @property
-    def device(self) -> str:
-        """`cuda` or `cpu`; `auto` if nothing depends on it."""
-        return self.runtime.device
-
-    def with_models(self, paths: tuple[str, ...]) -> Self:
-        """Returns the same job with copies of its checkpoints."""
-        return replace(self, models=paths)
 
     def load(self, process: int) -> "Rescorer":
         """Loads the model; on GPU number `process` if there are several."""
         translator = Translator.load(*self.models, runtime=self.runtime, process=process)
         return Rescorer(translator, alignments=self.alignments)
-
-    def codec(self) -> TextCodec:
-        """Returns how the model's text is processed."""
-        return load_checkpoint(self.models[0]).codec
 
     def record(self, row: Row, place: Place) -> Pair:
         """Returns the pair of a row. Raises NmtError, naming the place, if it is none."""

@@ -1,57 +1,34 @@
 """Translation as work that workers share."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
 
-from nmt.checkpoint import load_checkpoint
-from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.config import EngineConfig, SearchConfig
 from nmt.decoding.engines import Engine, load_engine
 from nmt.decoding.hypotheses import Hypothesis
+from nmt.decoding.job import ModelJob
 from nmt.decoding.lines import LineFormat
 from nmt.decoding.requests import Encoded, Request, batches, encode
-from nmt.errors import NmtError
-from nmt.jobs.local import WINDOW, death_message, do_windows, in_line_order
 from nmt.jobs.plan import Row
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.runtime import device_type
 from nmt.text.codec import TextCodec
-from nmt.text.windows import Windows
 
 
 @dataclass(frozen=True)
-class TranslationJob:
-    """Which model translates, how it searches and where it runs; a `nmt.jobs.work.LineJob`.
+class TranslationJob(ModelJob):
+    """Which model translates, how it searches and where it runs."""
 
-    Attributes:
-        models: the checkpoint of a model, or the checkpoints of an ensemble.
-    """
-
-    models: tuple[str, ...]
     search: SearchConfig
-    runtime: RuntimeConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
     lines: LineFormat = field(default_factory=LineFormat)
-
-    @property
-    def device(self) -> str:
-        """`cuda` or `cpu`; `auto` if nothing depends on it."""
-        return self.runtime.device
-
-    def with_models(self, paths: tuple[str, ...]) -> Self:
-        """Returns the same job with copies of its checkpoints."""
-        return replace(self, models=paths)
 
     def load(self, process: int) -> "TranslationEngine":
         """Loads the model; on GPU number `process` if there are several."""
         engine = load_engine(self.models, self.engine, self.runtime, process)
         return TranslationEngine(engine, self.search, log_probs=self.lines.output == "jsonl")
-
-    def codec(self) -> TextCodec:
-        """Returns how the model's text is processed."""
-        return load_checkpoint(self.models[0]).codec
 
     def record(self, row: Row, place: Place) -> Request:
         """Returns the request of a row. Raises NmtError, naming the place, if it is none."""
@@ -70,32 +47,6 @@ class TranslationJob:
     def result(self, finished: Sequence[Finished]) -> Result:
         """Returns the result of a shard."""
         return result_of_lines(self, finished)
-
-    def stream(
-        self,
-        lines: Iterator[str],
-        workers: int,
-        advance: Callable[[int], None] = lambda _: None,
-        lines_at_once: int = WINDOW,
-    ) -> Generator[list[Hypothesis], None, None]:
-        """Yields the translations of all raw lines, in order.
-
-        Args:
-            advance: called after each batch with the number of lines it held.
-            lines_at_once: lines that are sorted by length together.
-
-        Raises:
-            NmtError: a checkpoint or the input cannot be read, or workers die.
-        """
-
-        def counted(finished: Iterator[Finished]) -> Iterator[tuple[Sequence[int], Sequence[list[Hypothesis]]]]:
-            for _, batch, results in finished:
-                if results is None:
-                    raise NmtError(death_message(batch.numbers))
-                advance(len(batch.numbers))
-                yield batch.numbers, results
-
-        yield from in_line_order(counted(do_windows(self, Windows(map(Request, lines), lines_at_once), workers)))
 
 
 class TranslationEngine:

@@ -30,6 +30,7 @@ from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_
 from nmt.jobs.manifest import MANIFEST, OFFSETS, Preparation, identity, prepared
 from nmt.jobs.plan import Plan, Shard
 from nmt.jobs.results import ADVICE, SHARDS, Result, find_results, read_result, remove_results, write_result
+from nmt.locks import NO_LOCKS
 from nmt.signals import cleaning_up, end_as_usual
 
 _DATA = "data"
@@ -108,9 +109,13 @@ class JobFolder:
                 f"{self.path} and start anew"
             )
 
-    def remove(self) -> None:
-        """Removes the folder with all that the job has written there, because its output is complete."""
+    def finish(self) -> None:
+        """Removes the folder, because the output of the job is complete."""
         self.is_complete = True
+        self.discard()
+
+    def discard(self) -> None:
+        """Removes the folder with all that the job has written there."""
         _remove(self.path)
 
 
@@ -118,7 +123,7 @@ class JobFolder:
 def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfig) -> Iterator[JobFolder]:
     """Yields the folder of the job that makes `dest`. If the block fails before a shard is finished, it is removed.
 
-    The block calls `remove` when `dest` is complete.
+    The block calls `finish` when `dest` is complete.
 
     Args:
         flag: the flag that names `dest`, for messages.
@@ -192,8 +197,10 @@ def _locked(path: Path, kind: int, flag: str | None = None) -> Iterator[None]:
                 ) from error
             console.info(f"waiting for another process, which prepares {path.parent}")
             fcntl.flock(file, kind)
-        except OSError:
-            console.warn(f"{path.parent} is on a file system without locks; run only one process at a time there")
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise NmtError(f"{path} cannot be locked ({error.strerror}); {ADVICE}") from error
+            console.warn_once(f"{path.parent} is on a file system without locks; run only one process at a time there")
         yield
 
 

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from nmt.config.jobs import MOST_SHARDS
 from nmt.console import Progress
 from nmt.errors import NmtError
 from nmt.text.corpus import name_of, opened, read_lines, unequal
 
 Row = tuple[str, ...]
-# More shards than this make the folder of a job slow. Shards of a larger input have more lines.
-MOST_SHARDS = 10_000
 _BLOCK = 1 << 22  # bytes
 _NEWLINE = ord("\n")
 

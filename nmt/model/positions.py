@@ -74,5 +74,7 @@ class LearnedPositions(nn.Module):
             NmtError: `longest` is more than the model has learned.
         """
         if longest > len(self.table):
-            raise NmtError(f"a sentence has {longest} positions, but the model has learned {len(self.table)} only")
+            raise NmtError(
+                f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"
+            )
         return F.embedding(positions_F, self.table)

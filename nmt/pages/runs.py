@@ -99,12 +99,17 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
             f"--name must be given once for each of the {counted(len(paths), 'run')}, but was given "
             f"{counted(len(names), 'time')}; give as many names as runs"
         )
-    for name, count in [*Counter(names).items(), *Counter(os.path.realpath(_metrics(path)) for path in paths).items()]:
-        if count > 1 or not name:
-            raise NmtError(
-                f"the name {name!r:.80} is empty or was given {count} times; give each run once, with its own name"
-            )
+    if "" in names:
+        raise NmtError("--name is empty; give a name for the run")
+    if repeated := _repeated(names):
+        raise NmtError(f"--name {repeated:.80} was given more than once; give each run its own name")
+    if repeated := _repeated([os.path.realpath(_metrics(path)) for path in paths]):
+        raise NmtError(f"the run of {repeated} was given more than once; give each run once")
     return [_read_run(path, name) for path, name in zip(paths, names or short_names(paths), strict=True)]
+
+
+def _repeated(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def version_of(paths: Sequence[str]) -> str:

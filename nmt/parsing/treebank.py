@@ -212,10 +212,7 @@ def with_sequence(repairs: Counter[str]) -> Counter[str]:
 
 
 def _one_tree(origin: str, number: int, line: str) -> Node:
-    try:
-        found = [tree for _, tree in read_trees([line], origin)]
-    except NmtError as error:
-        raise NmtError(f"{origin}, line {number}, is not one tree: {error}") from error
+    found = [tree for _, tree in read_trees([line], origin, number)]
     if len(found) > 1:
         raise NmtError(f"{origin}, line {number}, has {len(found)} trees; give one tree on each line")
     return found[0] if found else Node(TOP, ())

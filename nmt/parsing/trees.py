@@ -49,17 +49,20 @@ class _OpenBracket:
         return None
 
 
-def read_trees(lines: Iterable[str], origin: str) -> Iterator[tuple[int, Node]]:
+def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tuple[int, Node]]:
     """Yields the trees of a file without any change, each with the line where it begins.
 
     Line breaks and spaces between brackets have no meaning.
+
+    Args:
+        first: the number of the first line.
 
     Raises:
         NmtError: brackets do not match, or what they hold is no tree; the message names `origin` and the line.
     """
     stack: list[_OpenBracket] = []
-    number = 0
-    for number, line in enumerate(lines, start=1):
+    number = first
+    for number, line in enumerate(lines, start=first):
         for token in line.replace("(", " ( ").replace(")", " ) ").split():
             if token == "(":
                 stack.append(_OpenBracket(number))
@@ -74,8 +77,8 @@ def read_trees(lines: Iterable[str], origin: str) -> Iterator[tuple[int, Node]]:
                 stack[-1].texts.append(token)
     if stack:
         raise NmtError(
-            f"{origin}: a bracket that begins in line {stack[0].line} is not closed at the end of the file, which has "
-            f"{number:,} lines; add the missing bracket"
+            f"{origin}: a bracket that begins in line {stack[0].line:,} is not closed at the end of line {number:,}; "
+            f"add the missing bracket"
         )
 
 

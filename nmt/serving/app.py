@@ -125,7 +125,9 @@ async def _failed(_: Request, error: Exception) -> Response:
     sentence = with_fields(str(error))
     if isinstance(error, Refused):
         return _failure(error.status, sentence, error.headers)
-    if isinstance(error, (Busy, WorkerDied)):
+    if isinstance(error, WorkerDied):
+        return _failure(503, "a worker process of the server died on this request; send less or try later", RETRY)
+    if isinstance(error, Busy):
         return _failure(503, sentence, RETRY)
     return _failure(400, sentence)
 

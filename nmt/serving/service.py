@@ -59,8 +59,8 @@ class Service:
         model = chosen(self.models, body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(rescoring.encode, model.codec, pairs, 1)
-        items = [Item(Score(model.name), [line], line.tokens, False) for line in encoded]
-        found = [rescored for (rescored,) in await self.scheduler.run(items)]
+        items = [Item(Score(model.name), line, line.tokens, False) for line in encoded]
+        found = await self.scheduler.run(items)
         return {"model": model.name, "scores": [_scored(rescored) for rescored in found]}
 
     async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:

@@ -42,13 +42,13 @@ class Translate:
 
 @dataclass(frozen=True)
 class Score:
-    """Scores the pairs of a request."""
+    """Scores pairs."""
 
     model: str
 
-    def __call__(self, engine: Engine, payloads: Sequence[Sequence[Line]]) -> list[list[Rescored]]:
-        """Returns what was found for the pairs of each request."""
-        return [engine.score(lines) for lines in payloads]
+    def __call__(self, engine: Engine, payloads: Sequence[Line]) -> list[Rescored]:
+        """Returns what was found for each pair."""
+        return [rescored for line in payloads for rescored in engine.score([line])]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import queue
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -83,9 +83,9 @@ class ArrivingWindows(Windows[_T]):
         return window
 
 
-def windows_of(path: str | Path, records: Iterator[_T], size: int) -> Windows[_T]:
-    """Returns the windows of the records that are read from `path`; `-` is standard input."""
-    return Windows(records, size) if is_regular(path) else ArrivingWindows(records, size)
+def windows_of(paths: Iterable[str | Path], records: Iterator[_T], size: int) -> Windows[_T]:
+    """Returns the windows of the records that are read from `paths`; `-` is standard input."""
+    return Windows(records, size) if all(map(is_regular, paths)) else ArrivingWindows(records, size)
 
 
 def is_regular(path: str | Path) -> bool:

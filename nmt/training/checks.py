@@ -5,16 +5,17 @@ from pathlib import Path
 import torch
 
 from nmt import console
-from nmt.checkpoint import check_memory
+from nmt.checkpoint import WEIGHT_BYTES, check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.data.store import DataFolder, ParallelSplit
 from nmt.errors import NmtError
 from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.training.ema import AVERAGE_BYTES
+from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.tensorboard import require_tensorboard
 
-# Bytes that training needs for each parameter: the weight, its gradient and Adam's two moments.
-_TRAINING_BYTES = 16
+# Bytes that training needs for each parameter: the weight, its gradient and Adam's moments.
+_TRAINING_BYTES = 2 * WEIGHT_BYTES + ADAM_BYTES
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:

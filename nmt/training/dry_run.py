@@ -3,10 +3,12 @@
 from contextlib import closing
 
 from nmt import console
+from nmt.checkpoint import WEIGHT_BYTES
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
 from nmt.model.cost import training_flops
 from nmt.training.ema import AVERAGE_BYTES
+from nmt.training.initial import start_from
 from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
@@ -21,7 +23,6 @@ _WARM_UP_UPDATES = 3
 _MEASURED_UPDATES = 8
 # About how long the measurement takes, unless a single update takes longer.
 _SECONDS = 20.0
-_WEIGHT_BYTES = 4
 
 
 def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -30,11 +31,13 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     It writes no run folder.
 
     Raises:
-        NmtError: in the same cases as `train`.
+        NmtError: the data, the checkpoint of --init-from or an option cannot be used. --save-dir is not looked at.
         Interrupted: a signal asked to stop.
     """
     with prepared(data_folder, model_config, config, SAVES_NOTHING) as (setup, verification):
         state = new_state(setup)
+        if config.init_from:
+            start_from(config.init_from, state.loss.model, setup.data.codec)
         stream = UpdateStream.of(setup, state)
         plan = first_plan(setup, state, stream, verification)
         seconds_per_update = _seconds_per_update(setup, state, stream, plan)
@@ -79,8 +82,8 @@ def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
 
 def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
-    state_bytes = _WEIGHT_BYTES + ADAM_BYTES + (AVERAGE_BYTES if config.ema is not None else 0)
-    checkpoint, state = (parameters * n / 2**20 for n in (_WEIGHT_BYTES, state_bytes))
+    state_bytes = WEIGHT_BYTES + ADAM_BYTES + (AVERAGE_BYTES if config.ema is not None else 0)
+    checkpoint, state = (parameters * n / 2**20 for n in (WEIGHT_BYTES, state_bytes))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
     # best.pt and, with --keep-best, numbered copies

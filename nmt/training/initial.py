@@ -21,10 +21,11 @@ _NAMED_PIECES = 5  # in a message
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint.
 
-    If the vocabularies differ, the embeddings of pieces that both have are taken over. The others stay random.
+    If the vocabularies differ, the embeddings of pieces that both have are taken over. The others stay random. Other
+    languages cause a warning.
 
     Raises:
-        NmtError: the file is not a checkpoint, or the architecture or the languages are others.
+        NmtError: the file is not a checkpoint, or the architecture is another one.
     """
     checkpoint = load_checkpoint(path)
     _check(path, checkpoint, model.config, codec)

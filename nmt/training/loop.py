@@ -52,7 +52,6 @@ class TrainingLoop:
             Interrupted: on all ranks, if any of them was asked to stop.
             DataChanged: on all ranks, if the data of any of them has changed.
         """
-        self.events.resumed_after = self.state.counters.update
         if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
             return
@@ -128,7 +127,7 @@ class TrainingLoop:
         """Records the start of the training, and how the block ends: finished, stopped or failed."""
         if self.setup.world.is_main:
             self._record_start()
-            self.events.open()
+            self.events.open(self.state.counters.update)
         try:
             yield
         except Exception as error:

@@ -30,16 +30,17 @@ class EventFiles:
 
     Attributes:
         folder: the run folder; None without --tensorboard.
-        resumed_after: the update after which the training resumes. TensorBoard then ignores events of later updates
-            from earlier files.
     """
 
     folder: Path | None
-    resumed_after: int = 0
     _writer: Any = None
 
-    def open(self) -> None:
+    def open(self, resumed_after: int) -> None:
         """Begins an event file.
+
+        Args:
+            resumed_after: the update after which the training resumes. TensorBoard then ignores events of later updates
+                from earlier files.
 
         Raises:
             NmtError: it cannot be written.
@@ -50,7 +51,7 @@ class EventFiles:
 
         path = self.folder / FOLDER
         with writing(path, "make room for it, or leave out --tensorboard"):
-            self._writer = SummaryWriter(str(path), purge_step=self.resumed_after + 1)
+            self._writer = SummaryWriter(str(path), purge_step=resumed_after + 1)
 
     def add(self, kind: str, record: dict[str, Any]) -> None:
         """Adds the numbers of a record of metrics.jsonl, for example `train/loss`."""
