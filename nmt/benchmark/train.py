@@ -20,7 +20,8 @@ from nmt.model.runtime import Runtime
 from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
-from nmt.training.setup import Setup, TrainState, new_state
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState, new_state
 from nmt.training.stream import UpdateStream
 from nmt.training.train import prepared
 from nmt.training.trial import timed_updates

@@ -27,7 +27,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.work.Engine`.
+    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.work.Processor`.
 
     The plain encodings decide which pairs are dropped.
     """

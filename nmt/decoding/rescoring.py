@@ -104,7 +104,7 @@ def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
 
 
 class Rescorer:
-    """Models that score given translations; a `nmt.jobs.work.Engine`."""
+    """Models that score given translations; a `nmt.jobs.work.Processor`."""
 
     def __init__(self, translator: Translator, *, alignments: bool = False) -> None:
         self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime

@@ -25,10 +25,10 @@ class TranslationJob(ModelJob):
     engine: EngineConfig = field(default_factory=EngineConfig)
     lines: LineFormat = field(default_factory=LineFormat)
 
-    def load(self, process: int) -> "TranslationEngine":
+    def load(self, process: int) -> "TranslationProcessor":
         """Loads the model; on GPU number `process` if there are several."""
         engine = load_engine(self.models, self.engine, self.runtime, process)
-        return TranslationEngine(engine, self.search, log_probs=self.lines.output == "jsonl")
+        return TranslationProcessor(engine, self.search, log_probs=self.lines.output == "jsonl")
 
     def record(self, row: Row, place: Place) -> Request:
         """Returns the request of a row. Raises NmtError, naming the place, if it is none."""
@@ -49,8 +49,8 @@ class TranslationJob(ModelJob):
         return result_of_lines(self, finished)
 
 
-class TranslationEngine:
-    """An engine with the settings of its search; a `nmt.jobs.work.Engine`."""
+class TranslationProcessor:
+    """An engine with the settings of its search; a `nmt.jobs.work.Processor`."""
 
     def __init__(self, engine: Engine, search: SearchConfig, *, log_probs: bool) -> None:
         self.engine, self.search, self.log_probs = engine, search, log_probs

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.results import Result
-from nmt.jobs.work import Batch, Engine, Finished, Job, Place
+from nmt.jobs.work import Batch, Finished, Job, Place, Processor
 from nmt.processes import WorkerDied, worker_pool
 from nmt.resources import share_cores
 from nmt.text.windows import Window
@@ -53,10 +53,10 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
         NmtError: the input or a model cannot be read, or a record is wrong.
     """
     if workers == 1:
-        engine = job.load(0)
-        with engine.session():
+        processor = job.load(0)
+        with processor.session():
             while window := windows.take(wait=True):
-                yield from do_window(job, engine, window)
+                yield from do_window(job, processor, window)
         return
     share_cores(workers)
     codec = job.codec()
@@ -77,10 +77,10 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
             in_flight = [found for found in in_flight if found[1]]
 
 
-def do_window(job: Job, engine: Engine, window: Window[Any]) -> Iterator[Finished]:
+def do_window(job: Job, processor: Processor, window: Window[Any]) -> Iterator[Finished]:
     """Yields the batches of a window as this process finishes them."""
-    for batch in job.batched(engine.codec, window.records, window.first_number):
-        yield Finished(window.first_number, batch, engine(batch.work))
+    for batch in job.batched(processor.codec, window.records, window.first_number):
+        yield Finished(window.first_number, batch, processor(batch.work))
 
 
 def _result(future: Future[Any]) -> Any:
@@ -91,9 +91,9 @@ def _result(future: Future[Any]) -> Any:
 
 
 def _load(job: Job, process: int) -> Callable[[Any], Any]:
-    engine = job.load(process)
-    engine.session().__enter__()  # until the process ends
-    return engine
+    processor = job.load(process)
+    processor.session().__enter__()  # until the process ends
+    return processor
 
 
 def death_message(numbers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from nmt.jobs.local import do_window, records_of
 from nmt.jobs.manifest import identity
 from nmt.jobs.plan import Plan, Reader, Row, Shard
 from nmt.jobs.results import Result, write_result
-from nmt.jobs.work import Engine, Job
+from nmt.jobs.work import Job, Processor
 from nmt.text.windows import Window
 
 
@@ -38,7 +38,7 @@ class RayWorker:
     """A worker. The driver reports every NmtError of a method to the user."""
 
     _shipped: Shipped
-    _engine: Engine
+    _processor: Processor
     _reader: Reader
     _messages: StringIO
 
@@ -61,7 +61,7 @@ class RayWorker:
             for path, content in zip(paths, models, strict=True):
                 content.tofile(path)
             try:
-                self._engine = shipped.job.with_models(tuple(map(str, paths))).load(0)
+                self._processor = shipped.job.with_models(tuple(map(str, paths))).load(0)
             except (RuntimeError, MemoryError) as error:
                 if isinstance(error, RuntimeError) and "memory" not in str(error):
                     raise
@@ -69,7 +69,7 @@ class RayWorker:
                     f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines "
                     f"or more --worker-cores, so that fewer workers share a machine"
                 ) from error
-        self._engine.session().__enter__()  # until the process ends
+        self._processor.session().__enter__()  # until the process ends
         return identity(shipped.folder) == shipped.identity and shipped.plan.changed is None
 
     def do(self, shard: Shard, rows: list[Row] | None) -> Done:
@@ -77,7 +77,7 @@ class RayWorker:
         job = self._shipped.job
         file = self._shipped.plan.paths[shard.segment][0]
         records = records_of(job, shard, file, self._reader.read(shard) if rows is None else rows)
-        result = job.result(list(do_window(job, self._engine, Window(shard.first, records))))
+        result = job.result(list(do_window(job, self._processor, Window(shard.first, records))))
         if rows is None:
             write_result(self._shipped.folder, self._shipped.identity, shard.number, result)
         messages = self._messages.getvalue()

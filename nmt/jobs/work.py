@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records that are worked on together: their numbers in the input, themselves, and what the engine gets."""
+    """Records that are worked on together: their numbers in the input, themselves, and what the processor gets."""
 
     numbers: Sequence[int]
     records: Sequence[Any]
@@ -38,7 +38,7 @@ class Finished(NamedTuple):
 
     Attributes:
         window: the number of the first record of the window that the batch is from.
-        results: what the engine returned; None if worker processes died on the batch as often as it was tried.
+        results: what the processor returned; None if worker processes died on the batch as often as it was tried.
     """
 
     window: int
@@ -46,7 +46,7 @@ class Finished(NamedTuple):
     results: Any
 
 
-class Engine(Protocol):
+class Processor(Protocol):
     """What works on batches, for example a loaded model."""
 
     codec: Any
@@ -72,11 +72,11 @@ class Job(Protocol):
     def with_models(self, paths: tuple[str, ...]) -> Self:
         """Returns the same job with copies of its files."""
 
-    def load(self, process: int) -> Engine:
-        """Loads the engine; on GPU number `process` if there are several."""
+    def load(self, process: int) -> Processor:
+        """Loads the processor; on GPU number `process` if there are several."""
 
     def codec(self) -> Any:
-        """Returns the `codec` of the engine without loading the rest."""
+        """Returns the `codec` of the processor without loading the rest."""
 
     def record(self, row: Row, place: Place) -> Any:
         """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""

@@ -13,7 +13,8 @@ from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT
-from nmt.training.setup import Setup, TrainState, new_state
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState, new_state
 from nmt.training.stream import UpdateStream
 from nmt.training.train import first_plan, prepared
 from nmt.training.trial import timed_updates

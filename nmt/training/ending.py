@@ -9,7 +9,8 @@ from nmt.training.display import scores_in_words
 from nmt.training.metrics import perplexity
 from nmt.training.run_folder import BEST, RunFolder, numbered
 from nmt.training.selection import best_updates
-from nmt.training.setup import Setup, TrainState
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState
 
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
 _AVERAGED = 5

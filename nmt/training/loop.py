@@ -15,11 +15,12 @@ from nmt.training.display import TrainingTable
 from nmt.training.ending import show_summary
 from nmt.training.finite import SkippedUpdates
 from nmt.training.metrics import Interval, peak_memory_mib
-from nmt.training.resume import checkpoint_of, provenance_of, snapshot_of
+from nmt.training.provenance import start_record
+from nmt.training.resume import checkpoint_of, snapshot_of
 from nmt.training.run_folder import RunFolder
 from nmt.training.selection import Scores, best_updates, is_best, stalled_in_words
-from nmt.training.setup import Setup, TrainState
-from nmt.training.state import start_record
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState
 from nmt.training.stream import UpdateStream
 from nmt.training.tensorboard import EventFiles
 from nmt.training.update import explain_skipped, train_update
@@ -140,11 +141,9 @@ class TrainingLoop:
             self.events.close()
 
     def _record_start(self) -> None:
-        setup, state = self.setup, self.state
-        command = str(setup.data.path), setup.model_config, setup.config
+        command = str(self.setup.data.path), self.setup.model_config, self.setup.config
         write_config(self.folder.path, options_of(*command))
-        record = start_record(setup.data, setup.model_config, state.parameters, state.counters, setup.runtime.name)
-        record |= provenance_of(setup, state) | {"command": command_line(*command)}
+        record = start_record(self.setup, self.state) | {"command": command_line(*command)}
         self.folder.metrics.append("start", record)
 
     def _record_end(self, outcome: str, message: str) -> None:

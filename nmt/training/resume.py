@@ -3,14 +3,15 @@
 import math
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_weights
+from nmt.training.provenance import provenance_of
+from nmt.training.resumable import check_changes
 from nmt.training.run_folder import RunFolder
 from nmt.training.selection import Scores
-from nmt.training.setup import Setup, TrainState
-from nmt.training.state import Counters, check_changes, provenance
+from nmt.training.setup import Setup
+from nmt.training.state import Counters, TrainState
 
 
 def checkpoint_of(setup: Setup, state: TrainState) -> Checkpoint:
@@ -35,15 +36,6 @@ def snapshot_of(setup: Setup, state: TrainState) -> Checkpoint:
 def _checkpoint(setup: Setup, state: TrainState) -> Checkpoint:
     weights = {name: tensor.detach().cpu() for name, tensor in state.loss.model.state_dict().items()}
     return Checkpoint(setup.model_config, setup.data.codec, weights, provenance_of(setup, state))
-
-
-def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
-    """Returns the provenance of a checkpoint of this state."""
-    found = provenance(
-        setup.data, setup.config, setup.runtime.precision, ranks=setup.world.size, update=state.counters.update
-    )
-    last = state.validations[-1] if state.validations else None
-    return found | ({"validation": asdict(last)} if last and last.update == state.counters.update else {})
 
 
 def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:

@@ -15,8 +15,8 @@ from nmt.files import missing_folders, remove_empty, remove_partial_files, writi
 from nmt.locks import LOCK, locked
 from nmt.training.command import CONFIG
 from nmt.training.records import METRICS, MetricsFile
+from nmt.training.resumable import check_resumable
 from nmt.training.selection import Scores
-from nmt.training.state import check_resumable
 
 STATES_KEPT = 2
 BEST = "best.pt"

@@ -1,41 +1,20 @@
-"""The counters of a training, the provenance of its checkpoints, and the checks before it resumes from one."""
+"""The state of a training, which every update changes."""
 
-import math
-import platform
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from itertools import chain
-from pathlib import Path
-from reprlib import repr as shortened
-from types import NoneType
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
-import nmt
-from nmt import console
-from nmt.checkpoint import Checkpoint
-from nmt.checkpoint_file import TAKE_ANOTHER
-from nmt.config import ModelConfig, TrainConfig
-from nmt.data.batching import PLAN_VERSION
-from nmt.data.store import DataFolder
-from nmt.errors import Damaged, NmtError
-from nmt.options import check_type, flag_name
-from nmt.training.freezing import is_frozen
-from nmt.training.loss_scale import loss_scale_problem
-from nmt.training.selection import Scores
-
-# Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
-# in the epoch is void.
-_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze")
-# Options that are about the command itself, and --arch, whose sizes are compared one by one.
-_OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
-
-_MOST_UPDATES = 2**31
-# Counters of training states of nmt 0.2.0, which had no list of validations.
-_FORMER_COUNTERS = {"best", "validated"}
+from nmt.checkpoint import new_model
+from nmt.config import TrainConfig
+from nmt.training.ema import AVERAGE_BYTES, MovingAverage
+from nmt.training.freezing import freeze
+from nmt.training.gradients import Gradients
+from nmt.training.loss import TrainingLoss
+from nmt.training.loss_scale import LossScale
+from nmt.training.optimizer import Optimizer
+from nmt.training.selection import Scores, without_improvement
+from nmt.training.setup import Setup
 
 
 @dataclass
@@ -70,181 +49,65 @@ class Counters:
         return self.seconds - self.snapshot_seconds >= 60 * config.save_minutes
 
 
-def provenance(data: DataFolder, config: TrainConfig, precision: str, ranks: int, update: int) -> dict[str, Any]:
-    """Returns the provenance of a checkpoint: software versions, data, options, number of ranks and of updates."""
-    return {
-        "nmt": nmt.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "data": data.fingerprint,
-        "options": config.to_dict(),
-        "precision": precision,
-        "ranks": ranks,
-        "plan": PLAN_VERSION,
-        "update": update,
-        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
+@dataclass
+class TrainState:
+    """The parts of a training that an update changes.
 
-
-def start_record(
-    data: DataFolder, model_config: ModelConfig, parameters: int, counters: Counters, device: str
-) -> dict[str, Any]:
-    """Returns the fields that the start record of metrics.jsonl has in addition to `provenance`."""
-    return {
-        "train_seconds": counters.seconds,
-        "model": model_config.to_dict(),
-        "parameters": parameters,
-        "text": data.codec.config.to_dict(),
-        "vocab_sizes": {"source": len(data.codec.source), "target": len(data.codec.target)},
-        "pairs": len(data.split("train")),
-        "device": device,
-    }
-
-
-def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
-    """Checks that a checkpoint holds everything that training needs to resume, with the right types and shapes.
-
-    Raises:
-        Damaged: something is missing or malformed; the message says what.
+    Attributes:
+        loss: the model with its loss.
+        gradients: sums the gradients of `loss` over micro-batches and ranks.
+        optimizer: changes the weights by the gradients.
+        counters: the progress of the training.
+        validations: the scores of all validations so far.
+        average: the moving average of the weights; None without --ema.
     """
-    training = checkpoint.training
-    problems = chain(
-        _counter_problems(training.get("counters")),
-        _validation_problems(training.get("validations", [])),
-        _provenance_problems(checkpoint.provenance),
-        _average_problems(training.get("average", {}), checkpoint.weights),
-        _optimizer_problems(training.get("optimizer"), checkpoint),
-    )
-    if problem := next(problems, None) or ("loss_scale" in training and loss_scale_problem(training["loss_scale"])):
-        raise Damaged(f"{origin} is not a training state that can be resumed: {problem}; {TAKE_ANOTHER}")
+
+    loss: TrainingLoss
+    gradients: Gradients
+    optimizer: Optimizer
+    counters: Counters = field(default_factory=Counters)
+    validations: list[Scores] = field(default_factory=list)
+    average: MovingAverage | None = None
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Returns a context in which the model has its averaged weights, if there are any."""
+        return self.average.in_use() if self.average else nullcontext()
+
+    @property
+    def missing_bytes(self) -> int:
+        """Memory in bytes that the first update will allocate."""
+        missing = self.optimizer.missing_bytes
+        return missing + (AVERAGE_BYTES * self.parameters if missing and self.average else 0)
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(p.numel() for p in self.loss.parameters())
+
+    def validation_due(self, config: TrainConfig) -> bool:
+        """Returns whether a validation is due after the last update and has not been done."""
+        update = self.counters.update
+        planned = update % config.valid_updates == 0 or update == config.max_updates
+        return planned and update > max((scores.update for scores in self.validations), default=0)
+
+    def out_of_patience(self, config: TrainConfig) -> bool:
+        """Returns whether --patience ends the training."""
+        stalled = without_improvement(self.validations, config.valid_metric, config.min_delta)
+        return config.patience is not None and stalled >= config.patience
 
 
-def _counter_problems(counters: Any) -> Iterator[str]:
-    declared = {field.name: field.type for field in fields(Counters)}
-    former = counters.keys() & _FORMER_COUNTERS if isinstance(counters, dict) else set()
-    if not isinstance(counters, dict) or counters.keys() - former != declared.keys():
-        yield f"its counters are not {', '.join(declared)}"
-        return
-    for name, kind in declared.items():
-        types, limit = ((int,), _MOST_UPDATES) if kind is int else ((float, int), math.inf)
-        if type(counters[name]) not in types or not 0 <= counters[name] < limit:
-            yield f"its counter {name} has the invalid value {shortened(counters[name])}"
-    for name in former:
-        if type(counters[name]) not in (float, int):
-            yield f"its counter {name} has the invalid value {shortened(counters[name])}"
-
-
-def _validation_problems(validations: Any) -> Iterator[str]:
-    wanted = [field.name for field in fields(Scores)]
-    if not isinstance(validations, list):
-        yield "its validations are no list"
-        return
-    for scores in validations:
-        if not isinstance(scores, dict) or scores.keys() != set(wanted):
-            yield f"a validation does not consist of {', '.join(wanted)}"
-        elif type(scores["update"]) is not int or not 0 <= scores["update"] < _MOST_UPDATES:
-            yield f"a validation has the invalid update {shortened(scores['update'])}"
-        elif type(scores["nll"]) is not float or not {type(scores["bleu"]), type(scores["chrf"])} <= {float, NoneType}:
-            yield f"the validation of update {scores['update']} has a score that is no number"
-
-
-def _average_problems(averages: Any, weights: Mapping[str, Tensor]) -> Iterator[str]:
-    if not isinstance(averages, dict) or (averages and averages.keys() != weights.keys()):
-        yield "its average does not have the names of the weights"
-        return
-    for name, average in averages.items():
-        if not _has_shape(average, weights[name].shape):
-            yield f"its average of {name!r:.80} is not a tensor of shape {tuple(weights[name].shape)}"
-
-
-def _trained(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """Returns the weights that training changes."""
-    options = checkpoint.provenance.get("options")
-    groups = options.get("freeze", ()) if isinstance(options, dict) else ()
-    return {name: weight for name, weight in checkpoint.weights.items() if not is_frozen(name, groups)}
-
-
-def _optimizer_problems(optimizer: Any, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yields what is wrong with Adam's state, whose entries have the numbers of the trained weights."""
-    weights = _trained(checkpoint)
-    state = optimizer.get("state") if isinstance(optimizer, dict) else None
-    if not isinstance(state, dict) or state.keys() != set(range(len(weights))):
-        yield f"its optimiser does not have one state for each of the {len(weights)} weights"
-        return
-    for number, (name, weight) in enumerate(weights.items()):
-        shapes = {"step": (), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
-        moments = state[number]
-        if not isinstance(moments, dict) or moments.keys() != shapes.keys():
-            yield f"its optimiser's state for {name!r:.80} does not consist of {', '.join(shapes)}"
-        elif wrong := [part for part, shape in shapes.items() if not _has_shape(moments[part], shape)]:
-            yield f"its optimiser's {wrong[0]} for {name!r:.80} is not a tensor of shape {tuple(shapes[wrong[0]])}"
-        elif not 0 <= moments["step"].item() < math.inf:
-            yield f"its optimiser's step for {name!r:.80} has the invalid value {moments['step'].item()}"
-
-
-def _has_shape(value: Any, shape: tuple[int, ...]) -> bool:
-    return isinstance(value, Tensor) and value.shape == shape
-
-
-def _provenance_problems(provenance: Mapping[str, Any]) -> Iterator[str]:
-    options = provenance.get("options")
-    if not isinstance(options, dict):
-        yield "it lacks the options that it was trained with"
-        return
-    for field in fields(TrainConfig):
-        if field.name in options:
-            try:
-                check_type(field, options[field.name])
-            except NmtError as error:
-                yield str(error)
-    if not isinstance(provenance.get("data"), str) or not isinstance(provenance.get("plan", 0), int):
-        yield "it lacks a valid data fingerprint or plan version"
-
-
-def check_changes(
-    checkpoint: Checkpoint, path: Path, data: DataFolder, model_config: ModelConfig, config: TrainConfig
-) -> bool:
-    """Returns whether data and options would train something else than the checkpoint; logs all changed options.
-
-    Raises:
-        NmtError: they would, and --resume-changed is not given; or the vocabulary differs.
-    """
-    options = [o for o in config.changed_from(checkpoint.provenance["options"]) if o[0] not in _OF_THE_COMMAND]
-    planning = [option for option in options if option[0] in _PLANNED_BY]
-    changes = [*_changes(checkpoint, data, model_config), *(_change(*option) for option in planning)]
-    refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
-    if checkpoint.codec.to_dict() != data.codec.to_dict():
-        raise NmtError(f"{refusal}, because the vocabulary differs")
-    if model_config.other_weights(checkpoint.model_config.to_dict()):
-        raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
-    if any(name == "freeze" for name, _, _ in planning):
-        raise NmtError(f"{refusal}, because the optimiser has a state for the trained weights only")
-    if changes and not config.resume_changed:
-        raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
-    _log_changes([_change(*option) for option in options if option not in planning], changes)
-    return bool(changes)
-
-
-def _log_changes(harmless: list[str], changes: list[str]) -> None:
-    for change in harmless:
-        console.info(f"changed option: {change}")
-    for change in changes:
-        console.warn(f"resuming although {change}")
-
-
-def _changes(checkpoint: Checkpoint, data: DataFolder, model_config: ModelConfig) -> list[str]:
-    """Describes what differs from the checkpoint in model, data and version."""
-    changes = [_change(*option) for option in model_config.changed_from(checkpoint.model_config.to_dict())]
-    if checkpoint.provenance["data"] != data.fingerprint:
-        changes.append("it was trained on another data folder")
-    if checkpoint.provenance.get("plan") != PLAN_VERSION:
-        changes.append("another version of nmt planned its updates")
-    return changes
-
-
-def _change(name: str, then: Any, now: Any) -> str:
-    return f"{flag_name(name)} was {_shown(then)} and is now {_shown(now)}"
-
-
-def _shown(value: Any) -> str:
-    return (" ".join(map(str, value)) or "empty") if isinstance(value, tuple) else str(value)
+def new_state(setup: Setup) -> TrainState:
+    """Returns the state before the first update; the weights depend only on the model and the seed."""
+    config = setup.config
+    torch.manual_seed(config.seed)
+    model = new_model(setup.model_config, setup.data.codec)
+    loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight)
+    freeze(model, config.freeze)
+    loss = loss.to(setup.runtime.device).train()
+    loss_scale = LossScale(setup.runtime.device) if setup.runtime.dtype == torch.float16 else None
+    gradients = Gradients(loss, setup.data, setup.runtime, setup.world, loss_scale)
+    if config.compile:
+        gradients.compile_layers()
+    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config, loss_scale)
+    average = None if config.ema is None else MovingAverage(model, config.ema)
+    return TrainState(loss, gradients, optimizer, average=average)

@@ -13,8 +13,8 @@ from nmt.errors import DataChanged
 from nmt.training.agreement import end_together
 from nmt.training.checks import check_device_tokens
 from nmt.training.distributed import World
-from nmt.training.setup import Setup, TrainState
-from nmt.training.state import Counters
+from nmt.training.setup import Setup
+from nmt.training.state import Counters, TrainState
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from nmt.training.interrupts import SAVES_FIRST
 from nmt.training.loop import TrainingLoop
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
-from nmt.training.setup import Setup, TrainState, new_state
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState, new_state
 from nmt.training.stream import UpdateStream
 from nmt.training.summary import show_plan
 

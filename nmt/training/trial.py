@@ -6,7 +6,8 @@ from itertools import islice
 
 from nmt.data.loader import Update
 from nmt.training.metrics import Interval
-from nmt.training.setup import Setup, TrainState
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState
 from nmt.training.update import train_update
 
 

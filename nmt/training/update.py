@@ -14,7 +14,8 @@ from nmt.model.cost import training_flops
 from nmt.model.runtime import is_out_of_memory
 from nmt.training.agreement import end_together
 from nmt.training.finite import first_not_finite
-from nmt.training.setup import Setup, TrainState
+from nmt.training.setup import Setup
+from nmt.training.state import TrainState
 
 
 class UpdateResult(NamedTuple):
