@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Measures the word alignments of the model that quickstart.sh trained. The grammar that wrote the corpus knows which
+# Measures the word alignments of the model that quickstart.sh trained. The grammar that wrote the corpus also wrote which
 # words translate each other. Prints the alignment error rate on the validation set and on the test set.
 #
 #   bash recipes/alignments.sh [--guided]
 #
-# --guided trains another model, of which one attention head learns the alignments of the training set, and measures
+# --guided trains another model, in which one attention head learns the alignments of the training set, and measures
 # that model instead. RUN=folder is the folder of quickstart.sh (default runs/quickstart).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

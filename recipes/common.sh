@@ -91,8 +91,8 @@ environment_inputs() {
     cat pyproject.toml constraints.txt
 }
 
-# Puts the repository's environment, .venv, on the PATH. Makes the environment first if it is missing, unfinished or out
-# of date. PYTHON names the interpreter to make it with (default python3). ENVIRONMENT=active makes no environment and
+# Puts the environment of the recipes, .venv-recipes, on the PATH. Makes it first if it is missing, unfinished or out of
+# date. PYTHON names the interpreter to make it with (default python3). ENVIRONMENT=active makes no environment and
 # uses the nmt that is already on the PATH.
 set_up_environment() {
     if [ "${ENVIRONMENT:-}" = active ]; then
@@ -105,16 +105,16 @@ set_up_environment() {
         fail "$python was not found; install Python 3.11 or newer, or set PYTHON to its name"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$python is $("$python" -V 2>&1), but nmt needs Python 3.11 or newer; install it or set PYTHON to its name"
-    if [ "$(environment_inputs)" != "$(cat .venv/made-from 2> /dev/null)" ]; then
+    if [ "$(environment_inputs)" != "$(cat .venv-recipes/made-from 2> /dev/null)" ]; then
         "$python" -c 'import ensurepip, venv' 2> /dev/null ||
             fail "$python cannot make environments; install its venv module (apt install python3-venv on Debian, Ubuntu)"
-        say "Making the environment .venv takes a few minutes, mostly to download PyTorch"
-        "$python" -m venv --clear .venv || fail "$python could not make .venv; see its message above"
-        .venv/bin/python -m pip install --disable-pip-version-check -e '.[dev]' -c constraints.txt >&2 ||
+        say "Making the environment .venv-recipes takes a few minutes, mostly to download PyTorch"
+        "$python" -m venv --clear .venv-recipes || fail "$python could not make .venv-recipes; see its message above"
+        .venv-recipes/bin/python -m pip install --disable-pip-version-check -e '.[dev]' -c constraints.txt >&2 ||
             fail "the packages could not be installed; correct what pip reports above and run this again"
-        environment_inputs > .venv/made-from
+        environment_inputs > .venv-recipes/made-from
     fi
-    export PATH="$PWD/.venv/bin:$PATH" VIRTUAL_ENV="$PWD/.venv"
+    export PATH="$PWD/.venv-recipes/bin:$PATH" VIRTUAL_ENV="$PWD/.venv-recipes"
     unset PYTHONHOME PYTHONPATH
 }
 

@@ -4,7 +4,7 @@
 #   RUN=runs/multi30k-en-de bash recipes/load.sh [--requests 100000]
 #
 # RUN is a finished run of recipes/multi30k.sh. REPEATS=3 sets how often everything is measured. The clients run on the
-# same cores as the server. With --requests, so many more requests are sent, and the server's memory is compared.
+# same cores as the server. --requests N sends N more requests and compares the server's memory before and after.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -27,7 +27,8 @@ RareBelow = Annotated[
     typer.Option(
         min=1,
         max=1_000_000_000,
-        help="Replace words seen fewer times than this in training by UNK and a few marks; others are symbols.",
+        help="Replace words seen fewer times than this in training by marks of their spelling, such as UNK-C-ing. "
+        "All other words go to symbols.txt, so that each becomes one piece.",
     ),
 ]
 Like = Annotated[
@@ -102,7 +103,7 @@ def restore(
 ) -> None:
     """Turn the model's output into trees over exactly the given words, and report the repairs.
 
-    If a line holds several hypotheses (nmt generate --n-best 21 --output-format jsonl), the best one that needs no
+    If a line holds several hypotheses (nmt generate --n-best 4 --output-format jsonl), the best one that needs no
     repair is used.
 
     Unknown symbols are dropped, and so are symbols for words beyond the last one. Remaining words join the last

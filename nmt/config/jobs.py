@@ -19,8 +19,8 @@ class JobConfig(Config):
 
     shard_lines: int | None = option(
         None,
-        help="Lines of a shard, which is finished as a whole and then kept. By default, an amount of work that "
-        f"suits the command, often less than a minute. More if there would be over {MOST_SHARDS:,} shards.",
+        help="Lines of a shard, which is finished as a whole and then kept. By default, a shard often takes less than "
+        f"a minute. Shards are larger if there would be more than {MOST_SHARDS:,}.",
         panel="Large jobs",
         at_least=1,
     )
@@ -44,7 +44,9 @@ class JobConfig(Config):
         panel="Large jobs",
     )
     merge: bool = option(
-        False, help="Do no shards, but check that all are there and put them together.", panel="Large jobs"
+        False,
+        help="Check that all shards are there, and write the output from them. No shard is computed.",
+        panel="Large jobs",
     )
 
     def __post_init__(self) -> None:

@@ -137,7 +137,7 @@ class TrainConfig(BatchConfig):
     )
     lr: float | None = option(
         None,
-        help="Peak of the learning rate, which is reached after the warm-up; for all schedules but the paper's.",
+        help="Peak learning rate, reached at the end of the warm-up; for inverse-sqrt, linear and constant.",
         panel="Optimiser",
         above=0,
         at_most=1e30,

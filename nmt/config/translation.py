@@ -48,7 +48,7 @@ class SearchConfig(Config):
     )
     diversity: float = option(
         0.5,
-        help="With --beam-groups, what a token's log P loses for each hypothesis of an earlier group that has it.",
+        help="With --beam-groups, penalty on a token's log P for each hypothesis of an earlier group that has it.",
         panel="Search",
         at_least=0,
         at_most=1000,
@@ -65,7 +65,7 @@ class SearchConfig(Config):
     sample: bool = option(False, help="Draw translations at random instead of beam search.", panel="Sampling")
     samples: int = option(
         1,
-        help="Translations to draw for each line; as text, so many lines.",
+        help="Translations to draw for each line; text output has one line for each.",
         panel="Sampling",
         at_least=1,
         at_most=10_000,
@@ -74,11 +74,11 @@ class SearchConfig(Config):
         1.0, help="Divides log P; below 1, likely tokens become likelier.", panel="Sampling", above=0, at_most=1000
     )
     top_k: int | None = option(
-        None, help="Draw each token from the most probable ones, this many.", panel="Sampling", at_least=1
+        None, help="Draw each token from this many of the most probable tokens.", panel="Sampling", at_least=1
     )
     top_p: float = option(
         1.0,
-        help="Draw each token from the fewest most probable ones that have this probability together.",
+        help="Draw each token from the smallest set of most probable tokens whose probabilities add up to this.",
         panel="Sampling",
         above=0,
         at_most=1,
