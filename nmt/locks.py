@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 # Name of the lock file of a folder.
 LOCK = ".lock"
 # Error numbers of file systems without locks.
-NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK)
+NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 
 
 def is_locked(folder: Path) -> bool:

@@ -1,5 +1,7 @@
 """Checkpoints are read completely or refused, are averaged correctly, and are safe to open."""
 
+import errno
+import os
 import pickle
 import random
 from collections.abc import Callable
@@ -213,11 +215,30 @@ def test_a_state_that_may_be_intact_is_not_set_aside(tmp_path: Path) -> None:
     assert newest.exists()
 
 
+@pytest.mark.parametrize(("number", "kept"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_a_disk_that_fails_is_not_taken_for_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kept: bool
+) -> None:
+    """A wrong offset in a damaged file makes the system say EINVAL."""
+    folder = RunFolder(tmp_path)
+    for update in (1, 2):
+        folder.save_state(resumable_checkpoint(update), update)
+
+    def seek(*_: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as failing:
+        failing.setattr("nmt.checkpoint_file.data_start", seek)
+        with pytest.raises(NmtError, match="check the disk" if kept else "no training state in .* is intact"):
+            folder.newest_state()
+    assert folder.newest_state() is not None
+
+
 def test_a_training_leaves_the_temporary_files_of_other_commands_alone(tmp_path: Path) -> None:
     (tmp_path / ".ct2.partial-1").mkdir()
-    others = [".out.de.partial-1", ".report.html.partial-1", ".best-average.pt.partial-1"]
+    others = [".out.de.partial-1", ".report.html.partial-1", ".best-average.pt.partial-1", ".snapshot-av.pt.partial-1"]
     own = [".best.pt.partial-1", ".best-00000001.pt.partial-1", ".snapshot-00000001.pt.partial-1",
-           ".metrics.jsonl.partial-1", ".config.toml.partial-1"]  # fmt: skip
+           ".state-00000001.pt.partial-1", ".metrics.jsonl.partial-1", ".config.toml.partial-1"]  # fmt: skip
     for name in (*others, *own):
         (tmp_path / name).touch()
     with RunFolder(tmp_path).locked():

@@ -162,10 +162,25 @@ def test_an_item_that_fails_does_not_spoil_the_others() -> None:
         await workers.finish(0)
         await workers.fail(1, NmtError("one of them"))
         await workers.finish(2)
+        assert [request.done() for request in requests] == [True, True, False]
         await workers.fail(3, NmtError("it was this one"))
         assert workers.batches[1:] == [["a", "b"], ["a"], ["b"]]
         assert [await request for request in requests[:2]] == [["X"], ["A"]]
         with pytest.raises(NmtError, match="it was this one"):
             await requests[2]
+
+    with_scheduler(test)
+
+
+def test_the_rest_of_a_request_that_has_failed_is_not_tried() -> None:
+    async def test(scheduler: Scheduler, workers: Workers) -> None:
+        request = asyncio.create_task(scheduler.run(items("abc")))
+        await settled()
+        await workers.fail(0, NmtError("one of them"))
+        await workers.fail(1, NmtError("it was the first one"))
+        with pytest.raises(NmtError, match="it was the first one"):
+            await request
+        await workers.finish(2)
+        assert workers.batches == [["a", "b", "c"], ["a"], ["b"]]
 
     with_scheduler(test)

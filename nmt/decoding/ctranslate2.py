@@ -229,6 +229,8 @@ def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any
     except ValueError as error:  # this machine does not have the type
         raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
     except RuntimeError as error:
+        if "memory" in str(error):
+            raise NmtError(f"the model does not fit into memory ({error}); choose a smaller --compute-type") from error
         raise NmtError(
             f"CTranslate2 cannot load {folder} ({error}); if the folder is damaged, remove it, and it is made again"
         ) from error

@@ -23,7 +23,10 @@ from nmt.serving.service import Service
 _KINDS = ("str", "list[str]")
 _FAILURES: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": schema.Failure, "description": "The request is wrong; the sentence says how."},
-    503: {"model": schema.Failure, "description": "There is no room, or the answer takes too long; try again."},
+    503: {
+        "model": schema.Failure,
+        "description": "There is no room, a worker died, or the answer takes too long; try again.",
+    },
 }
 
 

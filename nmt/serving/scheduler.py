@@ -149,30 +149,32 @@ class Scheduler:
         return batch
 
     async def _work(self, batch: list[_Waiting]) -> None:
+        """Has a batch worked on. If it fails, its items are tried one by one, so that one cannot spoil others."""
         self._batch_started(len(batch))
         found = await self._found(batch)
+        if isinstance(found, Exception) and len(batch) > 1:
+            for one in batch:
+                if not one.result.done():
+                    _answer([one], await self._found([one]))
         self._tokens_at_work -= sum(one.item.tokens for one in batch)
         self._idle_workers += 1
         self._start_batches()  # before the answers are made, which takes long, so that the worker need not wait
-        for one, result in zip(batch, found, strict=True):
-            if one.result.done():  # its client has gone
-                continue
-            if isinstance(result, Exception):
-                one.result.set_exception(result)
-            else:
-                one.result.set_result(result)
+        _answer(batch, found)
 
-    async def _found(self, batch: Sequence[_Waiting]) -> list[Any]:
-        """Returns a result or an exception for each item.
-
-        If a batch fails, its items are tried one by one, so that one cannot spoil others.
-        """
+    async def _found(self, batch: Sequence[_Waiting]) -> Sequence[Any] | Exception:
+        """Returns the results of a batch, or why it failed."""
         try:
-            at_work = self._submit(batch[0].item.kind, [one.item.payload for one in batch])
-            found = await asyncio.wrap_future(at_work)
-            return list(found)
+            return await asyncio.wrap_future(self._submit(batch[0].item.kind, [one.item.payload for one in batch]))
         except Exception as error:
-            if len(batch) == 1:
-                return [error]
-            # The clients of some may have gone.
-            return [None if one.result.done() else (await self._found([one]))[0] for one in batch]
+            return error
+
+
+def _answer(batch: Sequence[_Waiting], found: Sequence[Any] | Exception) -> None:
+    """Sets the result of each item that has none yet; an item whose request has ended or failed has one."""
+    for number, one in enumerate(batch):
+        if one.result.done():
+            continue
+        if isinstance(found, Exception):
+            one.result.set_exception(found)
+        else:
+            one.result.set_result(found[number])

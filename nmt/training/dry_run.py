@@ -32,7 +32,8 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     It writes no run folder.
 
     Raises:
-        NmtError: the data, the checkpoint of --init-from or an option cannot be used. --save-dir is not looked at.
+        NmtError: the data, the checkpoint of --init-from or an option cannot be used. Nothing in --save-dir is looked
+            at.
         Interrupted: a signal asked to stop.
     """
     with prepared(data_folder, model_config, config, SAVES_NOTHING) as (setup, verification):

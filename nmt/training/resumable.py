@@ -13,11 +13,10 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import Checkpoint
-from nmt.checkpoint_file import TAKE_ANOTHER
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import PLAN_VERSION
 from nmt.data.store import DataFolder
-from nmt.errors import Damaged, NmtError
+from nmt.errors import NmtError
 from nmt.options import check_type, flag_name
 from nmt.training.freezing import is_frozen
 from nmt.training.loss_scale import loss_scale_problem
@@ -39,7 +38,7 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
     """Checks that a checkpoint holds everything that training needs to resume, with the right types and shapes.
 
     Raises:
-        Damaged: something is missing or malformed; the message says what.
+        NmtError: something is missing or malformed; the message says what.
     """
     training = checkpoint.training
     problems = chain(
@@ -50,7 +49,10 @@ def check_resumable(checkpoint: Checkpoint, origin: Path) -> None:
         _optimizer_problems(training.get("optimizer"), checkpoint),
     )
     if problem := next(problems, None) or ("loss_scale" in training and loss_scale_problem(training["loss_scale"])):
-        raise Damaged(f"{origin} is not a training state that can be resumed: {problem}; {TAKE_ANOTHER}")
+        raise NmtError(
+            f"{origin} is not a training state that this version of nmt can resume: {problem}; move it elsewhere to "
+            f"resume from the state before it"
+        )
 
 
 def _counter_problems(counters: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The run folder of a training: its lock, its checkpoints, and the training state to resume from."""
 
 import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from nmt.training.selection import Scores
 STATES_KEPT = 2
 BEST = "best.pt"
 # Patterns of the files that only a training writes. Other commands may write other files into the folder meanwhile.
-_OWN = ("state-*.pt", "snapshot-*.pt", BEST, "best-[0-9]*.pt", METRICS, CONFIG)
+_OWN = ("state-[0-9]*.pt", "snapshot-[0-9]*.pt", BEST, "best-[0-9]*.pt", METRICS, CONFIG)
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
 # How long to wait for a file. A network file system may show another machine's new files late.
@@ -120,13 +121,15 @@ class RunFolder:
     def set_checkpoints_aside(self) -> None:
         """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
 
-        The log and the options of their training are renamed too.
+        The log of their training is renamed too. Its options are copied, because the command may read them again.
         """
-        single = [path for name in (BEST, METRICS, CONFIG) if (path := self.path / name).exists()]
+        single = [path for name in (BEST, METRICS) if (path := self.path / name).exists()]
         found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
         if not any(path.suffix == ".pt" for path in found):
             return
         renamed = [path.rename(_unused(path, "earlier")) for path in found]
+        if (options := self.path / CONFIG).exists():
+            shutil.copy2(options, _unused(options, "earlier"))
         console.warn(
             f"{self.path} has checkpoints, but no training state; they are kept as {renamed[0].name} and the like, and "
             f"training starts from the beginning"
