@@ -11,7 +11,8 @@
 #    measured.
 #
 # The corpus is Multi30k, English to German. MULTI30K is its folder (default runs/multi30k-corpus, where multi30k.sh
-# puts it). RUN=folder receives all files. Start the recipe again to resume it.
+# puts it). REPEATS=5 sets how often the speed of nmt is measured. RUN=folder receives all files. Start the recipe again
+# to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -48,7 +49,7 @@ measure() {
     run nmt generate "$@" --input "$corpus/$evaluated.en.gz" --output "$folder/out.de" --beam "$beam" --alpha 1.0
     unless_there "$folder/int8" nmt export "$1" --output "$folder/int8" --quantization int8
     OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$1" --input "$run_dir/$evaluated.en" --beam "$beam" \
-        --alpha 1.0 --json > "$folder/speed.json"
+        --alpha 1.0 --repeats "${REPEATS:-5}" --json > "$folder/speed.json"
     run python recipes/peer_ctranslate2.py "$folder/int8" "$run_dir/$evaluated.en" --type int8 --beam "$beam" \
         --alpha 1.0 --output "$folder/out.int8.de" > "$folder/speed.int8.json"
     python - "$name" "$folder" << 'END'

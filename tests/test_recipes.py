@@ -162,7 +162,7 @@ def test_back_translation_from_half_a_corpus_to_scores(multi30k: Path, tmp_path:
 
 
 def test_distillation_from_a_teacher_to_scores_and_speeds(trained: Path, multi30k: Path, tmp_path: Path) -> None:
-    paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "AVERAGED": "2"}
+    paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "AVERAGED": "2", "REPEATS": "1"}
     teacher = str(trained / "run" / "average.pt")
     done = run_recipe("distillation.sh", teacher, "--", *TINY, **paths)
     assert done.returncode == 0, done.stderr
