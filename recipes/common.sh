@@ -100,21 +100,21 @@ set_up_environment() {
             fail "ENVIRONMENT is active, but there is no nmt on the PATH; install nmt or unset ENVIRONMENT"
         return
     fi
-    local python=${PYTHON:-python3}
+    local python=${PYTHON:-python3} environment=.venv-recipes
     command -v "$python" > /dev/null ||
         fail "$python was not found; install Python 3.11 or newer, or set PYTHON to its name"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
         fail "$python is $("$python" -V 2>&1), but nmt needs Python 3.11 or newer; install it or set PYTHON to its name"
-    if [ "$(environment_inputs)" != "$(cat .venv-recipes/made-from 2> /dev/null)" ]; then
+    if [ "$(environment_inputs)" != "$(cat $environment/made-from 2> /dev/null)" ]; then
         "$python" -c 'import ensurepip, venv' 2> /dev/null ||
             fail "$python cannot make environments; install its venv module (apt install python3-venv on Debian, Ubuntu)"
-        say "Making the environment .venv-recipes takes a few minutes, mostly to download PyTorch"
-        "$python" -m venv --clear .venv-recipes || fail "$python could not make .venv-recipes; see its message above"
-        .venv-recipes/bin/python -m pip install --disable-pip-version-check -e '.[dev]' -c constraints.txt >&2 ||
+        say "Making the environment $environment takes a few minutes, mostly to download PyTorch"
+        "$python" -m venv --clear $environment || fail "$python could not make $environment; see its message above"
+        $environment/bin/python -m pip install --disable-pip-version-check -e '.[dev]' -c constraints.txt >&2 ||
             fail "the packages could not be installed; correct what pip reports above and run this again"
-        environment_inputs > .venv-recipes/made-from
+        environment_inputs > $environment/made-from
     fi
-    export PATH="$PWD/.venv-recipes/bin:$PATH" VIRTUAL_ENV="$PWD/.venv-recipes"
+    export PATH="$PWD/$environment/bin:$PATH" VIRTUAL_ENV="$PWD/$environment"
     unset PYTHONHOME PYTHONPATH
 }
 

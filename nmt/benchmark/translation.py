@@ -14,9 +14,7 @@ from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
 from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.requests import Request
 from nmt.decoding.translation import TranslationJob
-from nmt.errors import NmtError
-from nmt.jobs.local import death_message, do_windows, in_line_order
-from nmt.jobs.work import Finished
+from nmt.jobs.local import do_windows, in_line_order, survived
 from nmt.model.runtime import resolve
 from nmt.resources import process_peak_mib
 from nmt.text.codec import TextCodec
@@ -63,14 +61,8 @@ def _translations(
     job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
 ) -> Generator[list[Hypothesis], None, None]:
     """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
-
-    def numbered(finished: Iterator[Finished]) -> Iterator[tuple[Sequence[int], Sequence[list[Hypothesis]]]]:
-        for _, batch, results in finished:
-            if results is None:
-                raise NmtError(death_message(batch.numbers))
-            yield batch.numbers, results
-
-    yield from in_line_order(numbered(do_windows(job, Windows(map(Request, lines), lines_at_once), workers)))
+    with closing(do_windows(job, Windows(map(Request, lines), lines_at_once), workers)) as batches:
+        yield from in_line_order((batch.numbers, results) for _, batch, results in survived(batches))
 
 
 def _start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:

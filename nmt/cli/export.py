@@ -34,10 +34,7 @@ def export(
 
     --format ctranslate2 needs the package ctranslate2, and --format huggingface needs safetensors.
     """
-    if format == "huggingface" and quantization != "float32":
-        raise NmtError("--quantization is only for --format ctranslate2; leave it out")
-    if format == "ctranslate2" and scores is not None:
-        raise NmtError("--scores is only for --format huggingface; leave it out")
+    _check_options(format, quantization, scores)
     from nmt.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(checkpoint)
@@ -51,3 +48,10 @@ def export(
 
         export_ctranslate2(loaded, checkpoint, output, quantization)
     console.info(f"wrote {output}")
+
+
+def _check_options(format: str, quantization: str, scores: str | None) -> None:
+    if format == "huggingface" and quantization != "float32":
+        raise NmtError("--quantization is only for --format ctranslate2; leave it out")
+    if format == "ctranslate2" and scores is not None:
+        raise NmtError("--scores is only for --format huggingface; leave it out")

@@ -1,5 +1,6 @@
 """`nmt report` writes an HTML page about runs, or serves it while they train."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -40,24 +41,33 @@ def report(
     """
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
-    from nmt.pages.page import page
     from nmt.pages.report import report_data
-    from nmt.pages.runs import Run, read_runs, version_of
-    from nmt.pages.server import Site, serve
-
-    def data_of(read: list[Run]) -> dict[str, Any]:
-        return report_data(read, sustained_tflops)
+    from nmt.pages.runs import read_runs
 
     found = read_runs(runs, name)
-    title, data = ", ".join(run.name for run in found), data_of(found)
+    title, data = ", ".join(run.name for run in found), report_data(found, sustained_tflops)
     if watch:
-        site = Site(
-            lambda: version_of(runs), lambda: data_of(read_runs(runs, name)), lambda d: page("report", title, d)
-        )
-        serve(site)
-        return
-    path = output if output is not None else "report.html"
-    with output_file(path, [run.file for run in found]) as file:
+        _serve(title, runs, name, sustained_tflops)
+    else:
+        _write("report.html" if output is None else output, title, data, [run.file for run in found])
+
+
+def _serve(title: str, runs: list[str], names: list[str], sustained_tflops: float | None) -> None:
+    from nmt.pages.page import page
+    from nmt.pages.report import report_data
+    from nmt.pages.runs import read_runs, version_of
+    from nmt.pages.server import Site, serve
+
+    def current() -> dict[str, Any]:
+        return report_data(read_runs(runs, names), sustained_tflops)
+
+    serve(Site(lambda: version_of(runs), current, lambda data: page("report", title, data)))
+
+
+def _write(path: str, title: str, data: dict[str, Any], logs: list[Path]) -> None:
+    from nmt.pages.page import page
+
+    with output_file(path, logs) as file:
         file.write(page("report", title, data))
     if path != STDIO:
         console.info(f"wrote {path}")

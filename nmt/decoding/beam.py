@@ -6,7 +6,7 @@ there, B counts groups, and those of a sentence are neighbours.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,7 +31,13 @@ class _Finished:
         self.found: list[list[Found]] = [[] for _ in asked]
         self.counts = [0] * len(asked)
 
-    def add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
+    def add(self, ended: Iterable[tuple[int, list[int], list[float]]], live: Collection[int]) -> None:
+        """Adds hypotheses of the live sentences: sentence, tokens without EOS, log P of tokens and EOS."""
+        for sentence, tokens, log_probs in ended:
+            if sentence in live:
+                self._add(sentence, tokens, log_probs)
+
+    def _add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
         unmet = not self.asked[sentence].met_by(tokens)
         ranked = [*self.found[sentence], Found.scored(tokens, log_probs, self.alpha, unmet)]
         self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.kept]
@@ -181,9 +187,7 @@ def beam_search(
     while live:
         scores_RV, cache = step(beams.tokens_BWT[:, :, -1].flatten(), cache)
         candidates = beams.candidates(scores_RV, diversity)
-        for sentence, tokens, log_probs in beams.ended(candidates):
-            if sentence in live:
-                finished.add(sentence, tokens, log_probs)
+        finished.add(beams.ended(candidates), live)
         parents_BW = _of_sentences(beams.advance(candidates), groups)
         bounds = beams.bounds(config.alpha)
         live &= {sentence for sentence, bound in bounds.items() if bound > finished.to_beat(sentence)}

@@ -13,7 +13,7 @@ from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
 from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.local import WINDOW, death_message, do_windows, in_line_order
+from nmt.jobs.local import WINDOW, do_windows, in_line_order, survived
 from nmt.jobs.manifest import Preparation
 from nmt.jobs.ray_connection import has_gpus
 from nmt.jobs.runner import finish_shards
@@ -83,9 +83,7 @@ class JobOutput:
         """Yields numbers and outputs of the lines of each batch."""
         windows = windows_of(chain.from_iterable(self.segments), self._records(), WINDOW)
         with closing(do_windows(self.job, windows, self.workers or 1)) as batches:
-            for _, batch, results in batches:
-                if results is None:
-                    raise NmtError(death_message(batch.numbers))
+            for _, batch, results in survived(batches):
                 self.progress.advance(len(batch.numbers))
                 yield batch.numbers, list(map(self.job.output, batch.records, results))
 

@@ -48,15 +48,7 @@ def search(
     if config.sample:
         streams = range(len(max_lengths_B)) if streams is None else streams
         return sample(
-            step,
-            cache,
-            max_lengths_B,
-            bos=bos,
-            eos=eos,
-            config=config,
-            required=required,
-            streams=streams,
-            never=never,
+            step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, streams=streams, never=never
         )
     return beam_search(step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, never=never)
 

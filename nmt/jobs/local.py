@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from nmt.errors import NmtError
 from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Job, Place, Processor
@@ -96,7 +97,15 @@ def _load(job: Job, process: int) -> Callable[[Any], Any]:
     return processor
 
 
-def death_message(numbers: Sequence[int]) -> str:
+def survived(batches: Iterator[Finished]) -> Iterator[Finished]:
+    """Yields the batches. Raises NmtError if worker processes died on one as often as it was tried."""
+    for finished in batches:
+        if finished.results is None:
+            raise NmtError(_death_message(finished.batch.numbers))
+        yield finished
+
+
+def _death_message(numbers: Sequence[int]) -> str:
     """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
     named = ", ".join(map(str, sorted(numbers)[:_NAMED_LINES])) + (", …" if len(numbers) > _NAMED_LINES else "")
     return (
@@ -174,6 +183,6 @@ def do_shards(
                 fatal = next((done.batch for done in part if done.results is None), None)
                 if fatal:
                     lines = [number - shard.first + shard.start + 1 for number in fatal.numbers]
-                    yield Outcome(shard, None, death_message(lines))
+                    yield Outcome(shard, None, _death_message(lines))
                 else:
                     yield Outcome(shard, job.result(part))
