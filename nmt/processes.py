@@ -3,16 +3,17 @@
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from multiprocessing import get_context, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -36,7 +37,7 @@ class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
 
 @contextmanager
 def worker_pool(
-    make_task: Callable[[int], Callable[[_In], _Out]], workers: int, attempts: int = 1
+    make_task: Callable[[int], Callable[[_In], _Out]], workers: int, attempts: int = 1, shared: Sequence[str] = ()
 ) -> Iterator[Callable[[_In], Future[_Out]]]:
     """Yields a function that submits a chunk to the worker processes and returns the future result.
 
@@ -46,11 +47,13 @@ def worker_pool(
     Args:
         make_task: called in worker n with n, which counts from 0. It must be picklable.
         attempts: how often a chunk is tried, with a new process each time, if the process that works on it dies.
+        shared: modules that all workers need. On Linux, they are imported once, and the workers share their memory.
 
     Raises (from the future):
         WorkerDied: no attempt gave a result.
         Exception: whatever the task raises.
     """
+    _context.set_forkserver_preload(list(shared))
     processes = [_Worker(make_task, number, attempts) for number in range(workers)]
     idle: SimpleQueue[_Worker] = SimpleQueue()
     for process in processes:
@@ -97,11 +100,13 @@ def in_order(
             yield pending.popleft().result()
 
 
+# Forks of this process would inherit locks that other threads (the progress bar's, sentencepiece's) may hold. Forks of
+# a server, which has one thread, do not. On macOS, system libraries do not work in forked processes.
+_context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
+
+
 class _Worker:
     """One worker process. It starts with its first chunk, and is replaced if it dies."""
-
-    # Forked processes would inherit locks that other threads (the progress bar's, sentencepiece's) may hold.
-    _context = get_context("spawn")
 
     def __init__(self, make_task: Callable[[int], Callable[[Any], Any]], number: int, attempts: int) -> None:
         # Unpickled in the process after its start, because that may import torch, which takes seconds.
@@ -131,11 +136,10 @@ class _Worker:
             if self._ended:
                 raise WorkerDied
             if self._process is None or not self._process.is_alive():
-                self._connection, theirs = self._context.Pipe()
-                arguments = (theirs, os.getpid(), self._make_task)
-                process = self._context.Process(target=_work, args=arguments, daemon=True)
+                self._connection, theirs = _context.Pipe()
+                process = _context.Process(target=_work, args=(theirs, self._make_task), daemon=True)
                 resource_tracker.ensure_running()  # its first start would let signals through to the process
-                with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
+                with held([signal.SIGINT]):  # neither the server nor the process receives Ctrl-C; this process ends it
                     process.start()
                 self._process = process  # a process that could not start has nothing to end
                 theirs.close()  # so that reading fails when the process has ended
@@ -149,9 +153,11 @@ class _Worker:
                 self._process.join()
 
 
-def _work(connection: Connection, parent: int, make_task: bytes) -> None:
+def _work(connection: Connection, make_task: bytes) -> None:
     """Answers every chunk with (True, result) or (False, error), in a worker process."""
-    _end_with(parent)
+    parent = parent_process()
+    assert parent
+    _terminate_after(partial(wait, [parent.sentinel]))
     task: Callable[[Any], Any] | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while True:
@@ -188,9 +194,18 @@ def end_with_starter() -> None:
 def _end_with(parent: int) -> None:
     """Sends SIGTERM to this process as soon as `parent` is no longer its parent."""
 
-    def watch() -> None:
+    def wait_for_parent() -> None:
         while os.getppid() == parent:
             time.sleep(_PARENT_CHECK_SECONDS)
+
+    _terminate_after(wait_for_parent)
+
+
+def _terminate_after(wait_for_parent: Callable[[], object]) -> None:
+    """Sends SIGTERM to this process when the function returns, which a thread calls."""
+
+    def watch() -> None:
+        wait_for_parent()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True, name="nmt-parent").start()

@@ -80,6 +80,29 @@ def test_workers_are_numbered() -> None:
     assert set(in_order(returns_its_number, range(8), 3)) == {0, 1, 2}
 
 
+SHARES_A_MODULE = """
+import os, sys
+from nmt.processes import worker_pool
+
+def has_module(worker):
+    imported = "colorsys" in sys.modules
+    return lambda chunk: imported and os.getppid()
+
+if __name__ == "__main__":
+    with worker_pool(has_module, 2, shared=["colorsys"]) as submit:
+        servers = [submit(chunk) for chunk in range(4)]
+        print(*{server.result() for server in servers} - {os.getpid()})
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked from one process on Linux only")
+def test_workers_are_forked_from_a_process_that_has_imported_what_they_share(tmp_path: Path) -> None:
+    script = tmp_path / "shares.py"
+    script.write_text(SHARES_A_MODULE)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip().isdecimal()
+
+
 # Commands that are stopped
 
 

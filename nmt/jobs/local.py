@@ -62,7 +62,7 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     share_cores(workers)
     codec = job.codec()
     in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
-    with worker_pool(partial(_load, job), workers, ATTEMPTS) as submit:
+    with worker_pool(partial(_load, job), workers, ATTEMPTS, shared=[type(job).__module__]) as submit:
         while True:
             while len(in_flight) < _WINDOWS_IN_FLIGHT:
                 window = windows.take(wait=not in_flight)

@@ -83,7 +83,7 @@ class Workers:
     def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
         if count > 1:
             share_cores(count)
-            with worker_pool(self, count, _ATTEMPTS) as submit:
+            with worker_pool(self, count, _ATTEMPTS, shared=["nmt.decoding.engines"]) as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
