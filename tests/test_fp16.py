@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoints import resumable_checkpoint
-from commands import assert_resumes, records, run, train
+from commands import assert_resumes, records, run, train, valid_losses
 
 import nmt
 from nmt.checkpoint import save_checkpoint
@@ -26,12 +26,12 @@ def scale_of(folder: Path, update: int) -> dict[str, float]:
 
 
 def test_training_in_fp16_stays_close_to_training_in_fp32(trained: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=40", "--dropout=0", "--valid-metric=nll"]
+    """Only the first updates are compared: later, rounding alone makes two courses differ by several percent."""
+    options = ["--max-updates=10", "--valid-updates=5", "--dropout=0", "--valid-metric=nll"]
     for precision in ("fp32", "fp16"):
         said = train(trained / "data", tmp_path / precision, *options, f"--precision={precision}")
         assert precision in said
-    losses = [records(tmp_path / precision, "valid")[-1]["nll"] for precision in ("fp32", "fp16")]
-    assert losses[1] == pytest.approx(losses[0], rel=0.01)
+    assert valid_losses(tmp_path / "fp16") == pytest.approx(valid_losses(tmp_path / "fp32"), rel=1e-3)
     assert all(
         weight.dtype == torch.float32 for weight in nmt.load_checkpoint(tmp_path / "fp16" / "best.pt").weights.values()
     )
