@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -9,6 +10,11 @@ from pathlib import Path
 import pytest
 from commands import run, train
 from hypothesis import settings
+
+# A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 settings.register_profile("nmt", deadline=None)  # a test that is slow on a busy machine must not fail
 settings.load_profile("nmt")

@@ -41,8 +41,9 @@ def test_translation_is_measured_with_a_checkpoint_and_with_an_untrained_model(t
         figures = measured("generate", *command, "--workers", workers)["figures"]
         for output, speed in zip(figures["output"]["values"], figures["speed"]["values"], strict=True):
             assert output / speed == pytest.approx(tokens / 20)
-    untrained = ["--arch=transformer_tiny", "--lines=20", "--vocab-size=500", "--max-length-offset=0", "--device=cpu"]
-    assert measured("generate", *untrained)["model"] == "transformer_tiny, untrained"
+    untrained = ["--arch=transformer_tiny", "--lines=4", "--vocab-size=500", "--max-length-offset=0", "--device=cpu"]
+    found = json.loads(run("benchmark", "generate", *untrained, "--repeats=1", "--json").stdout)
+    assert found["model"] == "transformer_tiny, untrained"
 
 
 def test_measuring_preprocessing_leaves_no_data_folder(trained: Path, tmp_path: Path) -> None:

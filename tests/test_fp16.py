@@ -79,19 +79,19 @@ def test_a_resumed_run_keeps_the_scale_and_ends_with_the_same_weights(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss_scale, "_FIRST", 2.0**28)
-    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 7)
+    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
 
     def train_until(folder: Path, update: int) -> None:
         train(trained / "data", folder, f"--max-updates={update}", *FP16, "--max-skipped-updates=30")
 
-    assert_resumes(train_until, tmp_path, [8, 21, 40])
-    assert scale_of(tmp_path / "whole", 40) == scale_of(tmp_path / "resumed", 40)
+    assert_resumes(train_until, tmp_path, [8, 13, 20])
+    assert scale_of(tmp_path / "whole", 20) == scale_of(tmp_path / "resumed", 20)
 
 
 def test_two_ranks_have_the_scale_of_one(trained: Path, tmp_path: Path) -> None:
     for ranks in (1, 2):
-        train(trained / "data", tmp_path / str(ranks), "--max-updates=20", *FP16, f"--gpus={ranks}", "--dropout=0")
-    assert scale_of(tmp_path / "1", 20) == scale_of(tmp_path / "2", 20)
+        train(trained / "data", tmp_path / str(ranks), "--max-updates=6", *FP16, f"--gpus={ranks}", "--dropout=0")
+    assert scale_of(tmp_path / "1", 6) == scale_of(tmp_path / "2", 6)
 
 
 @pytest.mark.parametrize("value", [None, {}, {"scale": -1.0, "good_updates": 0}, {"scale": 2.0, "good_updates": 0.5}])

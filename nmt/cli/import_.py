@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nmt.checkpoint import Checkpoint
 
 import_ = typer.Typer(
-    name="import", help="Make a checkpoint of a model that another toolkit has trained.", no_args_is_help=True
+    name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True
 )
 
 Output = Annotated[str, typer.Option(help="Checkpoint file to write.")]
@@ -25,7 +25,7 @@ def huggingface(
     source_lang: Annotated[str | None, typer.Option(help="Source language, if the folder does not say it.")] = None,
     target_lang: Annotated[str | None, typer.Option(help="Target language, if the folder does not say it.")] = None,
 ) -> None:
-    """Make a checkpoint of a MarianMT model in the format of Hugging Face.
+    """Convert a MarianMT model in the format of Hugging Face to a checkpoint.
 
     Models in model.safetensors need the package safetensors: pip install safetensors.
     """
@@ -53,7 +53,7 @@ def fairseq(
     source_lang: Annotated[str | None, typer.Option(help="Source language, if the file does not say it.")] = None,
     target_lang: Annotated[str | None, typer.Option(help="Target language, if the file does not say it.")] = None,
 ) -> None:
-    """Make a checkpoint of a model that fairseq has trained. No code in the file runs.
+    """Convert a model that fairseq has trained to a checkpoint. No code in the file runs.
 
     This command needs the package subword-nmt: pip install subword-nmt.
     """

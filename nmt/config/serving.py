@@ -91,6 +91,6 @@ class ServeConfig(Config):
     )
     allow_origin: tuple[str, ...] = option(
         (),
-        help="Origin of foreign web pages that may send requests, such as https://example.org; repeatable.",
+        help="Origin whose web pages may send cross-origin requests, such as https://example.org; repeatable.",
         panel=_ACCESS,
     )

@@ -108,7 +108,8 @@ class TrainConfig(BatchConfig):
     )
     resume_changed: bool = option(
         False,
-        help="Resume even if model, data, batches or seed have changed: start a new epoch with the run's weights.",
+        help="Resume even if the data, the batches, the seed or the model, except for its sizes, have changed: start a "
+        "new epoch with the run's weights.",
         panel="Run",
     )
     seed: int = option(1, help="Seed of the initial weights, the data order and dropout.", panel="Run", at_least=0)
