@@ -11,9 +11,7 @@ from nmt.errors import NmtError
 if TYPE_CHECKING:
     from nmt.checkpoint import Checkpoint
 
-import_ = typer.Typer(
-    name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True
-)
+import_ = typer.Typer(name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True)
 
 Output = Annotated[str, typer.Option(help="Checkpoint file to write.")]
 

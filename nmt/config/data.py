@@ -144,7 +144,12 @@ class DataConfig(Config):
         at_least=1,
         at_most=MOST_PROCESSES,
     )
-    seed: int = option(1, help="Seed of the sample that the subword model is trained on, and of subword sampling.", panel="Work", at_least=0)
+    seed: int = option(
+        1,
+        help="Seed of the sample that the subword model is trained on, and of subword sampling.",
+        panel="Work",
+        at_least=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
