@@ -6,7 +6,8 @@ handled too.
 
 import sys
 
-from nmt import processes, resources, signals
+from nmt import resources, signals
+from nmt.processes import parents
 
 
 def main() -> None:
@@ -15,7 +16,7 @@ def main() -> None:
         signals.end_resumably()
     else:
         signals.end_without_traceback()
-    processes.end_with_starter()
+    parents.end_with_starter()
     resources.limit_spinning()
     from nmt.cli.app import main as run
 

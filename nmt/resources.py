@@ -4,6 +4,8 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _SPIN_COUNT = 10_000
@@ -17,6 +19,22 @@ def share_cores(processes: int) -> None:
     A number of threads that the user has set has precedence.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Makes torch compute in this thread alone within the block.
+
+    OpenMP does not work in a process that is forked after OpenMP has started threads.
+    """
+    import torch  # here, because most users of this module do not need it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def limit_spinning() -> None:
@@ -45,6 +63,30 @@ def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
     """Returns the peak memory of this process in MiB; with RUSAGE_CHILDREN, of the largest child that has ended."""
     peak = resource.getrusage(who).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def memory_of_family_mib() -> float | None:
+    """Returns the memory in use by this process and its descendants, in MiB; None if the system does not tell.
+
+    Memory that several of them share counts once.
+    """
+    try:
+        return sum(map(_own_kib, _family(os.getpid()))) / 2**10
+    except OSError:  # not Linux
+        return None
+
+
+def _family(process: int) -> Iterator[int]:
+    yield process
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in path.read_text(encoding="utf-8").split():
+            yield from _family(int(child))
+
+
+def _own_kib(process: int) -> int:
+    """Returns a process's share of memory: all of its own, and of shared memory its part (PSS)."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def _cpu_quota() -> float:

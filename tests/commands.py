@@ -13,6 +13,7 @@ import torch
 
 import nmt
 from nmt.cli.app import main
+from nmt.processes.origins import CAN_FORK
 
 SMALL = [
     "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
@@ -22,6 +23,7 @@ TRAIN = [
     "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
     "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu",
 ]  # fmt: skip
+needs_forks = pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux only")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from commands import SMALL, failed, run
 from nmt.benchmark.generated import Generated
 from nmt.benchmark.report import Report
 from nmt.data.store import DataFolder
+from nmt.processes.origins import CAN_FORK
 
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
@@ -41,6 +42,8 @@ def test_translation_is_measured_with_a_checkpoint_and_with_an_untrained_model(t
         figures = measured("generate", *command, "--workers", workers)["figures"]
         for output, speed in zip(figures["output"]["values"], figures["speed"]["values"], strict=True):
             assert output / speed == pytest.approx(tokens / 20)
+        if workers == "1" or CAN_FORK:  # other systems do not tell the memory of several processes
+            assert figures["peak memory" if workers == "1" else "memory of all processes"]["min"] > 100
     untrained = ["--arch=transformer_tiny", "--lines=4", "--vocab-size=500", "--max-length-offset=0", "--device=cpu"]
     found = json.loads(run("benchmark", "generate", *untrained, "--repeats=1", "--json").stdout)
     assert found["model"] == "transformer_tiny, untrained"

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import failed, run
+from commands import failed, needs_forks, run
 from conftest import invented_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +31,7 @@ from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import File, Plan, Reader, Shard, make_plan
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, result_of_lines
+from nmt.processes.origins import CAN_FORK
 from nmt.text.corpus import read_rows
 from nmt.text.windows import windows_of
 
@@ -496,6 +497,7 @@ class Doubling:
     survives: int
     models: tuple[str, ...] = ()
     device: str = "cpu"
+    shares_memory: bool = CAN_FORK
 
     def with_models(self, paths: tuple[str, ...]) -> "Doubling":
         return replace(self, models=paths)
@@ -554,9 +556,10 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
         ).write()
 
 
-def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shares_memory", [False, pytest.param(True, marks=needs_forks)])
+def test_the_batch_of_a_worker_that_dies_is_done_again(shares_memory: bool, tmp_path: Path) -> None:
     (tmp_path / "deaths").touch()
-    doubled(Doubling(tmp_path / "deaths", survives=2), tmp_path)
+    doubled(Doubling(tmp_path / "deaths", survives=2, shares_memory=shares_memory), tmp_path)
     assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
     assert (tmp_path / "deaths").read_text() == "xx"
 

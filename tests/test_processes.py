@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import needs_forks
 from conftest import invented_pairs
 
 from nmt import resources
 from nmt.errors import NmtError
-from nmt.processes import in_order
+from nmt.processes.origins import Forked
+from nmt.processes.pool import in_order, worker_pool
 
 NMT = [sys.executable, "-m", "nmt"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -80,27 +82,99 @@ def test_workers_are_numbered() -> None:
     assert set(in_order(returns_its_number, range(8), 3)) == {0, 1, 2}
 
 
-SHARES_A_MODULE = """
-import os, sys
-from nmt.processes import worker_pool
-
-def has_module(worker):
-    imported = "colorsys" in sys.modules
-    return lambda chunk: imported and os.getppid()
-
-if __name__ == "__main__":
-    with worker_pool(has_module, 2, shared=["colorsys"]) as submit:
-        servers = [submit(chunk) for chunk in range(4)]
-        print(*{server.result() for server in servers} - {os.getpid()})
-"""
+# Workers that are forked from one process
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked from one process on Linux only")
-def test_workers_are_forked_from_a_process_that_has_imported_what_they_share(tmp_path: Path) -> None:
-    script = tmp_path / "shares.py"
-    script.write_text(SHARES_A_MODULE)
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
-    assert run.stdout.strip().isdecimal()
+def origin_of_workers() -> Callable[[int], Callable[[str], tuple[int, int, int, int]]]:
+    """Returns what makes tasks that tell where they run: which worker, its process, its parent, and who called this."""
+    loader = os.getpid()
+
+    def make_task(worker: int) -> Callable[[str], tuple[int, int, int, int]]:
+        def task(chunk: str) -> tuple[int, int, int, int]:
+            if chunk == "die":
+                os._exit(1)
+            if chunk == "kill the server":
+                os.kill(os.getppid(), signal.SIGKILL)
+                time.sleep(60)
+            time.sleep(0.3)  # so that every worker gets a chunk
+            return worker, os.getpid(), os.getppid(), loader
+
+        return task
+
+    return make_task
+
+
+def cannot_load() -> Callable[[int], Any]:
+    raise NmtError("the model is damaged")
+
+
+def loads_for_a_minute() -> Callable[[int], Any]:
+    time.sleep(60)
+    return doubles
+
+
+@needs_forks
+def test_workers_are_forked_from_a_process_that_loads_once() -> None:
+    with worker_pool(Forked(origin_of_workers), 2) as submit:
+        found = [future.result() for future in [submit("") for _ in range(6)]]
+    workers, processes, parents, loaders = map(set, zip(*found, strict=True))
+    assert workers == {0, 1} and len(processes) == 2
+    assert parents == loaders and len(loaders) == 1 and os.getpid() not in loaders
+    assert not any(Path(f"/proc/{process}").exists() for process in processes | loaders)
+
+
+@needs_forks
+def test_workers_and_their_server_are_replaced_if_they_die() -> None:
+    with worker_pool(Forked(origin_of_workers), 1, attempts=2) as submit:
+        first = submit("").result()
+        with pytest.raises(NmtError, match="a worker process died"):
+            submit("die").result()
+        second = submit("").result()
+        assert second[1] != first[1] and second[3] == first[3]
+        with pytest.raises(NmtError, match="a worker process died"):
+            submit("kill the server").result()
+        third = submit("").result()
+        assert third[3] != first[3]
+
+
+@needs_forks
+def test_an_error_in_loading_is_the_result_of_every_chunk() -> None:
+    with worker_pool(Forked(cannot_load), 2) as submit:
+        for future in [submit(chunk) for chunk in range(4)]:
+            with pytest.raises(NmtError, match="the model is damaged"):
+                future.result()
+
+
+@needs_forks
+def test_the_end_does_not_wait_for_loading() -> None:
+    started = time.monotonic()
+    with worker_pool(Forked(loads_for_a_minute), 2) as submit:
+        submit(1)
+        time.sleep(0.5)
+    assert time.monotonic() - started < 30
+
+
+@needs_forks
+@pytest.mark.parametrize("target", ["command", "server"])
+def test_forked_workers_end_if_their_parents_are_killed(target: str, tmp_path: Path) -> None:
+    script = tmp_path / "busy.py"
+    script.write_text(
+        "import os, time\n"
+        "from nmt.processes.origins import Forked\n"
+        "from nmt.processes.pool import worker_pool\n"
+        "def load():\n"
+        "    return lambda worker: lambda chunk: print(os.getppid(), flush=True) or time.sleep(chunk)\n"
+        "if __name__ == '__main__':\n"
+        "    with worker_pool(Forked(load), 2) as submit:\n"
+        "        for future in [submit(60), submit(60)]:\n"
+        "            future.exception()\n"
+    )
+    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout
+    server, _ = (int(process.stdout.readline()) for _ in range(2))
+    os.kill(process.pid if target == "command" else server, signal.SIGKILL)
+    process.wait(timeout=60)
+    wait_for_the_end(process.pid)
 
 
 # Commands that are stopped

@@ -8,7 +8,7 @@ from typing import Any
 
 from nmt.errors import NmtError
 from nmt.options import flag_name
-from nmt.processes import started_by_this
+from nmt.processes.parents import started_by_this
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:

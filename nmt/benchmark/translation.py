@@ -1,6 +1,5 @@
 """Measures the speed of `nmt generate`."""
 
-import resource
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -16,7 +15,7 @@ from nmt.decoding.requests import Request
 from nmt.decoding.translation import TranslationJob
 from nmt.jobs.local import do_windows, in_line_order, survived
 from nmt.model.runtime import resolve
-from nmt.resources import process_peak_mib
+from nmt.resources import memory_of_family_mib
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows
 from nmt.training.metrics import peak_memory_mib
@@ -44,6 +43,7 @@ def benchmark_translation(
             done = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
             pieces.append(sum(len(hypotheses[0].pieces) + 1 for hypotheses in done))
+        memory = memory_of_family_mib()
     resolved = resolve(runtime)
     processes = f", {workers} processes" if workers > 1 else ""
     report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})
@@ -51,8 +51,8 @@ def benchmark_translation(
     report.add("output", "target tok/s", *(n / s for n, s in zip(pieces, seconds, strict=True)))
     if workers == 1:
         report.add("peak memory", "MiB", peak_memory_mib(resolved.device))
-    elif resolved.device.type == "cpu":
-        report.add("peak memory", "MiB", process_peak_mib() + workers * process_peak_mib(resource.RUSAGE_CHILDREN))
+    elif resolved.device.type == "cpu" and memory is not None:
+        report.add("memory of all processes", "MiB", memory)
     report.add("start-up", "s", *start_up)
     return report
 

@@ -31,7 +31,7 @@ from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import Plan
 from nmt.jobs.runner import finish_shards
 from nmt.options import flag_name
-from nmt.processes import in_order
+from nmt.processes.pool import in_order
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths

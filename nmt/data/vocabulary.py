@@ -10,7 +10,7 @@ from nmt import console
 from nmt.config import DataConfig, Tokenizer
 from nmt.data.corpora import CHUNK_PAIRS, Chunk, Corpus, chunked, read_corpora, sample
 from nmt.errors import NmtError
-from nmt.processes import in_order
+from nmt.processes.pool import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MOSES, base_language

@@ -18,7 +18,7 @@ from nmt.jobs.manifest import Preparation
 from nmt.jobs.ray_connection import has_gpus
 from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
-from nmt.model.runtime import device_type, resolve
+from nmt.model.runtime import device_type, precision_of
 from nmt.options import Config, flag_name
 from nmt.signals import end_as_usual
 from nmt.text.corpus import name_of, read_rows
@@ -146,7 +146,7 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
     if options.cluster and runtime.device == "cuda":
         raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
     here = replace(runtime, device="cpu") if options.cluster else runtime
-    precision = resolve(here).precision if engine == "pytorch" else runtime.precision
+    precision = precision_of(here) if engine == "pytorch" else runtime.precision
     return RuntimeConfig.from_dict({"device": device_type(here), "precision": precision}, "this machine")
 
 

@@ -11,8 +11,9 @@ from nmt.errors import NmtError
 from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Job, Place, Processor
-from nmt.processes import WorkerDied, worker_pool
-from nmt.resources import share_cores
+from nmt.processes.origins import Forked, Spawned
+from nmt.processes.pool import WorkerDied, worker_pool
+from nmt.resources import one_thread, share_cores
 from nmt.text.windows import Window
 
 _T = TypeVar("_T")
@@ -62,7 +63,8 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     share_cores(workers)
     codec = job.codec()
     in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
-    with worker_pool(partial(_load, job), workers, ATTEMPTS, shared=[type(job).__module__]) as submit:
+    origin = Forked(partial(_loaded, job)) if job.shares_memory else Spawned(partial(_load, job))
+    with worker_pool(origin, workers, ATTEMPTS) as submit:
         while True:
             while len(in_flight) < _WINDOWS_IN_FLIGHT:
                 window = windows.take(wait=not in_flight)
@@ -91,8 +93,17 @@ def _result(future: Future[Any]) -> Any:
         return None
 
 
-def _load(job: Job, process: int) -> Callable[[Any], Any]:
-    processor = job.load(process)
+def _load(job: Job, process: int) -> Processor:
+    return _opened(job.load(process))
+
+
+def _loaded(job: Job) -> Callable[[int], Processor]:
+    with one_thread():
+        processor = job.load(0)
+    return lambda _: _opened(processor)
+
+
+def _opened(processor: Processor) -> Processor:
     processor.session().__enter__()  # until the process ends
     return processor
 

@@ -12,6 +12,7 @@ import torch
 
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
+from nmt.processes.origins import CAN_FORK
 from nmt.resources import usable_cores
 
 _T = TypeVar("_T")
@@ -83,7 +84,16 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
     else:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
-    return Runtime(device, _DTYPES[_best_precision(device) if config.precision == "auto" else config.precision])
+    return Runtime(device, _DTYPES[precision_of(config)])
+
+
+def precision_of(config: RuntimeConfig) -> str:
+    """Returns `bf16`, `fp16` or `fp32`, the precision that the options choose on this machine. Changes no settings.
+
+    Raises:
+        NmtError: torch does not see the GPU.
+    """
+    return _best_precision(device_type(config)) if config.precision == "auto" else config.precision
 
 
 def device_type(config: RuntimeConfig) -> str:
@@ -95,6 +105,11 @@ def device_type(config: RuntimeConfig) -> str:
     if config.device == "cuda" and not _gpus():
         raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"
+
+
+def models_can_be_forked(config: RuntimeConfig) -> bool:
+    """Returns whether processes that are forked after models were loaded can use them. On a GPU, they cannot."""
+    return CAN_FORK and device_type(config) == "cpu"
 
 
 def in_halves(
@@ -145,8 +160,8 @@ def _gpus() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _best_precision(device: torch.device) -> str:
-    if device.type == "cpu":
+def _best_precision(device: str) -> str:
+    if device == "cpu":
         return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
         return "bf16"

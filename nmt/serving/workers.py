@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nmt.config import EngineConfig, RuntimeConfig
+from nmt.decoding.engines import Engine, can_be_forked, load_engine
 from nmt.errors import NmtError
 from nmt.files import digest_of
-from nmt.processes import worker_pool
-from nmt.resources import share_cores
+from nmt.processes.origins import Forked, Spawned
+from nmt.processes.pool import worker_pool
+from nmt.resources import one_thread, share_cores
 from nmt.serving.tasks import Task
 
 # How often a batch is tried if the worker process that works on it dies.
@@ -50,26 +52,27 @@ class Workers:
     engine: EngineConfig
     runtime: RuntimeConfig
 
-    def __call__(self, process: int) -> Callable[[Work], Sequence[Any]]:
+    def worker(self, process: int) -> Callable[[Work], Sequence[Any]]:
         """Loads all models in a worker; returns the function that applies tasks.
 
         Raises:
             NmtError: a model cannot be loaded, or has changed since the service started.
         """
-        from nmt.decoding.engines import load_engine
+        return _working(self._load(process))
 
+    def forked(self) -> Callable[[int], Callable[[Work], Sequence[Any]]]:
+        """Does the same for all workers at once, in the process that they are forked from."""
+        with one_thread():
+            engines = self._load(0)
+        return lambda _: _working(engines)
+
+    def _load(self, process: int) -> dict[str, Engine]:
         engines = {}
         for model in self.models:
             if digest_of(model.path) != model.digest:
                 raise NmtError(f"{model.path} has changed since nmt serve started; start it again")
             engines[model.name] = load_engine([model.path], self.engine, self.runtime, process)
-            engines[model.name].session().__enter__()  # until the worker ends
-
-        def work(task_and_payloads: Work) -> Sequence[Any]:
-            task, payloads = task_and_payloads
-            return task(engines[task.model], payloads) if task else []
-
-        return work
+        return engines
 
     @contextmanager
     def started(self, count: int) -> Iterator[Callable[[Any, list[Any]], "Future[Sequence[Any]]"]]:
@@ -83,9 +86,22 @@ class Workers:
     def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
         if count > 1:
             share_cores(count)
-            with worker_pool(self, count, _ATTEMPTS, shared=["nmt.decoding.engines"]) as submit:
+            forks = can_be_forked(self.engine, self.runtime)
+            with worker_pool(Forked(self.forked) if forks else Spawned(self.worker), count, _ATTEMPTS) as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
-            work = thread.submit(self, 0).result()
+            work = thread.submit(self.worker, 0).result()
             yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
+
+
+def _working(engines: dict[str, Engine]) -> Callable[[Work], Sequence[Any]]:
+    """Returns the function that applies tasks with these engines."""
+    for engine in engines.values():
+        engine.session().__enter__()  # until the worker ends
+
+    def work(task_and_payloads: Work) -> Sequence[Any]:
+        task, payloads = task_and_payloads
+        return task(engines[task.model], payloads) if task else []
+
+    return work

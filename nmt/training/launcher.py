@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
-from nmt.processes import started_by_this
+from nmt.processes.parents import started_by_this
 from nmt.resources import share_cores
 from nmt.signals import STOPPING, not_ignored
 from nmt.training.distributed import UNSAVED_MARKER

@@ -1,0 +1,1 @@
+"""Worker processes, which end when their parent ends."""

@@ -1,0 +1,206 @@
+"""Where worker processes come from: each is started anew, or all are forked from one process that has loaded a model.
+
+A started worker imports and loads everything itself. Forked workers share the memory of what was loaded before, and
+start at once. Workers must not be forked from the main process: they would inherit locks that other threads (the
+progress bar's, sentencepiece's) may hold.
+"""
+
+import gc
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any, NoReturn, Protocol
+
+from nmt.processes.parents import die_with, end_with
+from nmt.signals import held
+
+# Applied to chunks in a worker.
+Task = Callable[[Any], Any]
+# Makes the task of worker n, which counts from 0.
+MakeTask = Callable[[int], Task]
+
+# Forking is safe on Linux only. On macOS, system libraries do not work in forked processes.
+CAN_FORK = sys.platform == "linux"
+_spawning = get_context("spawn")
+_ENDING_SECONDS = 5.0
+
+
+class Origin(Protocol):
+    """Starts worker processes."""
+
+    def start(self, number: int) -> Connection:
+        """Starts worker `number` and returns the connection to it, which breaks when the worker ends.
+
+        The worker receives chunks. It answers each with (True, result) or (False, error).
+
+        Raises:
+            EOFError, ConnectionError: the process that is forked has died, perhaps because memory ran out.
+            OSError: the system refuses to start a process.
+        """
+
+    def end(self) -> None:
+        """Ends all workers, whether they work or not, and waits for their end. None can be started any more."""
+
+
+class Spawned:
+    """Each worker is a new Python process. An `Origin`."""
+
+    def __init__(self, make_task: MakeTask) -> None:
+        self._make_task = pickle.dumps(make_task)
+        self._changing = threading.Lock()  # held while a process starts, so that `end` meets every process
+        self._processes: list[Any] | None = []  # None after the end
+
+    def start(self, number: int) -> Connection:
+        """Starts worker `number`; see `Origin`."""
+        with self._changing:
+            if self._processes is None:
+                raise EOFError
+            self._processes = [process for process in self._processes if process.is_alive()]
+            process, connection = _spawned(_work_anew, self._make_task, number)
+            self._processes.append(process)
+            return connection
+
+    def end(self) -> None:
+        """Ends all workers; see `Origin`."""
+        with self._changing:
+            for process in self._processes or []:
+                process.kill()
+                process.join()
+            self._processes = None
+
+
+class Forked:
+    """All workers are forked from one process that has called `load`, the fork server. An `Origin`.
+
+    The server has a single thread. Therefore no lock is held when it forks.
+    """
+
+    def __init__(self, load: Callable[[], MakeTask]) -> None:
+        self._load = pickle.dumps(load)
+        self._changing = threading.Lock()  # held while the server starts and while it forks
+        self._server: Any = None
+        self._has_loaded = self._ended = False
+
+    def start(self, number: int) -> Connection:
+        """Starts worker `number`; see `Origin`."""
+        connection, theirs = _spawning.Pipe()
+        with self._changing, theirs:
+            if self._server is None:
+                self._server, self._control = _spawned(_serve, self._load)
+            try:
+                if self._ended:
+                    raise EOFError
+                self._control.send(number)
+                send_handle(self._control, theirs.fileno(), self._server.pid)
+                self._control.recv()  # comes when the server has loaded and forked
+            except (EOFError, OSError):
+                self._end_server()
+                raise
+            self._has_loaded = True
+            return connection
+
+    def end(self) -> None:
+        """Ends all workers; see `Origin`."""
+        self._ended = True
+        server = self._server
+        if server is not None and not self._has_loaded:
+            server.kill()  # a thread may wait in `start` until it has loaded
+        with self._changing:
+            if self._server is not None:
+                self._end_server()
+
+    def _end_server(self) -> None:
+        self._control.close()  # it then ends its workers, and itself
+        if self._has_loaded:
+            self._server.join(_ENDING_SECONDS)
+        self._server.kill()
+        self._server.join()
+        self._server, self._has_loaded = None, False
+
+
+def _spawned(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
+    """Starts a process that calls `target(connection, this process's id, *arguments)`."""
+    connection, theirs = _spawning.Pipe()
+    process = _spawning.Process(target=target, args=(theirs, os.getpid(), *arguments), daemon=True)
+    resource_tracker.ensure_running()  # its first start would let signals through to the process
+    with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
+        process.start()
+    theirs.close()  # so that reading fails when the process has ended
+    return process, connection
+
+
+def _work_anew(connection: Connection, parent: int, make_task: bytes, number: int) -> None:
+    end_with(parent)
+    # Unpickled here, because that may import torch, which takes seconds.
+    _work(connection, lambda: pickle.loads(make_task)(number))
+
+
+def _serve(control: Connection, parent: int, load: bytes) -> None:
+    """Loads once, then forks a worker for each number and connection that arrive, until `control` is closed."""
+    die_with(parent)
+    make_task = _loaded(load)
+    gc.freeze()  # collecting garbage would write to the memory that the workers share
+    server, workers = os.getpid(), []
+    with suppress(EOFError, OSError):
+        while True:
+            number, handle = control.recv(), recv_handle(control)
+            worker = os.fork()
+            if not worker:
+                _work_as_fork(server, Connection(handle), partial(make_task, number))
+            os.close(handle)
+            workers.append(worker)
+            control.send(None)
+    for worker in workers:  # no id is that of another process by now, because nobody has waited for a worker
+        os.kill(worker, signal.SIGKILL)
+        os.waitpid(worker, 0)
+
+
+def _work_as_fork(server: int, connection: Connection, make_task: Callable[[], Task]) -> NoReturn:
+    try:
+        die_with(server)
+        _work(connection, make_task)
+    finally:
+        sys.stderr.flush()
+        os._exit(0)  # without the finalisers of the server
+
+
+def _loaded(load: bytes) -> MakeTask:
+    """Returns what `load` returns, or a function that raises its error in the workers, which report it."""
+    try:
+        return pickle.loads(load)()
+    except Exception as error:
+        failure = error
+
+        def fail(_: int) -> Task:
+            raise failure
+
+        return fail
+
+
+def _work(connection: Connection, make_task: Callable[[], Task]) -> None:
+    """Answers every chunk with (True, result) or (False, error), until the connection is closed."""
+    task: Task | None = None
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+        while True:
+            chunk = connection.recv()
+            try:
+                task = task or make_task()
+                answer = (True, task(chunk))
+            except Exception as error:
+                error.add_note("".join(traceback.format_exception(error)))
+                answer = (False, error)
+            try:
+                connection.send(answer)
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:  # it cannot be pickled
+                connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
