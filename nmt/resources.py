@@ -65,28 +65,28 @@ def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
-def memory_of_family_mib() -> float | None:
+def memory_of_all_processes_mib() -> float | None:
     """Returns the memory in use by this process and its descendants, in MiB; None if the system does not tell.
 
     Memory that several of them share counts once.
     """
-    try:
-        return sum(map(_own_kib, _family(os.getpid()))) / 2**10
-    except OSError:  # not Linux
-        return None
+    return sum(map(_own_kib, _with_descendants(os.getpid()))) / 2**10 or None
 
 
-def _family(process: int) -> Iterator[int]:
+def _with_descendants(process: int) -> Iterator[int]:
     yield process
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         for child in path.read_text(encoding="utf-8").split():
-            yield from _family(int(child))
+            yield from _with_descendants(int(child))
 
 
 def _own_kib(process: int) -> int:
-    """Returns a process's share of memory: all of its own, and of shared memory its part (PSS)."""
-    lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    """Returns a process's share of memory (PSS): all of its own, and its part of what it shares; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 def _cpu_quota() -> float:

@@ -17,11 +17,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from checkpoints import CONFIG, small_codec
 from commands import failed, needs_forks, run
 from conftest import invented_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.decoding.output import JobOutput
@@ -601,3 +604,23 @@ def test_workers_do_not_change_translations(trained: Path, source: Path) -> None
     command = ["generate", trained / "run" / "best.pt", *OPTIONS]
     expected = run(*command, stdin=source.read_bytes()).stdout
     assert run(*command, "--workers=2", stdin=source.read_bytes()).stdout == expected
+
+
+def test_workers_may_have_several_threads(tmp_path: Path) -> None:
+    """A fork of a process whose OpenMP has started threads would wait for them forever."""
+    torch.manual_seed(0)
+    config = replace(CONFIG, d_model=512)
+    save_checkpoint(
+        Checkpoint(config, small_codec(), new_model(config, small_codec()).state_dict(), {}), tmp_path / "model.pt"
+    )
+    (tmp_path / "in").write_text("some words\n" * 3)
+    command = ["generate", tmp_path / "model.pt", "--input", tmp_path / "in", "--workers=2", "--max-length-offset=0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "nmt", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 3

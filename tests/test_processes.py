@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ from commands import needs_forks
 from conftest import invented_pairs
 
 from nmt import resources
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.decoding.rescoring import RescoringJob
+from nmt.decoding.translation import TranslationJob
 from nmt.errors import NmtError
-from nmt.processes.origins import Forked
+from nmt.model import runtime
+from nmt.processes.origins import CAN_FORK, Forked, OriginDied
 from nmt.processes.pool import in_order, worker_pool
 
 NMT = [sys.executable, "-m", "nmt"]
@@ -85,15 +90,17 @@ def test_workers_are_numbered() -> None:
 # Workers that are forked from one process
 
 
-def origin_of_workers() -> Callable[[int], Callable[[str], tuple[int, int, int, int]]]:
-    """Returns what makes tasks that tell where they run: which worker, its process, its parent, and who called this."""
+def reports_where_it_runs() -> Callable[[int], Callable[[Any], tuple[int, int, int, int]]]:
+    """Returns what makes tasks that return the worker's number, its process, its parent, and who called this."""
     loader = os.getpid()
 
-    def make_task(worker: int) -> Callable[[str], tuple[int, int, int, int]]:
-        def task(chunk: str) -> tuple[int, int, int, int]:
-            if chunk == "die":
+    def make_task(worker: int) -> Callable[[Any], tuple[int, int, int, int]]:
+        def task(victim: str) -> tuple[int, int, int, int]:
+            if victim == "worker":
                 os._exit(1)
-            if chunk == "kill the server":
+            if victim == "server" or (isinstance(victim, Path) and victim.exists()):
+                if isinstance(victim, Path):
+                    victim.unlink()
                 os.kill(os.getppid(), signal.SIGKILL)
                 time.sleep(60)
             time.sleep(0.3)  # so that every worker gets a chunk
@@ -104,8 +111,10 @@ def origin_of_workers() -> Callable[[int], Callable[[str], tuple[int, int, int, 
     return make_task
 
 
-def cannot_load() -> Callable[[int], Any]:
-    raise NmtError("the model is damaged")
+def needs_a_file(path: Path) -> Callable[[int], Callable[[int], int]]:
+    if not path.exists():
+        raise NmtError(f"{path} is missing")
+    return doubles
 
 
 def loads_for_a_minute() -> Callable[[int], Any]:
@@ -115,7 +124,7 @@ def loads_for_a_minute() -> Callable[[int], Any]:
 
 @needs_forks
 def test_workers_are_forked_from_a_process_that_loads_once() -> None:
-    with worker_pool(Forked(origin_of_workers), 2) as submit:
+    with worker_pool(Forked(reports_where_it_runs), 2) as submit:
         found = [future.result() for future in [submit("") for _ in range(6)]]
     workers, processes, parents, loaders = map(set, zip(*found, strict=True))
     assert workers == {0, 1} and len(processes) == 2
@@ -124,46 +133,65 @@ def test_workers_are_forked_from_a_process_that_loads_once() -> None:
 
 
 @needs_forks
-def test_workers_and_their_server_are_replaced_if_they_die() -> None:
-    with worker_pool(Forked(origin_of_workers), 1, attempts=2) as submit:
+def test_workers_and_their_server_are_replaced_if_they_die(tmp_path: Path) -> None:
+    with worker_pool(Forked(reports_where_it_runs), 1, attempts=2) as submit:
         first = submit("").result()
         with pytest.raises(NmtError, match="a worker process died"):
-            submit("die").result()
+            submit("worker").result()
         second = submit("").result()
         assert second[1] != first[1] and second[3] == first[3]
         with pytest.raises(NmtError, match="a worker process died"):
-            submit("kill the server").result()
-        third = submit("").result()
+            submit("server").result()
+        (tmp_path / "kill the server once").touch()
+        third = submit(tmp_path / "kill the server once").result()
         assert third[3] != first[3]
 
 
 @needs_forks
-def test_an_error_in_loading_is_the_result_of_every_chunk() -> None:
-    with worker_pool(Forked(cannot_load), 2) as submit:
-        for future in [submit(chunk) for chunk in range(4)]:
-            with pytest.raises(NmtError, match="the model is damaged"):
-                future.result()
+def test_an_idle_worker_that_died_is_replaced_without_losing_an_attempt() -> None:
+    with worker_pool(Forked(reports_where_it_runs), 1) as submit:
+        first = submit("").result()
+        os.kill(first[1], signal.SIGKILL)
+        time.sleep(0.5)
+        assert submit("").result()[1] != first[1]
 
 
 @needs_forks
-def test_the_end_does_not_wait_for_loading() -> None:
+def test_an_error_in_loading_is_raised_until_loading_succeeds(tmp_path: Path) -> None:
+    with worker_pool(Forked(partial(needs_a_file, tmp_path / "model")), 2) as submit:
+        for future in [submit(chunk) for chunk in range(4)]:
+            with pytest.raises(NmtError, match="model is missing") as found:
+                future.result()
+            assert len(found.value.__notes__) == 1
+        (tmp_path / "model").touch()
+        assert submit(4).result() == 8
+
+
+@needs_forks
+def test_the_end_does_not_wait_for_loading_and_nothing_starts_after_it() -> None:
+    origin = Forked(loads_for_a_minute)
     started = time.monotonic()
-    with worker_pool(Forked(loads_for_a_minute), 2) as submit:
+    with worker_pool(origin, 2) as submit:
         submit(1)
         time.sleep(0.5)
     assert time.monotonic() - started < 30
+    with pytest.raises(OriginDied):
+        origin.start(0)
 
 
 @needs_forks
-@pytest.mark.parametrize("target", ["command", "server"])
-def test_forked_workers_end_if_their_parents_are_killed(target: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "seconds"), [("command", 0), ("server", 0), ("command", 60)])
+def test_forked_workers_end_if_their_parents_are_killed(target: str, seconds: int, tmp_path: Path) -> None:
+    """With 60 seconds, the server is still loading."""
     script = tmp_path / "busy.py"
     script.write_text(
-        "import os, time\n"
+        "import os, sys, time\n"
         "from nmt.processes.origins import Forked\n"
         "from nmt.processes.pool import worker_pool\n"
         "def load():\n"
-        "    return lambda worker: lambda chunk: print(os.getppid(), flush=True) or time.sleep(chunk)\n"
+        "    print(os.getpid(), flush=True)\n"
+        f"    time.sleep({seconds})\n"
+        "    return lambda worker: lambda chunk: print('busy', flush=True) or time.sleep(chunk)\n"
         "if __name__ == '__main__':\n"
         "    with worker_pool(Forked(load), 2) as submit:\n"
         "        for future in [submit(60), submit(60)]:\n"
@@ -171,10 +199,26 @@ def test_forked_workers_end_if_their_parents_are_killed(target: str, tmp_path: P
     )
     process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout
-    server, _ = (int(process.stdout.readline()) for _ in range(2))
+    server = int(process.stdout.readline())
+    if not seconds:
+        assert [process.stdout.readline() for _ in range(2)] == ["busy\n"] * 2
     os.kill(process.pid if target == "command" else server, signal.SIGKILL)
     process.wait(timeout=60)
     wait_for_the_end(process.pid)
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "expected"),
+    [("pytorch", "cpu", CAN_FORK), ("pytorch", "cuda", False), ("ctranslate2", "cpu", False)],
+)
+def test_only_models_of_pytorch_on_a_cpu_are_loaded_before_a_fork(
+    engine: Any, device: Any, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_gpus", lambda: 1)
+    config = RuntimeConfig(device=device)
+    job = TranslationJob(("model.pt",), config, SearchConfig(), EngineConfig(engine=engine))
+    assert job.shares_memory == expected
+    assert RescoringJob(("model.pt",), config).shares_memory == (CAN_FORK and device == "cpu")
 
 
 # Commands that are stopped

@@ -15,7 +15,7 @@ from nmt.decoding.requests import Request
 from nmt.decoding.translation import TranslationJob
 from nmt.jobs.local import do_windows, in_line_order, survived
 from nmt.model.runtime import resolve
-from nmt.resources import memory_of_family_mib
+from nmt.resources import memory_of_all_processes_mib
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows
 from nmt.training.metrics import peak_memory_mib
@@ -43,7 +43,7 @@ def benchmark_translation(
             done = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
             pieces.append(sum(len(hypotheses[0].pieces) + 1 for hypotheses in done))
-        memory = memory_of_family_mib()
+        memory = memory_of_all_processes_mib()  # close to the peak, because freed memory is kept
     resolved = resolve(runtime)
     processes = f", {workers} processes" if workers > 1 else ""
     report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})

@@ -63,7 +63,7 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     share_cores(workers)
     codec = job.codec()
     in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
-    origin = Forked(partial(_loaded, job)) if job.shares_memory else Spawned(partial(_load, job))
+    origin = Forked(partial(_load_once, job)) if job.shares_memory else Spawned(partial(_load_in_worker, job))
     with worker_pool(origin, workers, ATTEMPTS) as submit:
         while True:
             while len(in_flight) < _WINDOWS_IN_FLIGHT:
@@ -93,11 +93,12 @@ def _result(future: Future[Any]) -> Any:
         return None
 
 
-def _load(job: Job, process: int) -> Processor:
+def _load_in_worker(job: Job, process: int) -> Processor:
     return _opened(job.load(process))
 
 
-def _loaded(job: Job) -> Callable[[int], Processor]:
+def _load_once(job: Job) -> Callable[[int], Processor]:
+    """Loads the processor in the process that all workers are forked from."""
     with one_thread():
         processor = job.load(0)
     return lambda _: _opened(processor)

@@ -31,7 +31,12 @@ MakeTask = Callable[[int], Task]
 # Forking is safe on Linux only. On macOS, system libraries do not work in forked processes.
 CAN_FORK = sys.platform == "linux"
 _spawning = get_context("spawn")
+# How long a fork server may take to end its workers before it is killed, which ends them too.
 _ENDING_SECONDS = 5.0
+
+
+class OriginDied(Exception):  # noqa: N818 (named after what happened)
+    """The process that workers are forked from has died, perhaps because memory ran out, or no worker is wanted."""
 
 
 class Origin(Protocol):
@@ -43,8 +48,8 @@ class Origin(Protocol):
         The worker receives chunks. It answers each with (True, result) or (False, error).
 
         Raises:
-            EOFError, ConnectionError: the process that is forked has died, perhaps because memory ran out.
-            OSError: the system refuses to start a process.
+            OriginDied: another attempt may succeed, unless `end` was called.
+            Exception: the system refuses to start a process, or the workers' common memory cannot be loaded.
         """
 
     def end(self) -> None:
@@ -63,7 +68,7 @@ class Spawned:
         """Starts worker `number`; see `Origin`."""
         with self._changing:
             if self._processes is None:
-                raise EOFError
+                raise OriginDied
             self._processes = [process for process in self._processes if process.is_alive()]
             process, connection = _spawned(_work_anew, self._make_task, number)
             self._processes.append(process)
@@ -81,32 +86,42 @@ class Spawned:
 class Forked:
     """All workers are forked from one process that has called `load`, the fork server. An `Origin`.
 
-    The server has a single thread. Therefore no lock is held when it forks.
+    No other thread of the server runs Python or torch, so that no lock is held when it forks. The server dies with the
+    thread whose call of `start` started it.
     """
 
     def __init__(self, load: Callable[[], MakeTask]) -> None:
         self._load = pickle.dumps(load)
         self._changing = threading.Lock()  # held while the server starts and while it forks
         self._server: Any = None
+        self._control: Any = None
         self._has_loaded = self._ended = False
 
     def start(self, number: int) -> Connection:
         """Starts worker `number`; see `Origin`."""
         connection, theirs = _spawning.Pipe()
         with self._changing, theirs:
-            if self._server is None:
-                self._server, self._control = _spawned(_serve, self._load)
+            self._ensure_server()
             try:
-                if self._ended:
-                    raise EOFError
                 self._control.send(number)
                 send_handle(self._control, theirs.fileno(), self._server.pid)
-                self._control.recv()  # comes when the server has loaded and forked
-            except (EOFError, OSError):
+                forked, error = self._control.recv()  # comes when the server has loaded and forked
+            except (EOFError, OSError) as broken:
                 self._end_server()
-                raise
+                raise OriginDied from broken
+            if not forked:
+                self._end_server()
+                raise error
             self._has_loaded = True
             return connection
+
+    def _ensure_server(self) -> None:
+        if self._server is not None and not self._server.is_alive():
+            self._end_server()
+        if self._server is None and not self._ended:
+            self._server, self._control = _spawned(_serve, self._load)
+        if self._ended:  # `end` may have been called meanwhile, without a server to kill
+            raise OriginDied
 
     def end(self) -> None:
         """Ends all workers; see `Origin`."""
@@ -119,7 +134,7 @@ class Forked:
                 self._end_server()
 
     def _end_server(self) -> None:
-        self._control.close()  # it then ends its workers, and itself
+        self._control.close()  # a server that has loaded then ends its workers and itself
         if self._has_loaded:
             self._server.join(_ENDING_SECONDS)
         self._server.kill()
@@ -147,60 +162,64 @@ def _work_anew(connection: Connection, parent: int, make_task: bytes, number: in
 def _serve(control: Connection, parent: int, load: bytes) -> None:
     """Loads once, then forks a worker for each number and connection that arrive, until `control` is closed."""
     die_with(parent)
-    make_task = _loaded(load)
+    try:
+        make_task = pickle.loads(load)()
+    except Exception as error:
+        control.recv()
+        recv_handle(control)
+        _answer(control, error)
+        return
     gc.freeze()  # collecting garbage would write to the memory that the workers share
-    server, workers = os.getpid(), []
+    server = os.getpid()
+    workers: list[int] = []
     with suppress(EOFError, OSError):
         while True:
             number, handle = control.recv(), recv_handle(control)
+            workers = [worker for worker in workers if not os.waitpid(worker, os.WNOHANG)[0]]  # those that live
             worker = os.fork()
             if not worker:
                 _work_as_fork(server, Connection(handle), partial(make_task, number))
             os.close(handle)
             workers.append(worker)
-            control.send(None)
-    for worker in workers:  # no id is that of another process by now, because nobody has waited for a worker
+            _answer(control, None)
+    for worker in workers:  # nobody has waited for them, so no id is that of another process by now
         os.kill(worker, signal.SIGKILL)
         os.waitpid(worker, 0)
 
 
 def _work_as_fork(server: int, connection: Connection, make_task: Callable[[], Task]) -> NoReturn:
+    """Works until the connection is closed, and ends this process without the server's finalisers."""
     try:
         die_with(server)
         _work(connection, make_task)
-    finally:
         sys.stderr.flush()
-        os._exit(0)  # without the finalisers of the server
-
-
-def _loaded(load: bytes) -> MakeTask:
-    """Returns what `load` returns, or a function that raises its error in the workers, which report it."""
-    try:
-        return pickle.loads(load)()
-    except Exception as error:
-        failure = error
-
-        def fail(_: int) -> Task:
-            raise failure
-
-        return fail
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def _work(connection: Connection, make_task: Callable[[], Task]) -> None:
-    """Answers every chunk with (True, result) or (False, error), until the connection is closed."""
+    """Answers every chunk, until the connection is closed."""
     task: Task | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while True:
             chunk = connection.recv()
             try:
                 task = task or make_task()
-                answer = (True, task(chunk))
+                result = task(chunk)
             except Exception as error:
-                error.add_note("".join(traceback.format_exception(error)))
-                answer = (False, error)
-            try:
-                connection.send(answer)
-            except (BrokenPipeError, ConnectionResetError):
-                raise
-            except Exception as error:  # it cannot be pickled
-                connection.send((False, RuntimeError(f"{answer[1]!r:.1000}: {error}")))
+                result = error
+            _answer(connection, result)
+
+
+def _answer(connection: Connection, result: Any) -> None:
+    """Sends (True, result), or (False, error) with the traceback in a note."""
+    if isinstance(result, Exception):
+        result.add_note("".join(traceback.format_exception(result)))
+    try:
+        connection.send((not isinstance(result, Exception), result))
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:  # it cannot be pickled
+        connection.send((False, RuntimeError(f"{result!r:.1000}: {error}")))

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nmt.errors import NmtError
-from nmt.processes.origins import Origin, Spawned
+from nmt.processes.origins import Origin, OriginDied, Spawned
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -96,7 +96,7 @@ class _Worker:
         for _ in range(self._attempts):
             try:
                 connection = self._connected()
-            except (EOFError, ConnectionError):
+            except OriginDied:
                 continue
             try:
                 connection.send(chunk)

@@ -60,8 +60,8 @@ class Workers:
         """
         return _working(self._load(process))
 
-    def forked(self) -> Callable[[int], Callable[[Work], Sequence[Any]]]:
-        """Does the same for all workers at once, in the process that they are forked from."""
+    def load_once(self) -> Callable[[int], Callable[[Work], Sequence[Any]]]:
+        """Loads all models in the process that all workers are forked from; returns what makes their functions."""
         with one_thread():
             engines = self._load(0)
         return lambda _: _working(engines)
@@ -87,7 +87,7 @@ class Workers:
         if count > 1:
             share_cores(count)
             forks = can_be_forked(self.engine, self.runtime)
-            with worker_pool(Forked(self.forked) if forks else Spawned(self.worker), count, _ATTEMPTS) as submit:
+            with worker_pool(Forked(self.load_once) if forks else Spawned(self.worker), count, _ATTEMPTS) as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
