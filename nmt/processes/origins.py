@@ -36,7 +36,7 @@ _ENDING_SECONDS = 5.0
 
 
 class OriginDied(Exception):  # noqa: N818 (named after what happened)
-    """The process that workers are forked from has died, perhaps because memory ran out, or no worker is wanted."""
+    """No worker was started: the fork server has died, perhaps because memory ran out, or the origin has ended."""
 
 
 class Origin(Protocol):

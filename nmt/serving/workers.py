@@ -52,7 +52,7 @@ class Workers:
     engine: EngineConfig
     runtime: RuntimeConfig
 
-    def worker(self, process: int) -> Callable[[Work], Sequence[Any]]:
+    def load_in_worker(self, process: int) -> Callable[[Work], Sequence[Any]]:
         """Loads all models in a worker; returns the function that applies tasks.
 
         Raises:
@@ -87,11 +87,13 @@ class Workers:
         if count > 1:
             share_cores(count)
             forks = can_be_forked(self.engine, self.runtime)
-            with worker_pool(Forked(self.load_once) if forks else Spawned(self.worker), count, _ATTEMPTS) as submit:
+            with worker_pool(
+                Forked(self.load_once) if forks else Spawned(self.load_in_worker), count, _ATTEMPTS
+            ) as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
-            work = thread.submit(self.worker, 0).result()
+            work = thread.submit(self.load_in_worker, 0).result()
             yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
 
 
