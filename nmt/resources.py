@@ -65,12 +65,12 @@ def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
-def memory_of_all_processes_mib() -> float | None:
-    """Returns the memory in use by this process and its descendants, in MiB; None if the system does not tell.
+def memory_of_all_processes_mib(process: int) -> float | None:
+    """Returns the memory in use by a process and its descendants, in MiB; None if the system does not tell.
 
     Memory that several of them share counts once.
     """
-    return sum(map(_own_kib, _with_descendants(os.getpid()))) / 2**10 or None
+    return sum(map(_own_kib, _with_descendants(process))) / 2**10 or None
 
 
 def _with_descendants(process: int) -> Iterator[int]:

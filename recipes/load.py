@@ -9,6 +9,7 @@ server, and at half of the rate of the clients. Prints one JSON object with a li
 import argparse
 import asyncio
 import json
+import math
 import random
 import re
 import statistics
@@ -19,6 +20,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from nmt.resources import memory_of_all_processes_mib
 
 NMT = [sys.executable, "-m", "nmt"]
 # How often `nmt generate` gets the lines in its two runs, whose difference in time does not depend on the start.
@@ -175,15 +178,8 @@ async def memory_ratio(port: int, pid: int, lines: list[str], options: argparse.
                     await client.translate(" ".join(draw.choice(lines).split()[:3]))
 
         await asyncio.gather(*(run(count // options.clients) for _ in range(options.clients)))
-        sizes.append(memory_kib(pid))
+        sizes.append(memory_of_all_processes_mib(pid) or math.nan)
     return sizes[1] / sizes[0]
-
-
-def memory_kib(pid: int) -> int:
-    """Returns the resident memory of a process and its children."""
-    own = int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0])
-    children = [child for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
-    return own + sum(memory_kib(int(child)) for child in children)
 
 
 if __name__ == "__main__":

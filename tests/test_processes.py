@@ -95,12 +95,13 @@ def reports_where_it_runs() -> Callable[[int], Callable[[Any], tuple[int, int, i
     loader = os.getpid()
 
     def make_task(worker: int) -> Callable[[Any], tuple[int, int, int, int]]:
-        def task(victim: str) -> tuple[int, int, int, int]:
+        def task(victim: str | Path) -> tuple[int, int, int, int]:
             if victim == "worker":
                 os._exit(1)
-            if victim == "server" or (isinstance(victim, Path) and victim.exists()):
-                if isinstance(victim, Path):
-                    victim.unlink()
+            if isinstance(victim, Path) and victim.exists():  # a file that asks for one kill
+                victim.unlink()
+                victim = "server"
+            if victim == "server":
                 os.kill(os.getppid(), signal.SIGKILL)
                 time.sleep(60)
             time.sleep(0.3)  # so that every worker gets a chunk
@@ -185,7 +186,7 @@ def test_forked_workers_end_if_their_parents_are_killed(target: str, seconds: in
     """With 60 seconds, the server is still loading."""
     script = tmp_path / "busy.py"
     script.write_text(
-        "import os, sys, time\n"
+        "import os, time\n"
         "from nmt.processes.origins import Forked\n"
         "from nmt.processes.pool import worker_pool\n"
         "def load():\n"

@@ -1,5 +1,6 @@
 """Measures the speed of `nmt generate`."""
 
+import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -43,7 +44,8 @@ def benchmark_translation(
             done = list(islice(stream, passes * len(lines)))
             seconds.append(time.perf_counter() - started)
             pieces.append(sum(len(hypotheses[0].pieces) + 1 for hypotheses in done))
-        memory = memory_of_all_processes_mib()  # close to the peak, because freed memory is kept
+        # Close to the peak, because freed memory is kept.
+        memory = memory_of_all_processes_mib(os.getpid()) if workers > 1 else None
     resolved = resolve(runtime)
     processes = f", {workers} processes" if workers > 1 else ""
     report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})

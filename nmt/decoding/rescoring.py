@@ -24,7 +24,7 @@ from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
-from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves, models_can_be_forked
+from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, with_bos, with_eos
 
@@ -56,11 +56,6 @@ class RescoringJob(ModelJob):
     batch_tokens: int | None = None
     alignments: bool = False
     lines: PairFormat = field(default_factory=PairFormat)
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether workers can be forked from a process that has loaded the model."""
-        return models_can_be_forked(self.runtime)
 
     def load(self, process: int) -> "Rescorer":
         """Loads the model; on GPU number `process` if there are several."""

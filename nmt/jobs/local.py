@@ -4,16 +4,15 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nmt.errors import NmtError
 from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Job, Place, Processor
-from nmt.processes.origins import Forked, Spawned
+from nmt.processes.origins import loading
 from nmt.processes.pool import WorkerDied, worker_pool
-from nmt.resources import one_thread, share_cores
+from nmt.resources import share_cores
 from nmt.text.windows import Window
 
 _T = TypeVar("_T")
@@ -63,8 +62,7 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     share_cores(workers)
     codec = job.codec()
     in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
-    origin = Forked(partial(_load_once, job)) if job.shares_memory else Spawned(partial(_load_in_worker, job))
-    with worker_pool(origin, workers, ATTEMPTS) as submit:
+    with worker_pool(loading(job.load, _opened, forks=job.shares_memory), workers, ATTEMPTS) as submit:
         while True:
             while len(in_flight) < _WINDOWS_IN_FLIGHT:
                 window = windows.take(wait=not in_flight)
@@ -91,17 +89,6 @@ def _result(future: Future[Any]) -> Any:
         return future.result()
     except WorkerDied:
         return None
-
-
-def _load_in_worker(job: Job, process: int) -> Processor:
-    return _opened(job.load(process))
-
-
-def _load_once(job: Job) -> Callable[[int], Processor]:
-    """Loads the processor in the process that all workers are forked from."""
-    with one_thread():
-        processor = job.load(0)
-    return lambda _: _opened(processor)
 
 
 def _opened(processor: Processor) -> Processor:

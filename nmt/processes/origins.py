@@ -18,15 +18,17 @@ from functools import partial
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from nmt.processes.parents import die_with, end_with
+from nmt.resources import one_thread
 from nmt.signals import held
 
 # Applied to chunks in a worker.
 Task = Callable[[Any], Any]
 # Makes the task of worker n, which counts from 0.
 MakeTask = Callable[[int], Task]
+_Loaded = TypeVar("_Loaded")
 
 # Forking is safe on Linux only. On macOS, system libraries do not work in forked processes.
 CAN_FORK = sys.platform == "linux"
@@ -140,6 +142,27 @@ class Forked:
         self._server.kill()
         self._server.join()
         self._server, self._has_loaded = None, False
+
+
+def loading(load: Callable[[int], _Loaded], begin: Callable[[_Loaded], Task], *, forks: bool) -> Origin:
+    """Returns the origin of workers that load something large, such as a model, and use it.
+
+    Args:
+        load: called in worker n with n, which counts from 0. It must be picklable, and so must `begin`.
+        begin: makes the task of a worker from what was loaded.
+        forks: whether to call `load(0)` once instead, in a process that is forked into the workers.
+    """
+    return Forked(partial(_load_once, load, begin)) if forks else Spawned(partial(_load_in_worker, load, begin))
+
+
+def _load_once(load: Callable[[int], _Loaded], begin: Callable[[_Loaded], Task]) -> MakeTask:
+    with one_thread():
+        loaded = load(0)
+    return lambda _: begin(loaded)
+
+
+def _load_in_worker(load: Callable[[int], _Loaded], begin: Callable[[_Loaded], Task], number: int) -> Task:
+    return begin(load(number))
 
 
 def _spawned(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:

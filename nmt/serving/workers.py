@@ -10,9 +10,9 @@ from nmt.config import EngineConfig, RuntimeConfig
 from nmt.decoding.engines import Engine, can_be_forked, load_engine
 from nmt.errors import NmtError
 from nmt.files import digest_of
-from nmt.processes.origins import Forked, Spawned
+from nmt.processes.origins import loading
 from nmt.processes.pool import worker_pool
-from nmt.resources import one_thread, share_cores
+from nmt.resources import share_cores
 from nmt.serving.tasks import Task
 
 # How often a batch is tried if the worker process that works on it dies.
@@ -52,21 +52,12 @@ class Workers:
     engine: EngineConfig
     runtime: RuntimeConfig
 
-    def load_in_worker(self, process: int) -> Callable[[Work], Sequence[Any]]:
-        """Loads all models in a worker; returns the function that applies tasks.
+    def load(self, process: int) -> dict[str, Engine]:
+        """Returns the engine of each model; they use GPU number `process` if there are several.
 
         Raises:
             NmtError: a model cannot be loaded, or has changed since the service started.
         """
-        return _working(self._load(process))
-
-    def load_once(self) -> Callable[[int], Callable[[Work], Sequence[Any]]]:
-        """Loads all models in the process that all workers are forked from; returns what makes their functions."""
-        with one_thread():
-            engines = self._load(0)
-        return lambda _: _working(engines)
-
-    def _load(self, process: int) -> dict[str, Engine]:
         engines = {}
         for model in self.models:
             if digest_of(model.path) != model.digest:
@@ -86,14 +77,12 @@ class Workers:
     def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
         if count > 1:
             share_cores(count)
-            forks = can_be_forked(self.engine, self.runtime)
-            with worker_pool(
-                Forked(self.load_once) if forks else Spawned(self.load_in_worker), count, _ATTEMPTS
-            ) as submit:
+            origin = loading(self.load, _working, forks=can_be_forked(self.engine, self.runtime))
+            with worker_pool(origin, count, _ATTEMPTS) as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
-            work = thread.submit(self.load_in_worker, 0).result()
+            work = thread.submit(lambda: _working(self.load(0))).result()
             yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
 
 
