@@ -1,14 +1,20 @@
 """Invented parallel text, a small trained model, and other fixtures that several test files use."""
 
+import fcntl
 import os
 import random
+import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from hashlib import sha256
 from pathlib import Path
 
+import forks
 import pytest
-from commands import run, train
+import torch
+from commands import SMALL, TRAIN
 from hypothesis import settings
 
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
@@ -18,6 +24,23 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 settings.register_profile("nmt", deadline=None)  # a test that is slow on a busy machine must not fail
 settings.load_profile("nmt")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests that are marked as nightly, and no others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[item.get_closest_marker("nightly") is not None].append(item)
+    items[:] = chosen[config.getoption("--nightly")]
+    config.hook.pytest_deselected(items=chosen[not config.getoption("--nightly")])
+
+
+def pytest_unconfigure() -> None:
+    forks.end()
+
 
 _SYLLABLES = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo", "ä", "ß"]
 
@@ -50,34 +73,47 @@ def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with train.en, train.de, …, data/, run/ (40 updates) and run/average.pt.
+def trained(cached_training: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with train.en, train.de, …, data/, run/ (40 updates), run/average.pt and the log train.log.
 
-    Each test module makes its own folder. Tests compare trained weights bit for bit, and other libraries and tests may
-    change how this process computes.
+    Each test module has its own copy, which its tests may change.
     """
-    folder = tmp_path_factory.mktemp("pipeline")
+    return Path(shutil.copytree(cached_training, tmp_path_factory.mktemp("pipeline") / "copy", symlinks=True))
+
+
+@pytest.fixture(scope="session")
+def cached_training(pytestconfig: pytest.Config) -> Path:
+    """Returns the folder that `trained` copies.
+
+    It is made once for each state of the package and kept for later sessions. Sessions at the same time share it.
+    """
+    state = sha256(f"{sys.version} {torch.__version__} {torch.backends.cpu.get_cpu_capability()}".encode())
+    for path in (*sorted((pytestconfig.rootpath / "nmt").rglob("*.py")), Path(__file__)):
+        state.update(path.read_bytes())
+    folder = pytestconfig.rootpath / ".pytest_cache" / f"trained-{state.hexdigest()[:16]}"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / "trained.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            for outdated in folder.parent.glob("trained-*"):
+                shutil.rmtree(outdated)
+            _train_once(folder.with_name("trained-unfinished"))
+            folder.with_name("trained-unfinished").rename(folder)
+    return folder
+
+
+def _train_once(folder: Path) -> None:
+    """Makes the folder of `trained` with forked commands, whose numbers do not depend on what the tests do."""
+    folder.mkdir()
     for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
         for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
             (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
     corpora = [f"--{name}={folder / name}" for name in ("train", "valid", "test")]
-    langs = ["--source-lang", "en", "--target-lang", "de"]
-    run("preprocess", *langs, *corpora, "--dest", folder / "data", "--vocab-size", "330", "--workers", "1")
-    log = train(folder / "data", folder / "run", "--max-updates", "40")
-    for part in (
-        "parameters",
-        "joint",
-        "updates an epoch",
-        "padding",
-        "tok/s",
-        "elapsed",
-        "left",
-        "BLEU",
-        "best so far",
-    ):
-        assert part in log
-    run("average-checkpoints", folder / "run", "--last", "2", "--output", folder / "run" / "average.pt")
-    return folder
+    langs = ["--source-lang=en", "--target-lang=de"]
+    forks.run("preprocess", *langs, *corpora, f"--dest={folder}/data", "--vocab-size=330", "--workers=1")
+    training = forks.run("train", folder / "data", f"--save-dir={folder}/run", *TRAIN, *SMALL, "--max-updates=40")
+    (folder / "train.log").write_text(training.errors)
+    forks.run("average-checkpoints", folder / "run", "--last=2", f"--output={folder}/run/average.pt")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs all checks that a change must pass.
+# Runs all checks that a change must pass, or with --nightly the tests that take long or need more than Python.
 #
-#   bash tests/run.sh [pytest argument...]
+#   bash tests/run.sh [--nightly] [pytest argument...]
 #
 # Needs Python 3.11 or newer and makes its own environment.
 set -euo pipefail
@@ -12,10 +12,21 @@ status=0
 check() {
     run "$@" || status=1
 }
-check ruff check
-check ruff format --check
-check mypy
 # Two tests run at a time with one thread each. With more threads than cores, waiting threads would stall both tests.
 # Tests of one group run one after the other.
-OMP_NUM_THREADS=1 check pytest -n 2 --dist loadgroup "$@"
+test_all() {
+    OMP_NUM_THREADS=1 check pytest -n 2 --dist loadgroup --durations 10 "$@"
+}
+check_all() {
+    check ruff check
+    check ruff format --check
+    check mypy
+    test_all "$@"
+}
+TIMEFORMAT='%0lR in all, processor time %0lU + %0lS (user + system)'
+if [ "${1:-}" = --nightly ]; then
+    time test_all "$@"
+else
+    time check_all "$@"
+fi
 exit $status

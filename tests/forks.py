@@ -1,0 +1,345 @@
+"""Starts commands as processes that are forked from one process, which has imported torch and nmt and computed nothing.
+
+A forked command is a process of its own: it has its own session, signals, standard streams and exit code. It starts in
+milliseconds, while a new interpreter needs seconds to import torch. The parent of all commands is this file, run as a
+program; see `_serve`.
+"""
+
+import json
+import os
+import pickle
+import pkgutil
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import TCPStore
+
+ROOT = Path(__file__).parents[1]
+_LIMIT_SECONDS = 120  # a command that takes longer hangs
+
+
+@dataclass(frozen=True)
+class At:
+    """Makes a process do something at the n-th call of a function; give it to `start` as `before`.
+
+    Attributes:
+        target: the function, for example `os.replace` or `nmt.training.run_folder.RunFolder.save_state`.
+        call: the number of the call, from 1.
+        do: a signal that the process sends to itself, or a picklable function to call.
+        matching: only calls with an argument whose text contains this string are counted.
+        after: whether it happens after the call instead of before it.
+    """
+
+    target: str
+    call: int = 1
+    do: signal.Signals | Callable[[], object] = signal.SIGKILL
+    matching: str = ""
+    after: bool = False
+
+    def __call__(self) -> None:
+        """Patches the function."""
+        owner_name, name = self.target.rsplit(".", 1)
+        owner = pkgutil.resolve_name(owner_name)
+        function, calls = getattr(owner, name), 0
+
+        def patched(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            is_counted = any(self.matching in str(value) for value in ("", *args, *kwargs.values()))
+            calls += is_counted
+            is_now = is_counted and calls == self.call
+            if is_now and not self.after:
+                self._act()
+            result = function(*args, **kwargs)
+            if is_now and self.after:
+                self._act()
+            return result
+
+        setattr(owner, name, patched)
+
+    def _act(self) -> None:
+        if isinstance(self.do, signal.Signals):
+            os.kill(os.getpid(), self.do)
+        else:
+            self.do()
+
+
+class Command:
+    """A running command.
+
+    Attributes:
+        pid: the id of the process, which is also that of its session and process group.
+        stdin, stdout, stderr: the other ends of its pipes, if `start` was asked for pipes.
+        store: what the ranks of `start_ranks` find each other through.
+    """
+
+    def __init__(self, pid: int, pipes: dict[str, Any], files: dict[str, Any]) -> None:
+        self.pid = pid
+        self.stdin, self.stdout, self.stderr = (pipes.get(name) for name in ("stdin", "stdout", "stderr"))
+        self.store: TCPStore | None = None
+        self._files = files
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the process."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def wait(self, code: int | None = None) -> int:
+        """Waits for the end; returns the exit code, or minus the number of the signal that killed the process.
+
+        Args:
+            code: the exit code that is expected, if any.
+        """
+        found = _server().wait(self.pid)
+        assert code in (None, found), f"exit code {found}: {self.errors}"
+        return found
+
+    @property
+    def errors(self) -> str:
+        """What the process has written to standard error so far, if that is a file."""
+        return self._text("stderr")
+
+    @property
+    def output(self) -> str:
+        """What the process has written to standard output so far, if that is a file."""
+        return self._text("stdout")
+
+    def _text(self, name: str) -> str:
+        if name not in self._files:
+            return ""
+        descriptor = self._files[name].fileno()  # the process writes at the position that `seek` would change
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
+
+
+def start(
+    *arguments: str | Path,
+    stdin: int | bytes = b"",
+    stdout: int | None = None,
+    stderr: int | None = None,
+    cwd: Path | str | None = None,
+    env: dict[str, str] | None = None,
+    before: Callable[[], object] | None = None,
+    instead: Callable[[], object] | None = None,
+) -> Command:
+    """Starts `nmt` with these arguments.
+
+    Args:
+        stdin: its standard input: bytes, subprocess.PIPE, or a file descriptor.
+        stdout, stderr: None for a file, which the attributes `output` and `errors` read; subprocess.PIPE; or a file
+            descriptor.
+        env: environment variables that are added to those of this process.
+        before: a picklable function that the new process calls first, for example an `At`.
+        instead: a picklable function that the new process calls instead of `nmt`.
+    """
+    pipes: dict[str, Any] = {}
+    files: dict[str, Any] = {}
+    theirs: list[int] = []
+    to_close: list[int] = []
+    for name, wanted in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+        if wanted == subprocess.PIPE:
+            read, write = os.pipe()
+            mine, their = (write, read) if name == "stdin" else (read, write)
+            pipes[name] = open(mine, "wb" if name == "stdin" else "rb", buffering=0 if name == "stdin" else -1)
+            to_close.append(their)
+            theirs.append(their)
+        elif isinstance(wanted, int):
+            theirs.append(wanted)
+        else:
+            files[name] = tempfile.TemporaryFile()
+            if wanted:
+                files[name].write(wanted)
+                files[name].seek(0)
+            theirs.append(files[name].fileno())
+    request = {
+        "arguments": [str(argument) for argument in arguments],
+        "cwd": str(cwd or os.getcwd()),
+        "env": {**os.environ, **(env or {})},
+        "path": sys.path,
+        "calls": pickle.dumps((before, instead)),
+    }
+    pid = _server().start(request, theirs)
+    for descriptor in to_close:
+        os.close(descriptor)
+    return Command(pid, pipes, files)
+
+
+def run(*arguments: str | Path, code: int = 0, **options: Any) -> Command:
+    """Runs `nmt` as a forked process until it ends with this exit code; `options` are those of `start`."""
+    command = start(*arguments, **options)
+    command.wait(code)
+    return command
+
+
+def start_ranks(size: int, *arguments: str | Path, before: Sequence[Callable[[], object] | None] = ()) -> list[Command]:
+    """Starts `nmt` as ranks 0 to `size` - 1 of one training, without torchrun; see `start`.
+
+    Args:
+        before: for each rank, what it calls first.
+    """
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
+    env |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    ranks = [
+        start(*arguments, env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)}, before=first)
+        for rank, first in zip(range(size), before or [None] * size, strict=True)
+    ]
+    for rank in ranks:
+        rank.store = store  # it lives as long as the ranks
+    return ranks
+
+
+class _Server:
+    """The parent of the commands, as the tests see it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+        self._lines = self._socket.makefile("rb", buffering=0)
+        self._codes: dict[int, int] = {}
+        self._started: list[int] = []
+
+    def start(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        data = pickle.dumps(request)
+        socket.send_fds(self._socket, [struct.pack("!Q", len(data))], descriptors)
+        self._socket.sendall(data)
+        while not self._started:
+            self._read()
+        return self._started.pop()
+
+    def wait(self, pid: int) -> int:
+        while pid not in self._codes:
+            self._read()
+        return self._codes[pid]
+
+    def end(self) -> None:
+        self._lines.close()
+        self._socket.close()
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert select.select([self._socket], [], [], _LIMIT_SECONDS)[0], f"no answer within {_LIMIT_SECONDS} seconds"
+        line = self._lines.readline()
+        assert line, "the parent of the commands has ended"
+        said = json.loads(line)
+        if "started" in said:
+            self._started.append(said["started"])
+        else:
+            self._codes[said["ended"]] = said["code"]
+
+
+@cache
+def _server() -> _Server:
+    return _Server()
+
+
+def end() -> None:
+    """Ends the parent of the commands, and all commands that still run."""
+    if _server.cache_info().currsize:
+        _server().end()
+
+
+# The parent of the commands
+
+
+def _preload() -> None:
+    for name in ("pytest", "hypothesis", "sacrebleu", "sacremoses", "torch.distributed"):
+        import_module(name)
+    for module in pkgutil.walk_packages([str(ROOT / "nmt")], "nmt."):
+        if module.name != "nmt.__main__":
+            with suppress(ImportError):  # an optional package is missing
+                import_module(module.name)
+    threads = Path("/proc/self/task")
+    assert not threads.exists() or len(list(threads.iterdir())) == 1, "only a process with one thread may be forked"
+
+
+def _serve(control: socket.socket) -> Callable[[], object]:
+    """Forks a process for each request, and tells how each ends. Returns only in the new processes."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer)
+    running: set[int] = set()
+    while True:
+        ready = select.select([control, reader], [], [])[0]
+        if reader in ready:
+            with suppress(BlockingIOError):
+                os.read(reader, 4096)
+            for pid, code in _ended():
+                running.discard(pid)
+                control.sendall(json.dumps({"ended": pid, "code": code}).encode() + b"\n")
+        if control in ready:
+            data, descriptors, _, _ = socket.recv_fds(control, 8, 3)
+            if not data:
+                for pid in running:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                sys.exit()
+            (size,) = struct.unpack("!Q", data)
+            received = bytearray()
+            while len(received) < size:
+                received += control.recv(size - len(received))
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                for descriptor in (reader, writer, control.detach()):
+                    os.close(descriptor)
+                return _become(pickle.loads(received), descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            running.add(pid)
+            control.sendall(json.dumps({"started": pid}).encode() + b"\n")
+
+
+def _ended() -> Iterator[tuple[int, int]]:
+    with suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            yield found[0], os.waitstatus_to_exitcode(found[1])
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], object]:
+    """Makes this process look as if it had just been started; returns what it is to do."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.path[:] = request["path"]
+    sys.argv = ["nmt", *request["arguments"]]
+    program = import_module("nmt.__main__")
+    sys.modules["__main__"] = program  # so that processes which this one spawns import it, and not this file
+    before, instead = pickle.loads(request["calls"])
+    if before:
+        before()
+    return instead or program.main
+
+
+if __name__ == "__main__":
+    _preload()
+    _serve(socket.socket(fileno=int(sys.argv[1])))()
