@@ -150,13 +150,13 @@ def start(
         if wanted == subprocess.PIPE:
             read, write = os.pipe()
             mine, their = (write, read) if name == "stdin" else (read, write)
-            pipes[name] = open(mine, "wb" if name == "stdin" else "rb", buffering=0 if name == "stdin" else -1)
+            pipes[name] = os.fdopen(mine, "wb" if name == "stdin" else "rb", buffering=0 if name == "stdin" else -1)
             to_close.append(their)
             theirs.append(their)
         elif isinstance(wanted, int):
             theirs.append(wanted)
         else:
-            files[name] = tempfile.TemporaryFile()
+            files[name] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the Command)
             if wanted:
                 files[name].write(wanted)
                 files[name].seek(0)
@@ -324,9 +324,9 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], obj
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
