@@ -23,8 +23,19 @@ check_all() {
     check mypy
     test_all "$@"
 }
+# install_if_missing PROGRAM PACKAGE
+install_if_missing() {
+    if ! command -v "$1" > /dev/null; then
+        if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
+            fail "the nightly tests need $1, which was not found; install it (apt-get install $2 on Debian, Ubuntu)"
+        fi
+        run apt-get update -q > /dev/null && run apt-get install -y -q "$2" > /dev/null || fail "$2 was not installed"
+    fi
+}
 TIMEFORMAT='%0lR in all, processor time %0lU + %0lS (user + system)'
 if [ "${1:-}" = --nightly ]; then
+    install_if_missing chromium chromium
+    install_if_missing ip iproute2
     time test_all "$@"
 else
     time check_all "$@"
