@@ -17,7 +17,7 @@ import pytest
 import torch
 from checkpoints import CONFIG, resumable_checkpoint, small_checkpoint, small_codec
 
-from nmt.checkpoint import build_model, load_checkpoint, new_model, write_checkpoint
+from nmt.checkpoint import build_model, load_checkpoint, new_model, save_checkpoint
 from nmt.checkpoint_file import read_content, write_content
 from nmt.errors import NmtError
 from nmt.model.runtime import is_out_of_memory
@@ -34,15 +34,10 @@ def written(content: Content, path: Path) -> Path:
     return path
 
 
-def content_of(path: Path) -> Content:
-    return read_content(path)
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("good") / "good.pt"
-    with path.open("wb") as file:
-        write_checkpoint(small_checkpoint(1), file)  # type: ignore[arg-type]
+    save_checkpoint(small_checkpoint(1), path)
     return path
 
 
@@ -61,19 +56,19 @@ ODD_VALUES = [None, 3, "x", [], [1], {}, {1: 2}, torch.zeros(2), True, b"x", 2**
 
 
 @pytest.mark.parametrize("part", ["model", "text", "weights"])
-@pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
-def test_a_part_of_another_type_is_refused(part: str, value: Any, good: Path, tmp_path: Path) -> None:
-    refused(written(content_of(good) | {part: value}, tmp_path / "x.pt"))
+def test_a_part_of_another_type_is_refused(part: str, good: Path, tmp_path: Path) -> None:
+    for value in ODD_VALUES:
+        refused(written(read_content(good) | {part: value}, tmp_path / "x.pt"))
 
 
 def test_missing_and_unknown_parts_are_refused(good: Path, tmp_path: Path) -> None:
-    for part in content_of(good):
-        content = content_of(good)
+    for part in read_content(good):
+        content = read_content(good)
         del content[part]
         assert f"'{part}' is wrong" in refused(written(content, tmp_path / "x.pt"))
-    assert "'more' is wrong" in refused(written(content_of(good) | {"more": 1}, tmp_path / "x.pt"))
+    assert "'more' is wrong" in refused(written(read_content(good) | {"more": 1}, tmp_path / "x.pt"))
     for part in ("provenance", "training"):
-        assert f"'{part}' is wrong" in refused(written(content_of(good) | {part: [1]}, tmp_path / "x.pt"))
+        assert f"'{part}' is wrong" in refused(written(read_content(good) | {part: [1]}, tmp_path / "x.pt"))
     refused(written({"x\n" * 1000: 1}, tmp_path / "x.pt"))
 
 
@@ -100,7 +95,7 @@ def test_missing_and_unknown_parts_are_refused(good: Path, tmp_path: Path) -> No
     ],
 )
 def test_wrong_values_are_named(part: str, field: str, value: Any, message: str, good: Path, tmp_path: Path) -> None:
-    content = content_of(good)
+    content = read_content(good)
     content[part][field] = value
     assert message in refused(written(content, tmp_path / "x.pt"))
 
@@ -227,8 +222,8 @@ def test_compressed_old_and_overlapping_archives_are_refused(good: Path, tmp_pat
         for name, data in entries.items():
             made.writestr(name, data)
     refused(path)
-    archive(path, b"\x80\x02" + b"}" * 10**8, compression=zipfile.ZIP_DEFLATED)
-    assert path.stat().st_size < 10**6
+    archive(path, b"\x80\x02" + b"}" * 10**7, compression=zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 10**5
     refused(path)
     torch.save(torch.load(good, weights_only=True), path, _use_new_zipfile_serialization=False)
     refused(path)
@@ -279,18 +274,21 @@ def edited(value: Any, draw: random.Random) -> Any:
     return draw.choice([*ODD_VALUES, -1, 2**31 - 1, 1e300, float("inf"), "\0", "\ud800", [[[]]], {"a": {}}])
 
 
-def test_an_edited_checkpoint_is_refused_in_one_sentence_or_gives_a_model(good: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [30, pytest.param(2000, marks=pytest.mark.nightly)])
+def test_an_edited_checkpoint_is_refused_in_one_sentence_or_gives_a_model(
+    good: Path, tmp_path: Path, times: int
+) -> None:
     draw, path = random.Random(0), tmp_path / "x.pt"
-    content = content_of(good)
+    content = read_content(good)
     refusals = 0
-    for _ in range(150):
+    for _ in range(times):
         written(edited(content, draw), path)
         try:
             build_model(load_checkpoint(path), path)
         except NmtError as error:
             refusals += 1
             assert str(path) in str(error)
-    assert refusals > 100
+    assert refusals > times / 2
 
 
 # Models and training states
@@ -308,13 +306,13 @@ def test_a_loaded_model_has_the_parameters_and_buffers_of_the_saved_one(good: Pa
 
 
 def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = replace(CONFIG, d_model=50_000, d_ff=50_000, encoder_layers=1000)
+    large = replace(CONFIG, d_model=10_000, heads=1000, d_k=50_000, d_v=50_000, learned_positions=1)
     message = "does not fit into memory"
     with pytest.raises(NmtError, match=message):
         new_model(large, small_codec())
     monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 2**80)  # now only torch can notice it
     with pytest.raises(NmtError, match=message):
-        new_model(replace(large, heads=1000, d_k=50_000, d_v=50_000), small_codec())
+        new_model(large, small_codec())
 
 
 @pytest.mark.parametrize(
@@ -322,10 +320,7 @@ def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.
     [
         (MemoryError(), True),
         (torch.OutOfMemoryError("CUDA out of memory"), True),
-        (
-            RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
-            True,
-        ),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you"), True),
         (RuntimeError("could not create a primitive"), True),
         (RuntimeError("std::bad_alloc"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
@@ -380,7 +375,7 @@ def test_a_flawed_training_state_is_refused_and_kept(
     for update in (1, 2):
         folder.save_state(resumable_checkpoint(update), update)
     newest = tmp_path / "state-00000002.pt"
-    content = content_of(newest)
+    content = read_content(newest)
     edit(content)
     written(content, newest)
     with pytest.raises(NmtError) as refused:
