@@ -15,14 +15,15 @@ import forks
 import pytest
 import torch
 from commands import SMALL, TRAIN
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
 
-settings.register_profile("nmt", deadline=None)  # a test that is slow on a busy machine must not fail
+# Every run has the same examples, and a test that is slow on a busy machine does not fail.
+settings.register_profile("nmt", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("nmt")
 
 
