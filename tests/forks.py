@@ -261,7 +261,8 @@ def end() -> None:
 
 
 def _preload() -> None:
-    for name in ("pytest", "hypothesis", "sacrebleu", "sacremoses", "torch.distributed"):
+    # The first optimizer that a process makes would import torch._dynamo, which takes a second.
+    for name in ("pytest", "hypothesis", "sacrebleu", "sacremoses", "torch._dynamo", "torch.distributed"):
         import_module(name)
     for module in pkgutil.walk_packages([str(ROOT / "nmt")], "nmt."):
         if module.name != "nmt.__main__":
