@@ -5,11 +5,13 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer
 
 import nmt
 from nmt.cli.app import main
@@ -23,6 +25,7 @@ TRAIN = [
     "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
     "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu",
 ]  # fmt: skip
+typer.main.get_command = cache(typer.main.get_command)  # reading all flags takes longer than refusing one of them
 needs_forks = pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux only")
 
 

@@ -24,7 +24,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import typer
 from torch.distributed import TCPStore
+
+from nmt.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 _LIMIT_SECONDS = 120  # a command that takes longer hangs
@@ -268,6 +271,8 @@ def _preload() -> None:
         if module.name != "nmt.__main__":
             with suppress(ImportError):  # an optional package is missing
                 import_module(module.name)
+    typer.main.get_command = cache(typer.main.get_command)  # so that not every command reads the flags of all commands
+    typer.main.get_command(app)
     threads = Path("/proc/self/task")
     assert not threads.exists() or len(list(threads.iterdir())) == 1, "only a process with one thread may be forked"
 
