@@ -125,7 +125,7 @@ def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Te
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("blocks", [(1,), (3, 4), (8, 1, 5)])
+@pytest.mark.parametrize("blocks", [(1,), (8, 1, 5)])
 def test_packed_and_padded_batches_have_the_same_loss_and_gradient(blocks: tuple[int, ...]) -> None:
     made = [batch(*blocks, packs=packs) for packs in (True, False)]
     (loss, gradients), (expected_loss, expected) = (next(losses([b])) for b in made)
@@ -140,7 +140,7 @@ def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(
 ) -> None:
     # This backend traces the layers without generating code, which would take long and would test torch, not us.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    made = [batch(3 + i, 4 * i + 1, seed=i, longest=9 + 40 * i, packs=True) for i in range(4)]
+    made = [batch(3 + i, 4 * i + 1, seed=i, longest=9 + 40 * i, packs=True) for i in range(3)]
     expected = list(losses(made))
     torch.compiler.reset()
     # Encoder layers and decoder layers are compiled once each.
@@ -156,21 +156,16 @@ def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(
 def test_training_with_packed_batches_gives_the_same_weights(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ["--max-updates=3", "--dropout=0", "--valid-metric=nll", "--precision=fp32", "--device-tokens=300"]
-    train(trained / "data", tmp_path / "padded", *options)
+    options = ["--max-updates=2", "--dropout=0", "--valid-metric=nll", "--device-tokens=300"]
+    log = train(trained / "data", tmp_path / "padded", *options, "--compile")
+    assert "--compile has no effect here: packed batches need a GPU and bf16" in log
     monkeypatch.setattr("nmt.training.gradients.obstacle_to_packing", lambda *_: None)
-    log = train(trained / "data", tmp_path / "packed", *options)
-    assert "attention without padding" in log
-    padded, packed = (nmt.load_checkpoint(tmp_path / name / "snapshot-00000003.pt") for name in ("padded", "packed"))
+    assert "attention without padding" in train(trained / "data", tmp_path / "packed", *options)
+    padded, packed = (nmt.load_checkpoint(tmp_path / name / "snapshot-00000002.pt") for name in ("padded", "packed"))
     for name, expected in padded.weights.items():
         torch.testing.assert_close(packed.weights[name], expected, rtol=0, atol=1e-5, msg=name)
     shares = [records(tmp_path / name, "train")[-1]["padding_share"] for name in ("padded", "packed")]
     assert shares[1] < shares[0]
-
-
-def test_training_says_if_compiling_is_not_possible(trained: Path, tmp_path: Path) -> None:
-    log = train(trained / "data", tmp_path, "--compile", "--dry-run", "--device=cpu")
-    assert "--compile has no effect here: packed batches need a GPU and bf16" in log
 
 
 def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,20 +181,13 @@ def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_kernel_is_not_used() -> None:
     assert not kernel_works(2, 8, torch.device("cpu"))
-    assert (
-        obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), torch.bfloat16))
-        == "packed batches need a GPU and bf16"
-    )
+    obstacle = obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), torch.bfloat16))
+    assert obstacle == "packed batches need a GPU and bf16"
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_correct_kernel_is_recognised() -> None:
-    assert kernel_works(2, 8, torch.device("cpu"))
-
-
-@pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("wrong", [{"scale": 1.0}, {"window_size": (-1, -1)}, {"window_size": (-1, 0)}])
-def test_a_kernel_with_wrong_results_is_not_used(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [{}, {"scale": 1.0}, {"window_size": (-1, -1)}, {"window_size": (-1, 0)}])
+def test_a_kernel_is_used_if_its_results_are_right(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     right = torch.nn.attention.varlen.varlen_attn
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *x, **options: right(*x, **options | wrong))
-    assert not kernel_works(2, 8, torch.device("cpu"))
+    assert kernel_works(2, 8, torch.device("cpu")) == (not wrong)
