@@ -9,7 +9,7 @@ from typing import Any
 
 import sentencepiece
 import torch
-from transformers import MarianConfig, MarianMTModel
+import transformers  # loads its models only when a test writes one
 
 _SCRIPTS = [(0x61, 0x7A), (0xC0, 0xFF), (0x370, 0x3FF), (0x410, 0x44F), (0x5D0, 0x5EA), (0x621, 0x64A), (0x905, 0x939),
             (0x3041, 0x3093), (0x4E00, 0x4E60), (0xAC00, 0xAC60), (0x1F600, 0x1F640), (0x30, 0x39)]  # fmt: skip
@@ -56,7 +56,7 @@ def write_vocabulary(path: Path, *models: bytes) -> int:
     return len(found)
 
 
-def write_model(folder: Path, *, separate_vocabs: bool = False, spare_ids: int = 0, **options: Any) -> MarianMTModel:
+def write_model(folder: Path, *, separate_vocabs: bool = False, spare_ids: int = 0, **options: Any) -> "transformers.MarianMTModel":
     """Writes a folder with a random model, and returns the model.
 
     Args:
@@ -81,7 +81,8 @@ def write_model(folder: Path, *, separate_vocabs: bool = False, spare_ids: int =
     small |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 256}
     special = {"pad_token_id": sizes[0] - 1, "decoder_start_token_id": sizes[0] - 1, "eos_token_id": 0}
     torch.manual_seed(0)
-    made = MarianMTModel(MarianConfig(**{"vocab_size": size, **small, **special, **options})).eval()
+    config = transformers.MarianConfig(**{"vocab_size": size, **small, **special, **options})
+    made = transformers.MarianMTModel(config).eval()
     for name, weight in made.named_parameters():
         if "embed_positions" not in name:
             torch.nn.init.normal_(weight, 1.0 if "norm.weight" in name else 0.0, 0.15)

@@ -3,9 +3,10 @@
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -123,16 +124,15 @@ def write_offsets(path: Path, offsets: list[int]) -> None:
         ([0, -1, 3], "sentence 1 starts at token 0 and ends at token -1"),
     ],
 )
-@pytest.mark.parametrize("split", ["train", "valid"])
-def test_damaged_offsets_are_found_when_the_split_is_opened(
-    tmp_path: Path, split: str, offsets: list[int], found: str
-) -> None:
+def test_damaged_offsets_are_found_when_the_split_is_opened(tmp_path: Path, offsets: list[int], found: str) -> None:
     pairs = [([4, 5], [6]), ([7], [8, 9, 10])]
     store = write(tmp_path / "data", {"train": pairs, "valid": pairs})
-    write_offsets(store / f"{split}.en.offsets", offsets)
-    with pytest.raises(NmtError) as error:
-        DataFolder.open(store).split(split)
-    assert str(error.value).startswith(f"{store}/{split}.en.offsets is damaged: {found}; copy the data folder again")
+    for split in ("train", "valid"):
+        path = store / f"{split}.en.offsets"
+        write_offsets(path, offsets)
+        with pytest.raises(NmtError) as error:
+            DataFolder.open(store).split(split)
+        assert str(error.value).startswith(f"{path} is damaged: {found}; copy the data folder again")
 
 
 def test_a_decrease_of_offsets_that_overflows_is_found(tmp_path: Path) -> None:
@@ -309,12 +309,23 @@ def test_a_file_that_cannot_be_hashed_is_named(store: Path) -> None:
         verify(DataFolder.open(store))
 
 
-def test_a_long_verification_is_announced_and_a_signal_ends_the_wait(
+def test_a_long_verification_is_announced_once_and_a_signal_ends_the_wait(
     store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    end, waits, ended = Event(), count(), []
+
+    def ends_after_three_waits() -> bool:
+        if next(waits) == 3:
+            end.set()
+        return False
+
     monkeypatch.setattr(verification, "_QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(verification, "verify", lambda _: time.sleep(0.4))
-    assert Verification(DataFolder.open(store)).error(lambda: False) is None
+    monkeypatch.setattr(verification, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(verification, "verify", lambda _: ended.append(end.wait(60)))
+    assert Verification(DataFolder.open(store)).error(ends_after_three_waits) is None
     assert capfd.readouterr().err.count("verifying the files of") == 1
-    monkeypatch.setattr(verification, "verify", lambda _: time.sleep(3600))
+    assert ended == [True]
+    end.clear()
     assert Verification(DataFolder.open(store)).error(lambda: True) is None
+    assert ended == [True]
+    end.set()
