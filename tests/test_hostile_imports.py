@@ -12,20 +12,19 @@ from typing import Any
 
 import pytest
 import torch
-from commands import failed, run
+import transformers  # loads its models only when a test uses one
+from commands import failed, run, same_weights
 from marian import write_model
-from transformers import MarianMTModel
 
-import nmt
+pytestmark = pytest.mark.xdist_group("transformers")  # so that one process of the suite imports its models
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the folder of a small MarianMT model."""
     folder = tmp_path_factory.mktemp("marian") / "model"
-    write_model(
-        folder, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2
-    )
+    sizes = {"d_model": 8, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    write_model(folder, encoder_layers=1, decoder_layers=1, **sizes)
     return folder
 
 
@@ -172,7 +171,7 @@ def test_weights_in_a_torch_file_are_those_in_safetensors(
     model: Path, tmp_path: Path, legacy: bool, dtype: torch.dtype
 ) -> None:
     """The torch file also has position encodings, and all names of the embedding, as those of Opus-MT."""
-    theirs = MarianMTModel.from_pretrained(model, dtype=dtype)
+    theirs = transformers.MarianMTModel.from_pretrained(model, dtype=dtype)
     theirs.save_pretrained(tmp_path / "safetensors")
     shutil.copytree(model, tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
@@ -183,9 +182,7 @@ def test_weights_in_a_torch_file_are_those_in_safetensors(
     run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "torch.pt")
     shutil.copy(tmp_path / "safetensors" / "model.safetensors", tmp_path / "model")
     run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "safetensors.pt")
-    first, second = (nmt.load_checkpoint(tmp_path / name).weights for name in ("torch.pt", "safetensors.pt"))
-    assert first.keys() == second.keys()
-    assert all(torch.equal(weight, second[name]) for name, weight in first.items())
+    assert same_weights(tmp_path / "torch.pt", tmp_path / "safetensors.pt")
 
 
 @pytest.mark.parametrize(("name", "message"), [
@@ -198,7 +195,7 @@ def test_weights_in_a_torch_file_are_those_in_safetensors(
 def test_other_weights_are_refused(model: Path, tmp_path: Path, name: str, message: str) -> None:
     shutil.copytree(model, tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
-    state = MarianMTModel.from_pretrained(model).state_dict() | {name: torch.ones(3)}
+    state = transformers.MarianMTModel.from_pretrained(model).state_dict() | {name: torch.ones(3)}
     torch.save(state, tmp_path / "model" / "pytorch_model.bin")
     assert message in failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
 

@@ -166,15 +166,11 @@ def test_a_constraint_of_unknown_characters_is_warned_about(opus: Path) -> None:
     assert "line 1: a constraint has a character that the model does not know, and cannot be kept" in said
 
 
-def write_corpus(prefix: Path, lines: list[str]) -> None:
-    for lang, text in (("en", lines), ("fr", lines[::-1])):
-        prefix.with_suffix(f".{lang}").write_text("".join(f"{line}\n" for line in text))
-
-
 def test_fine_tuning_begins_with_the_loss_of_transformers(imported: Callable[[str], Imported], tmp_path: Path) -> None:
     model = imported("Opus-MT")
     lines = [line for line in mixed_lines(60, seed=5) if line.strip(" \u3000\u00a0▁")]
-    write_corpus(tmp_path / "text", lines)
+    for lang, text in (("en", lines), ("fr", lines[::-1])):
+        (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in text))
     corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
     corpora += ["--like", model.folder / "model.pt"]
     run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, "--workers=1")
@@ -259,13 +255,14 @@ def test_an_imported_model_goes_out_and_comes_back(
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
-def test_the_code_in_the_model_card_translates_without_nmt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_in_the_model_card_translates_without_nmt(
+    write_corpus: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model has all that MarianTokenizer does not do: Moses and lowercasing; and separate vocabularies."""
     words = ["eins", "Zwei", "drei", "vier", "fünf", "sechs"]
     lines, targets = [line for line, _ in invented_pairs(6)], [" ".join(words[: i + 1]) + "." for i in range(6)]
-    for lang, text in (("en", lines), ("de", targets)):
-        (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in text * 20))
-    corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
+    corpus = write_corpus("text", 20 * list(zip(lines, targets, strict=True)))
+    corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
     text = ["--vocab-size=300", "--separate-vocab", "--lowercase", "--workers=1"]
     run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, *text)
     fast = ["--max-updates=40", "--lr-schedule=constant", "--lr=1e-2", "--warmup-updates=10", "--batch-groups=1"]
