@@ -21,9 +21,10 @@ SMALL = [
     "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
     "--dropout=0.1",
 ]  # fmt: skip
+# An update fits into --device-tokens. The check of memory computes so many tokens, and the default takes much longer.
 TRAIN = [
     "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
-    "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu",
+    "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu", "--device-tokens=2000",
 ]  # fmt: skip
 typer.main.get_command = cache(typer.main.get_command)  # reading all flags takes longer than refusing one of them
 needs_forks = pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux only")

@@ -89,7 +89,8 @@ def cached_training(pytestconfig: pytest.Config) -> Path:
     It is made once for each state of the package and kept for later sessions. Sessions at the same time share it.
     """
     state = sha256(f"{sys.version} {torch.__version__} {torch.backends.cpu.get_cpu_capability()}".encode())
-    for path in (*sorted((pytestconfig.rootpath / "nmt").rglob("*.py")), Path(__file__)):
+    helpers = [Path(__file__).with_name(name) for name in ("conftest.py", "commands.py")]
+    for path in (*sorted((pytestconfig.rootpath / "nmt").rglob("*.py")), *helpers):
         state.update(path.read_bytes())
     folder = pytestconfig.rootpath / ".pytest_cache" / f"trained-{state.hexdigest()[:16]}"
     folder.parent.mkdir(exist_ok=True)
