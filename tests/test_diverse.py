@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from toy_language import BOS, EOS, Language
 
 from nmt.config import SearchConfig
-from nmt.decoding.candidates import largest
-from nmt.decoding.diversity import Diversity
 from nmt.decoding.search import Required
 
 SEEDS = st.integers(0, 10_000)
@@ -65,8 +63,7 @@ def expected_outputs(language: Language, longest: int, config: SearchConfig) -> 
     return [tokens for tokens, _ in sorted(union.items(), key=lambda item: -item[1])][: config.n_best]
 
 
-@settings(max_examples=200)
-@given(SEEDS, st.integers(1, 3), st.integers(2, 4), st.integers(1, 8), st.sampled_from([0.1, 0.7, 2.0]), st.data())
+@given(SEEDS, st.integers(1, 3), st.integers(2, 4), st.integers(1, 8), st.sampled_from([0, 0.1, 0.7, 2]), st.data())
 def test_groups_as_in_a_loop_over_hypotheses(
     seed: int, width: int, groups: int, longest: int, strength: float, data: st.DataObject
 ) -> None:
@@ -79,17 +76,6 @@ def test_groups_as_in_a_loop_over_hypotheses(
 
 
 @settings(max_examples=20)
-@given(SEEDS, st.integers(1, 3), st.integers(2, 3), st.lists(st.integers(1, 8), min_size=1, max_size=5))
-def test_without_penalty_all_groups_are_plain_beam_search(
-    seed: int, width: int, groups: int, longest: list[int]
-) -> None:
-    language = Language(seed)
-    plain = language.search(longest, SearchConfig(beam=width, n_best=width))
-    config = SearchConfig(beam=width * groups, beam_groups=groups, diversity=0, n_best=width)
-    assert language.search(longest, config) == plain
-
-
-@settings(max_examples=20)
 @given(SEEDS, st.lists(st.tuples(st.integers(1, 6), PREFIXES), min_size=1, max_size=4))
 def test_sentences_do_not_disturb_each_other(seed: int, sentences: list[tuple[int, list[int]]]) -> None:
     language, config = Language(seed), SearchConfig(beam=6, beam_groups=3, n_best=4)
@@ -97,14 +83,3 @@ def test_sentences_do_not_disturb_each_other(seed: int, sentences: list[tuple[in
     together = language.search([longest for longest, _ in sentences], config, required=required)
     for number, (longest, _) in enumerate(sentences):
         assert together[number] == language.search([longest], config, [number], [required[number]])[0]
-
-
-@given(SEEDS, st.integers(1, 4), st.integers(2, 80), st.floats(0, 5))
-def test_one_group_ranks_as_plain_beam_search(seed: int, width: int, vocabulary: int, strength: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    log_probs = torch.randn(3, width, vocabulary, generator=generator).log_softmax(-1)
-    totals = torch.randn(3, width, generator=generator)
-    found = Diversity(1, strength).candidates(log_probs, totals, 2 * width, EOS)
-    values, places = largest(log_probs, totals, 2 * width)
-    assert torch.equal(found.log_probs_BC, values)
-    assert torch.equal(found.parents_BC * vocabulary + found.tokens_BC, places)

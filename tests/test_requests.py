@@ -54,16 +54,14 @@ def test_json_lines_take_prefix_and_constraints_and_pass_other_fields_through(tr
     ]
     lines = [json.dumps(value) for value in objects]
     found = generate(trained, "--input-format=jsonl", lines=lines)
-    assert [{k: v for k, v in line.items() if k != "hypotheses"} for line in found] == [
-        objects[0],
-        {"source": SOURCES[1], "é": None},
-    ]
-    best = found[0]["hypotheses"][0]
+    hypotheses = [line.pop("hypotheses") for line in found]
+    assert found == [objects[0], {"source": SOURCES[1], "é": None}]
+    (best,) = hypotheses[0]
     assert best["text"].startswith("um ol")
     assert all(phrase in best["text"] for phrase in ("ad", "xyz"))
     assert len(best["log_probs"]) == len(best["pieces"]) + 1
     assert sum(best["log_probs"]) == pytest.approx(best["log_prob"])
-    assert found[1]["hypotheses"] == generate(trained)[1]["hypotheses"]
+    assert hypotheses[1] == generate(trained)[1]["hypotheses"]
 
 
 def test_a_line_whose_constraints_do_not_fit_says_so(trained: Path) -> None:
@@ -75,18 +73,18 @@ def test_a_line_whose_constraints_do_not_fit_says_so(trained: Path) -> None:
     assert "constraint" in done.stderr
 
 
-@pytest.mark.parametrize("options", [["--workers=2"], ["--batch-tokens=30"]])
-def test_samples_depend_on_seed_line_and_number_alone(trained: Path, options: list[str]) -> None:
-    sample = ["--sample", "--samples=3", "--seed=5"]
-    expected = generate(trained, *sample)
-    found = generate(trained, *sample, *options)
-    texts, others = ([[h["text"] for h in line["hypotheses"]] for line in lines] for lines in (expected, found))
-    assert texts == others
-    # More samples keep the first ones, and equal lines get other samples.
-    more = generate(trained, "--sample", "--samples=5", "--seed=5")
-    assert [h["text"] for h in more[0]["hypotheses"][:3]] == texts[0]
-    twice = generate(trained, *sample, lines=[SOURCES[0], SOURCES[0]])
-    assert twice[0]["hypotheses"] != twice[1]["hypotheses"]
+def test_samples_depend_on_seed_line_and_number_alone(trained: Path) -> None:
+    """Neither processes nor batches nor the number of samples change them, but equal lines have different samples."""
+
+    def texts(*options: str, lines: list[str] | None = None) -> list[list[str]]:
+        found = generate(trained, "--sample", "--seed=5", *options, lines=lines)
+        return [[hypothesis["text"] for hypothesis in line["hypotheses"]] for line in found]
+
+    expected = texts("--samples=3")
+    assert texts("--samples=3", "--workers=2", "--batch-tokens=30") == expected
+    assert [line[:3] for line in texts("--samples=5")] == expected
+    first, second = texts("--samples=3", lines=[SOURCES[0], SOURCES[0]])
+    assert first == expected[0] != second
 
 
 def test_messages_name_the_line_of_its_file(trained: Path, tmp_path: Path) -> None:

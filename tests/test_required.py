@@ -11,7 +11,7 @@ from torch import Tensor
 from toy_language import EOS, History, Language, occurs
 
 from nmt.config import SearchConfig
-from nmt.decoding.search import Found, Required
+from nmt.decoding.search import Required
 from nmt.errors import NmtError
 
 TOKENS = st.sampled_from([0, 2, 3])
@@ -29,6 +29,7 @@ def possible(language: Language, longest: int, required: Required) -> tuple[list
     return holding or begun, not holding
 
 
+@FEW
 @given(SEEDS, st.integers(1, 5), PREFIXES, PHRASES, st.sampled_from([0.0, 0.6]))
 def test_a_wide_beam_finds_the_best_of_all_outputs(
     seed: int, longest: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...], alpha: float
@@ -44,6 +45,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(
         assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
 
 
+@FEW
 @given(SEEDS, st.integers(1, 4), st.integers(1, 7), PREFIXES, PHRASES)
 def test_a_small_beam_holds_all_phrases_whenever_an_output_can(
     seed: int, beam: int, longest: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...]
@@ -197,20 +199,13 @@ def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> 
     assert language.steps < 20
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"sample": True}, "required phrases work with beam search only, but --sample was given"),
-        ({"beam_groups": 2}, "required phrases work with a single group of hypotheses, but --beam-groups is 2"),
-    ],
-)
+@pytest.mark.parametrize("options, message", [
+    ({"sample": True}, "required phrases work with beam search only, but --sample was given"),
+    ({"beam_groups": 2}, "required phrases work with a single group of hypotheses, but --beam-groups is 2"),
+])  # fmt: skip
 def test_searches_that_cannot_hold_phrases(options: dict[str, int], message: str) -> None:
     with pytest.raises(NmtError, match=message):
         Language(0).search([5], SearchConfig(**options), required=[Required((), ((2,),))])
-
-
-def by_length(found: Sequence[Found]) -> list[int]:
-    return [len(f.tokens) for f in found]
 
 
 def has_repeat(tokens: Sequence[int], n: int) -> bool:
@@ -241,7 +236,7 @@ def test_every_output_is_long_enough_and_repeats_nothing(
     several = {"sample": True, "samples": 4} if sample else {"beam": 4, "n_best": 4}
     config = SearchConfig(**several, min_length=shortest, no_repeat_ngram=n)
     found = language.search([longest], config)[0]
-    assert min(by_length(found)) >= min(shortest, longest - 1)
-    assert max(by_length(found)) < longest
-    assert not any(has_repeat(f.tokens, n) for f in found)
-    assert EOS not in [t for f in found for t in f.tokens]
+    for tokens in (hypothesis.tokens for hypothesis in found):
+        assert min(shortest, longest - 1) <= len(tokens) < longest
+        assert not has_repeat(tokens, n)
+        assert EOS not in tokens

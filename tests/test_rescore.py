@@ -22,13 +22,12 @@ def rescored(*arguments: str | Path, stdin: str = "") -> list[list[list[float]]]
     return [[h["rescored"]["log_probs"] for h in json.loads(line)["hypotheses"]] for line in lines]
 
 
-@pytest.mark.parametrize("models", [["best.pt"], ["best.pt", "snapshot-00000020.pt"]])
-@pytest.mark.parametrize("options", [
-    ["--n-best=4"],
-    ["--sample", "--samples=3", "--temperature=2", "--top-k=50"],
-    ["--beam=4", "--beam-groups=2", "--n-best=3"],
-    ["--prefixes={folder}/prefixes"],
-    ["--constraints={folder}/phrases", "--beam=6"],
+@pytest.mark.parametrize("models, options", [
+    (["best.pt"], ["--n-best=4"]),
+    (["best.pt", "snapshot-00000020.pt"], ["--sample", "--samples=3", "--temperature=2", "--top-k=50"]),
+    (["best.pt"], ["--beam=4", "--beam-groups=2", "--n-best=3"]),
+    (["best.pt"], ["--prefixes={folder}/prefixes"]),
+    (["best.pt", "snapshot-00000020.pt"], ["--constraints={folder}/phrases", "--beam=6"]),
 ])  # fmt: skip
 def test_generated_translations_have_the_log_p_that_generate_reports(
     trained: Path, tmp_path: Path, models: list[str], options: list[str]
@@ -36,10 +35,8 @@ def test_generated_translations_have_the_log_p_that_generate_reports(
     (tmp_path / "prefixes").write_text("ab\n\ned ik\n\n")
     (tmp_path / "phrases").write_text("ab\t!\n\nop\n\n")
     checkpoints = [trained / "run" / name for name in models]
-    flags = [option.format(folder=tmp_path) for option in options]
-    generated = run(
-        "generate", *checkpoints, *flags, *FP32, "--max-length-offset=9", "--output-format=jsonl", stdin=SOURCE.encode()
-    ).stdout.decode()
+    flags = [*FP32, "--max-length-offset=9", "--output-format=jsonl", *(o.format(folder=tmp_path) for o in options)]
+    generated = run("generate", *checkpoints, *flags, stdin=SOURCE.encode()).stdout.decode()
     expected = [[h["log_probs"] for h in json.loads(line)["hypotheses"]] for line in generated.splitlines()]
     found = rescored(*checkpoints, "--input-format=jsonl", stdin=generated)
     assert len(found) == 4
@@ -84,30 +81,25 @@ def test_neither_order_nor_batch_size_changes_a_line(trained: Path, order: list[
 
 
 def test_very_long_pairs_are_scored_whole(trained: Path) -> None:
-    pair = "ba " * 2500 + "\t" + "ab " * 2500
+    pair = "ba " * 1500 + "\t" + "ab " * 1500
     found = run("rescore", trained / "run" / "best.pt", stdin=f"{pair}\nBa.\tab\n".encode()).stdout.split()
     assert len(found) == 2
     assert all(map(math.isfinite, map(float, found)))
 
 
 def test_fields_of_json_pass_through(trained: Path) -> None:
-    line = json.dumps({"id": 7, "source": "Ba.", "hypotheses": [{"text": "ab", "note": [1]}, {"text": ""}]})
-    model = trained / "run" / "best.pt"
-    said = run("rescore", model, "--input-format=jsonl", "--output-format=jsonl", stdin=line.encode()).stdout
-    found = json.loads(said)
-    assert found["id"] == 7
+    given = {"id": 7, "source": "Ba.", "hypotheses": [{"text": "ab", "note": [1]}, {"text": ""}]}
+    command = ["rescore", trained / "run" / "best.pt", "--input-format=jsonl", "--output-format=jsonl"]
+    found = json.loads(run(*command, stdin=json.dumps(given).encode()).stdout)
     assert [h.pop("rescored")["log_prob"] < 0 for h in found["hypotheses"]] == [True, True]
-    assert found == json.loads(line)
+    assert found == given
 
 
 def test_special_pieces_of_other_toolkits_are_not_scored_twice(trained: Path) -> None:
-    def log_prob(**fields: object) -> float:
-        line = json.dumps({"source": "Ba.", "hypotheses": [{"text": "ba de", **fields}]})
-        options = ["--input-format=jsonl", "--output-format=jsonl", "--precision=fp32"]
-        said = run("rescore", trained / "run" / "best.pt", *options, stdin=line.encode()).stdout
-        return float(json.loads(said)["hypotheses"][0]["rescored"]["log_prob"])
-
-    assert log_prob(pieces=["a", "</s>"]) == log_prob()
+    hypotheses = [{"text": "ba de", "pieces": ["a", "</s>"]}, {"text": "ba de"}]
+    line = json.dumps({"source": "Ba.", "hypotheses": hypotheses})
+    ((first, second),) = rescored(trained / "run" / "best.pt", "--input-format=jsonl", stdin=line)
+    assert first == pytest.approx(second)
 
 
 def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> None:

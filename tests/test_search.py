@@ -1,10 +1,8 @@
 """Beam search equals enumeration and greedy search, and finds the same for a sentence alone and in a batch."""
 
-import math
-
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from toy_language import BOS, EOS, History, Language
@@ -20,7 +18,7 @@ def assert_close(found: list[Found], expected: list[tuple[tuple[int, ...], float
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_wide_beam_finds_what_enumeration_finds(seed: int, alpha: float) -> None:
     language = Language(seed)
     found = language.search([4, 1, 5], SearchConfig(beam=200, alpha=alpha, n_best=3))
@@ -41,6 +39,7 @@ def test_a_beam_of_one_is_greedy_search(seed: int) -> None:
     assert found.score == pytest.approx(language.score(0, tokens[1:], 0.6), abs=1e-4)
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.lists(st.integers(1, 9), min_size=1, max_size=5))
 def test_a_sentence_has_the_same_hypotheses_alone_and_in_a_batch(seed: int, beam: int, max_lengths: list[int]) -> None:
     language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
@@ -64,15 +63,14 @@ def test_hypotheses_are_distinct_sorted_correctly_scored_and_not_too_long(
         assert hypothesis.score == pytest.approx(language.score(0, tuple(hypothesis.tokens), alpha), abs=1e-3)
 
 
-class Hesitant(Language):
-    """A model that prefers token 2 at first. EOS becomes more likely with every token."""
-
-    def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
-        end = min(0.1 * len(tokens), 0.8)
-        return torch.tensor([0.05 * (1 - end), end, 0.9 * (1 - end), 0.05 * (1 - end)]).log()
-
-
 def test_a_larger_alpha_prefers_longer_output() -> None:
+    """The model prefers token 2 at first. EOS becomes more likely with every token."""
+
+    class Hesitant(Language):
+        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+            end = min(0.1 * len(tokens), 0.8)
+            return torch.tensor([0.05 * (1 - end), end, 0.9 * (1 - end), 0.05 * (1 - end)]).log()
+
     lengths = [len(Hesitant(0).search([20], SearchConfig(alpha=alpha))[0][0].tokens) for alpha in (0.0, 1.0, 3.0)]
     assert lengths == sorted(lengths)
     assert lengths[0] < lengths[-1]
@@ -108,7 +106,10 @@ def test_search_continues_while_a_live_hypothesis_can_still_win() -> None:
     assert Late(0).search([20], SearchConfig(beam=2, alpha=0.6))[0][0].tokens == [2] * 7
 
 
-@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 5), st.integers(1, 700), st.integers(1, 10))
+SIZES = st.sampled_from([1, 7, 63, 64, 65, 100, 127, 128, 130, 700])  # `largest` looks at blocks of 64
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3), st.integers(1, 5), SIZES, st.integers(1, 10))
 def test_largest_gives_the_same_numbers_as_topk(seed: int, sentences: int, width: int, vocabulary: int, k: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(sentences, width, vocabulary, generator=generator)
@@ -117,10 +118,3 @@ def test_largest_gives_the_same_numbers_as_topk(seed: int, sentences: int, width
     totals = (x + offsets[:, :, None]).flatten(1)
     assert torch.equal(values, totals.topk(min(k, width * vocabulary)).values)
     assert torch.equal(totals.gather(1, places), values)
-
-
-def test_an_empty_output_has_the_length_penalty_of_eos() -> None:
-    language = Language(7)
-    found = language.search([1], SearchConfig(beam=1, alpha=2.0))[0][0]
-    assert found.tokens == []
-    assert found.score == pytest.approx(float(language.log_probs(0, (BOS,))[EOS]) / math.pow(6 / 6, 2))

@@ -61,17 +61,8 @@ class Language:
     ) -> list[list[Found]]:
         numbers = sentences or list(range(len(max_lengths)))
         cache = History(numbers, [[()] * config.width for _ in numbers])
-        limits = torch.tensor(max_lengths)
-        return search(
-            self.step,  # type: ignore[arg-type]
-            cache,
-            limits,
-            bos=BOS,
-            eos=EOS,
-            config=config,
-            required=required,
-            streams=streams,
-        )
+        options = {"bos": BOS, "eos": EOS, "config": config, "required": required, "streams": streams}
+        return search(self.step, cache, torch.tensor(max_lengths), **options)  # type: ignore[arg-type]
 
     def token_log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """log P of the tokens and EOS."""
