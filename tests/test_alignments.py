@@ -30,7 +30,7 @@ import grammar  # noqa: E402
 import lexicon  # noqa: E402
 import links  # noqa: E402
 
-FP32 = ["--precision=fp32", "--device=cpu"]
+FP32, RUNTIME = ["--precision=fp32", "--device=cpu"], RuntimeConfig(device="cpu", precision="fp32")
 SOURCE = "Ba de ki.\n\nLo “mu” na…  po\tra ☃.\nSi.\n"
 
 
@@ -73,8 +73,9 @@ def test_pieces_belong_to_words_where_normalisation_changes_characters(words: li
 
 
 def test_a_long_line_with_many_normalised_quotes_is_mapped_word_by_word() -> None:
-    pieces = ['▁"', "ba", '"'] * 900
-    assert words_of_pieces(pieces, " ".join(["“ba”"] * 900)) == [i for i in range(900) for _ in range(3)]
+    """It is longer than several windows of text that are compared at once."""
+    pieces = ['▁"', "ba", '"'] * 250
+    assert words_of_pieces(pieces, " ".join(["“ba”"] * 250)) == [i for i in range(250) for _ in range(3)]
 
 
 def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -> list[tuple[int, int]]:
@@ -96,31 +97,32 @@ def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -
 
 def test_each_target_word_is_linked_to_the_source_word_with_most_attention(trained: Path) -> None:
     model = trained / "run" / "average.pt"
-    pairs = ["ba deki lo\tik ab ol", "mu na po rasi\tisar op an um um um", "lo\tol", "si tu ve zo ba de\tab ed"]
+    pairs = ["ba deki lo\tik ab ol", "mu na po rasi\tisar op an um um um", "si tu ve zo ba de\tab ed"]
     said = run("rescore", model, *FP32, "--alignments", "--output-format=jsonl", stdin="\n".join(pairs).encode()).stdout
     found = [json.loads(line) for line in said.splitlines()]
     for value in found:
-        rescored = value["rescored"]
-        expected = naive_links(model, value["source"], value["target"], rescored["pieces"])
-        assert numbers(rescored["alignment"]) == expected
-    assert len({value["rescored"]["alignment"] for value in found}) == 4
+        expected = naive_links(model, value["source"], value["target"], value["rescored"]["pieces"])
+        assert numbers(value["rescored"]["alignment"]) == expected
+    assert len({value["rescored"]["alignment"] for value in found}) == 3
 
 
 def test_the_last_decoder_layer_aligns(trained: Path) -> None:
     """A layer whose queries are 0 attends to all pieces alike, so that every link goes to the first word."""
-    codec = Translator.load(trained / "run" / "best.pt", runtime=RuntimeConfig(device="cpu")).codec
+    codec = Translator.load(trained / "run" / "best.pt", runtime=RUNTIME).codec
     config = model_config("transformer_tiny", decoder_layers=3)
     sentence = alignment.SentencePair(np.arange(300, 312), range(12), range(300, 312), range(12))
     for silent in range(3):
         torch.manual_seed(1)
         model = Transformer(config, len(codec.source), len(codec.target), shared=True).eval()
         torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
-        ((*found,),) = alignment.Aligner([model], resolve(RuntimeConfig(device="cpu", precision="fp32")))([sentence])
+        ((*found,),) = alignment.Aligner([model], resolve(RUNTIME))([sentence])
         assert ({source for source, _ in found} == {0}) == (silent == 2)
 
 
-@pytest.mark.parametrize("models", [["best.pt"], ["best.pt", "snapshot-00000020.pt"]])
-@pytest.mark.parametrize("options", [["--n-best=3"], ["--sample", "--samples=4", "--temperature=3"]])
+@pytest.mark.parametrize("models, options", [
+    (["best.pt"], ["--sample", "--samples=4", "--temperature=3"]),
+    (["best.pt", "snapshot-00000020.pt"], ["--n-best=3"]),
+])  # fmt: skip
 def test_rescoring_finds_the_alignments_of_generated_translations(
     trained: Path, models: list[str], options: list[str]
 ) -> None:
@@ -160,7 +162,7 @@ def test_text_has_the_links_behind_bars(trained: Path) -> None:
 
 
 def test_a_line_in_parts_is_aligned_part_by_part(trained: Path) -> None:
-    translator = Translator.load(trained / "run" / "best.pt", runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    translator = Translator.load(trained / "run" / "best.pt", runtime=RUNTIME)
     syllables = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo"]
     sizes = [len(ids) for ids in translator.codec.encode_source(syllables)]
     words = (6 * [word for word, size in zip(syllables, sizes, strict=True) if size == sizes[0]])[:6]
@@ -178,18 +180,14 @@ def test_a_line_in_parts_is_aligned_part_by_part(trained: Path) -> None:
 
 def test_batches_are_halved_if_memory_runs_out(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["Ba de ki.", "Lo.", "Mu na po ra."]
-    translator = Translator.load(trained / "run" / "best.pt", runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    translator = Translator.load(trained / "run" / "best.pt", runtime=RUNTIME)
     search = SearchConfig(max_length_offset=9, alignments=True)
     expected = [[h.alignment for h in line] for line in translator.hypotheses(lines, search)]
     whole = alignment.Aligner._weights_at_once
 
     def small(aligner: alignment.Aligner, pairs: list) -> list:
         if len(pairs) > most:
-            raise (
-                MemoryError("DefaultCPUAllocator: can't allocate memory")
-                if False
-                else RuntimeError("DefaultCPUAllocator: can't allocate memory")
-            )
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return whole(aligner, pairs)
 
     monkeypatch.setattr(alignment.Aligner, "_weights_at_once", small)
@@ -222,7 +220,7 @@ def test_the_grammar_links_nouns_to_their_translations() -> None:
         if noun.plural:
             forms.setdefault(noun.english_plural, set()).update((noun.plural, noun.plural + "n"))
     rng, nouns = Random(8), 0
-    for _ in range(500):
+    for _ in range(200):
         source, target = grammar.marked_sentence(rng)
         sure, possible = (set(numbers(links.links(source, target, sure=kind))) for kind in (True, False))
         assert sure <= possible
@@ -232,7 +230,7 @@ def test_the_grammar_links_nouns_to_their_translations() -> None:
                 (j,) = (j for k, j in sure if k == i)
                 assert german[j] in forms[name], (source, target)
                 nouns += 1
-    assert nouns > 700
+    assert nouns > 250
 
 
 # Sentences of the corpus with seed 1, linked by hand: English words with the German words that are sure, or possible.

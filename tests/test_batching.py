@@ -17,15 +17,20 @@ def plan(pairs: Lengths, batch_tokens: int = 200, groups: int = 4, seed: int = 1
     return make_plan(source, target, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
 
 
-@given(lengths, budgets, st.integers(1, 9), budgets)
-def test_an_epoch_has_every_sentence_once_for_any_size_of_micro_batches(
-    pairs: Lengths, batch_tokens: int, groups: int, device_tokens: int
+@given(lengths, budgets, st.integers(1, 9), budgets, st.sampled_from([1, 2, 3, 8]))
+def test_micro_batches_have_every_sentence_once_fit_the_device_and_are_as_many_for_each_rank(
+    pairs: Lengths, batch_tokens: int, groups: int, device_tokens: int, ranks: int
 ) -> None:
-    made = plan(pairs, batch_tokens, groups)
+    made, seen = plan(pairs, batch_tokens, groups), []
     for index in range(len(made)):
-        cut = [i for batch in made.micro_batches(index, device_tokens) for block in batch for i in block]
-        assert cut == [i for group in made.update(index) for i in group]
-    seen = [i for index in range(len(made)) for group in made.update(index) for i in group]
+        batches = made.micro_batches(index, device_tokens, ranks)
+        assert len(batches) % ranks == 0
+        sentences = [i for batch in batches for block in batch for i in block]
+        assert sentences == [i for group in made.update(index) for i in group]
+        seen += sentences
+        for batch in batches:
+            padded = sum(len(block) * max(max(pairs[i]) for i in block) for block in batch)
+            assert padded <= device_tokens or sum(map(len, batch)) == 1  # a long sentence alone
     assert sorted(seen) == list(range(len(pairs)))
 
 
@@ -44,29 +49,6 @@ def test_groups_have_about_the_same_number_of_tokens(pairs: Lengths, batch_token
         assert all(size >= share - longest for size in sorted(found)[2:])  # the first and last group may be smaller
 
 
-@given(lengths, budgets, budgets)
-def test_a_micro_batch_fits_the_device_or_is_one_sentence(
-    pairs: Lengths, batch_tokens: int, device_tokens: int
-) -> None:
-    made = plan(pairs, batch_tokens)
-    for index in range(len(made)):
-        for batch in made.micro_batches(index, device_tokens):
-            padded = [sum(len(b) * max(pairs[i][side] for i in b) for b in batch) for side in (0, 1)]
-            assert max(padded) <= device_tokens or sum(map(len, batch)) == 1
-
-
-@given(lengths, budgets, budgets, st.sampled_from([1, 2, 3, 8]))
-def test_all_ranks_get_the_same_number_of_micro_batches_of_an_update(
-    pairs: Lengths, batch_tokens: int, device_tokens: int, ranks: int
-) -> None:
-    made = plan(pairs, batch_tokens)
-    for index in range(len(made)):
-        batches = made.micro_batches(index, device_tokens, ranks)
-        assert len(batches) % ranks == 0
-        assert [i for batch in batches for block in batch for i in block] == [i for g in made.update(index) for i in g]
-        assert all(sum(map(made.padded_size, b)) <= device_tokens or sum(map(len, b)) == 1 for b in batches)
-
-
 def test_ranks_get_about_equal_work() -> None:
     made = plan(realistic_lengths(20_000), 25_000, 8)
     waste = []
@@ -76,18 +58,14 @@ def test_ranks_get_about_equal_work() -> None:
     assert np.mean(waste) < 0.1
 
 
-@given(lengths, st.integers(0, 5), st.integers(0, 5))
-def test_data_seed_and_epoch_determine_the_plan(pairs: Lengths, seed: int, epoch: int) -> None:
-    first, second = plan(pairs, seed=seed, epoch=epoch), plan(pairs, seed=seed, epoch=epoch)
-    assert [u.tolist() for i in range(len(first)) for u in first.update(i)] == [
-        u.tolist() for i in range(len(second)) for u in second.update(i)
-    ]
+def test_data_seed_and_epoch_determine_the_plan() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        made = plan(realistic_lengths(500), seed=seed, epoch=epoch)
+        return [int(i) for index in range(len(made)) for group in made.update(index) for i in group]
 
-
-@pytest.mark.parametrize("change", [{"seed": 2}, {"epoch": 1}])
-def test_another_seed_or_epoch_changes_the_order(change: dict[str, int]) -> None:
-    pairs = [(5, 5)] * 100
-    assert plan(pairs).update(0)[0].tolist() != plan(pairs, **change).update(0)[0].tolist()
+    first = order(1, 0)
+    assert order(1, 0) == first
+    assert order(2, 0) != first != order(1, 1)
 
 
 def realistic_lengths(sentences: int) -> Lengths:
@@ -100,7 +78,7 @@ def realistic_lengths(sentences: int) -> Lengths:
 
 @pytest.mark.parametrize(("batch_tokens", "groups"), [(4096, 1), (4096, 8), (4096, 3), (25_000, 8)])
 def test_updates_have_little_padding_and_about_the_same_size(batch_tokens: int, groups: int) -> None:
-    made = plan(realistic_lengths(60_000), batch_tokens, groups)
+    made = plan(realistic_lengths(40_000), batch_tokens, groups)
     shares = [made.padding_share(4096), made.padding_share(4096, updates=50)]
     assert max(shares) < 0.08
     lengths = np.array([made.source_lengths, made.target_lengths])

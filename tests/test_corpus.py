@@ -2,11 +2,11 @@
 
 import gzip
 import io
-import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def write(path: Path, data: bytes) -> Path:
 def test_lines_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], ending: str, suffix: str
 ) -> None:
-    path = tmp_path_factory.mktemp("lines") / f"text.{suffix}"
+    path = tmp_path_factory.getbasetemp() / f"text.{suffix}"
     write(path, "".join(line + ending for line in lines).encode())
     assert list(read_lines(path)) == lines
 
@@ -52,8 +52,11 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, data: bytes, lines: list[str
 
 
 def test_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("eins\u2028zwei\nä\n".encode())))
-    assert list(read_lines("-")) == ["eins\u2028zwei", "ä"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("eins\u2028zwei\nä\n".encode() + b"\xff\n")))
+    lines = read_lines("-")
+    assert [next(lines), next(lines)] == ["eins\u2028zwei", "ä"]
+    with pytest.raises(NmtError, match="standard input, line 3: byte 1"):
+        next(lines)
 
 
 def test_the_message_about_bytes_that_are_not_utf8_names_file_line_and_byte(tmp_path: Path) -> None:
@@ -64,40 +67,18 @@ def test_the_message_about_bytes_that_are_not_utf8_names_file_line_and_byte(tmp_
         next(lines)
 
 
-def test_the_message_about_bytes_that_are_not_utf8_names_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\n")))
-    with pytest.raises(NmtError, match="standard input, line 1"):
-        list(read_lines("-"))
+COMPRESSED = gzip.compress(Random(0).randbytes(50_000).hex().encode())
 
 
-def truncated(path: Path) -> Path:
-    noise = os.urandom(50_000).hex().encode()
-    path.write_bytes(gzip.compress(noise)[:-1000])
-    return path
-
-
-def overwritten(path: Path) -> Path:
-    data = bytearray(gzip.compress(os.urandom(50_000).hex().encode()))
-    data[20_000:20_100] = bytes(100)
+@pytest.mark.parametrize("data", [
+    COMPRESSED[:-1000],
+    COMPRESSED[:20_000] + bytes(100) + COMPRESSED[20_100:],
+    COMPRESSED[:10] + b"\xff" + COMPRESSED[11:],  # the byte behind the header gives a kind of block that does not exist
+    b"this is no gzip file\n",
+], ids=["truncated", "overwritten", "unknown block", "plain text"])  # fmt: skip
+def test_a_damaged_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "text.en.gz"
     path.write_bytes(data)
-    return path
-
-
-def with_an_unknown_block(path: Path) -> Path:
-    data = bytearray(gzip.compress(b"text"))
-    data[10] = 0xFF  # the first byte after the header gives the kind of block; this kind does not exist
-    path.write_bytes(data)
-    return path
-
-
-def plain(path: Path) -> Path:
-    path.write_bytes(b"this is no gzip file\n")
-    return path
-
-
-@pytest.mark.parametrize("make", [truncated, overwritten, with_an_unknown_block, plain])
-def test_a_damaged_gzip_file_is_refused(tmp_path: Path, make: object) -> None:
-    path = make(tmp_path / "text.en.gz")  # type: ignore[operator]
     with pytest.raises(NmtError, match=r"text\.en\.gz is not a complete gzip file \(.+\); compress it or copy it"):
         list(read_lines(path))
 
