@@ -228,6 +228,12 @@ def start_ranks(
     return ranks
 
 
+def run_ranks(size: int, *arguments: str | Path) -> None:
+    """Runs `nmt` as ranks 0 to `size` - 1 of one training until all have ended with exit code 0."""
+    for rank in start_ranks(size, *arguments):
+        rank.wait(0)
+
+
 class _Server:
     """The parent of the commands, as the tests see it."""
 
