@@ -1,14 +1,12 @@
 """`nmt score` compares several systems, with the p-values and intervals of the sacrebleu command."""
 
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 from commands import failed, run
 
@@ -26,11 +24,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / name) for name in ("reference", "first", "second")]
 
 
+def sacrebleu_command() -> None:
+    from sacrebleu.sacrebleu import main  # changes how its process treats SIGPIPE
+
+    main()
+
+
 def sacrebleu(reference: str, systems: list[str], *options: str) -> str:
     """Returns the output of the sacrebleu command with four digits."""
-    command = [sys.executable, "-m", "sacrebleu", reference, "-i", *systems, *options, "-w", "4"]
-    environment = os.environ | {"NO_COLOR": "1"}
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
+    arguments = [reference, "-i", *systems, *options, "-w", "4"]
+    return forks.run(*arguments, instead=sacrebleu_command, env={"NO_COLOR": "1"}).output
 
 
 def compared(files: list[str], metric: str, *options: str) -> list[dict[str, Any]]:
@@ -84,11 +87,9 @@ def test_only_a_clear_difference_has_a_small_p_value(files: list[str], test: str
 def test_the_table_has_a_row_for_each_system(files: list[str]) -> None:
     reference, first, second = files
     ours = ["--reference", reference, "--hypothesis", first, "--hypothesis", second, "--paired", "bootstrap"]
-    done = run("score", *ours, "--bootstrap", "200", "--metric", "bleu", "--metric", "chrf")
-    head, *rows, bleu, chrf = done.stdout.decode().splitlines()
-    found = json.loads(
-        run("score", *ours, "--bootstrap", "200", "--metric", "bleu", "--metric", "chrf", "--json").stdout
-    )
+    ours += ["--bootstrap", "200", "--metric", "bleu", "--metric", "chrf"]
+    head, *rows, bleu, chrf = run("score", *ours).stdout.decode().splitlines()
+    found = json.loads(run("score", *ours, "--json").stdout)
     assert re.split("  +", head) == ["hypothesis", *["BLEU", "95% confidence", "p"], *["chrF2", "95% confidence", "p"]]
     for row, system in zip(rows, found["hypotheses"], strict=True):
         cells = [system["hypothesis"]]
@@ -139,6 +140,5 @@ def test_one_system_cannot_be_compared(files: list[str]) -> None:
     assert "--paired ar compares systems, but there is one --hypothesis" in failed("score", *options)
     Path(first + ".short").write_text("One line.\n")
     assert "first.short has 1 lines but" in failed("score", *options, "--hypothesis", first + ".short")
-    assert "one --hypothesis" in failed(
-        "score", "--metric=evalb", "--reference", reference, "--hypothesis", first, "--hypothesis", second
-    )
+    evalb = ["--metric=evalb", "--reference", reference, "--hypothesis", first, "--hypothesis", second]
+    assert "one --hypothesis" in failed("score", *evalb)
