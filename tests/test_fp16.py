@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import forks
 import pytest
 import torch
 from checkpoints import resumable_checkpoint
-from commands import assert_resumes, records, run, train, valid_losses
+from commands import SMALL, TRAIN, assert_resumes, run, train, valid_losses, weights
 
 import nmt
 from nmt.checkpoint import save_checkpoint
@@ -18,24 +19,39 @@ from nmt.training.loss_scale import LossScale
 from nmt.training.optimizer import Optimizer
 from nmt.training.run_folder import RunFolder
 
-FP16 = ["--precision=fp16", "--valid-metric=nll"]
+NLL = ["--dropout=0", "--valid-metric=nll"]
 
 
 def scale_of(folder: Path, update: int) -> dict[str, float]:
     return dict(nmt.load_checkpoint(folder / f"state-{update:08d}.pt").training["loss_scale"])
 
 
-def test_training_in_fp16_stays_close_to_training_in_fp32(trained: Path, tmp_path: Path) -> None:
-    """Only the first updates are compared: later, rounding alone makes two courses differ by several percent."""
-    options = ["--max-updates=10", "--valid-updates=5", "--dropout=0", "--valid-metric=nll"]
-    for precision in ("fp32", "fp16"):
-        said = train(trained / "data", tmp_path / precision, *options, f"--precision={precision}")
-        assert precision in said
-    assert valid_losses(tmp_path / "fp16") == pytest.approx(valid_losses(tmp_path / "fp32"), rel=1e-3)
-    assert all(
-        weight.dtype == torch.float32 for weight in nmt.load_checkpoint(tmp_path / "fp16" / "best.pt").weights.values()
-    )
-    run("generate", tmp_path / "fp16" / "best.pt", "--precision=fp16", "--device=cpu", stdin=b"ba de\n")
+@pytest.fixture(scope="module")
+def five_updates(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a run folder of five updates in fp16, each with a validation."""
+    folder = tmp_path_factory.mktemp("fp16") / "run"
+    said = train(trained / "data", folder, *NLL, "--max-updates=5", "--valid-updates=1", "--precision=fp16")
+    assert "fp16" in said
+    return folder
+
+
+def test_training_in_fp16_stays_close_to_training_in_fp32(trained: Path, five_updates: Path, tmp_path: Path) -> None:
+    """Only the first updates are compared: rounding alone makes two courses differ, and more with each update.
+
+    With eight other seeds, the losses differed by at most 1e-4 in the first five updates, and by 4e-4 in ten.
+    """
+    train(trained / "data", tmp_path, *NLL, "--max-updates=5", "--valid-updates=1")
+    assert valid_losses(five_updates) == pytest.approx(valid_losses(tmp_path), rel=1e-3)
+    best = five_updates / "best.pt"
+    assert all(weight.dtype == torch.float32 for weight in weights(best).values())
+    run("generate", best, "--precision=fp16", "--device=cpu", stdin=b"ba de\n")
+
+
+def test_two_ranks_have_the_scale_and_the_loss_of_one(trained: Path, five_updates: Path, tmp_path: Path) -> None:
+    options = [*NLL, "--max-updates=5", "--valid-updates=1", "--precision=fp16"]
+    forks.run_ranks(2, "train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options)
+    assert scale_of(five_updates, 5) == scale_of(tmp_path, 5)
+    assert valid_losses(tmp_path) == pytest.approx(valid_losses(five_updates), rel=1e-3)
 
 
 def test_the_scale_does_not_change_the_step() -> None:
@@ -64,34 +80,22 @@ def test_the_scale_falls_after_an_overflow_and_rises_after_many_good_updates(mon
     assert found == [0.5, 0.25, 0.25, 0.25, 0.5, 0.5, 0.25, 0.25, 0.25, 0.5]
 
 
-def test_overflowing_updates_are_skipped_until_the_scale_fits(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loss_scale, "_FIRST", 2.0**34)
-    said = train(trained / "data", tmp_path / "run", "--max-updates=40", *FP16, "--max-skipped-updates=30")
-    skipped = said.count("was skipped")
-    assert 3 < skipped < 30
-    assert scale_of(tmp_path / "run", 40)["scale"] == 2.0 ** (34 - skipped)
-    assert records(tmp_path / "run", "valid")[-1]["nll"] < 5.5
-
-
-def test_a_resumed_run_keeps_the_scale_and_ends_with_the_same_weights(
+def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_keeps_the_scale(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loss_scale, "_FIRST", 2.0**28)
-    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
+    options = ["--precision=fp16", "--valid-metric=nll", "--max-skipped-updates=16"]
+    said = []
 
     def train_until(folder: Path, update: int) -> None:
-        train(trained / "data", folder, f"--max-updates={update}", *FP16, "--max-skipped-updates=30")
+        said.append(train(trained / "data", folder, *options, f"--max-updates={update}"))
 
-    assert_resumes(train_until, tmp_path, [8, 13, 20])
-    assert scale_of(tmp_path / "whole", 20) == scale_of(tmp_path / "resumed", 20)
-
-
-def test_two_ranks_have_the_scale_of_one(trained: Path, tmp_path: Path) -> None:
-    for ranks in (1, 2):
-        train(trained / "data", tmp_path / str(ranks), "--max-updates=6", *FP16, f"--gpus={ranks}", "--dropout=0")
-    assert scale_of(tmp_path / "1", 6) == scale_of(tmp_path / "2", 6)
+    assert_resumes(train_until, tmp_path, [4, 12, 16])
+    skipped = said[0].count("was skipped")
+    assert 3 < skipped < 15
+    assert scale_of(tmp_path / "whole", 16)["scale"] == 2.0 ** (28 - skipped)
+    assert scale_of(tmp_path / "whole", 16) == scale_of(tmp_path / "resumed", 16)
+    assert valid_losses(tmp_path / "whole")[16] < 5
 
 
 @pytest.mark.parametrize("value", [None, {}, {"scale": -1.0, "good_updates": 0}, {"scale": 2.0, "good_updates": 0.5}])
