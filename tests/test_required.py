@@ -4,16 +4,16 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-from toy_language import EOS, History, Language, occurs
+from toy_language import EOS, Language, Scripted, occurs
 
 from nmt.config import SearchConfig
 from nmt.decoding.search import Required
 from nmt.errors import NmtError
 
+Tokens = tuple[int, ...]
+Phrases = tuple[Tokens, ...]
 TOKENS = st.sampled_from([0, 2, 3])
 PREFIXES = st.lists(TOKENS, max_size=3).map(tuple)
 PHRASES = st.lists(st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
@@ -21,7 +21,7 @@ SEEDS = st.integers(0, 10_000)
 FEW = settings(max_examples=40)
 
 
-def possible(language: Language, longest: int, required: Required) -> tuple[list[tuple[int, ...]], bool]:
+def possible(language: Language, longest: int, required: Required) -> tuple[list[Tokens], bool]:
     """The outputs that begin with the prefix and hold the phrases, and False; all that begin so, and True, if none."""
     outputs = language.outputs(max(longest, len(required.prefix) + 1))
     begun = [o for o in outputs if o[: len(required.prefix)] == required.prefix]
@@ -32,7 +32,7 @@ def possible(language: Language, longest: int, required: Required) -> tuple[list
 @FEW
 @given(SEEDS, st.integers(1, 5), PREFIXES, PHRASES, st.sampled_from([0.0, 0.6]))
 def test_a_wide_beam_finds_the_best_of_all_outputs(
-    seed: int, longest: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...], alpha: float
+    seed: int, longest: int, prefix: Tokens, phrases: Phrases, alpha: float
 ) -> None:
     language, required = Language(seed), Required(prefix, phrases)
     outputs, unmet = possible(language, longest, required)
@@ -48,7 +48,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(
 @FEW
 @given(SEEDS, st.integers(1, 4), st.integers(1, 7), PREFIXES, PHRASES)
 def test_a_small_beam_holds_all_phrases_whenever_an_output_can(
-    seed: int, beam: int, longest: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...]
+    seed: int, beam: int, longest: int, prefix: Tokens, phrases: Phrases
 ) -> None:
     language, required = Language(seed), Required(prefix, phrases)
     outputs, unmet = possible(language, longest, required)
@@ -59,108 +59,81 @@ def test_a_small_beam_holds_all_phrases_whenever_an_output_can(
     assert {tuple(f.tokens) for f in found} <= allowed
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_more_phrases_than_the_beam_has_slots(seed: int) -> None:
-    language = Language(seed, vocabulary=30)
-    phrases = tuple((n, n + 1) for n in range(2, 18, 2))
-    found = language.search([17, 16], SearchConfig(beam=2), required=[Required((), phrases)] * 2)
-    assert [f.unmet for (f,) in found] == [False, True]
-    assert sorted(found[0][0].tokens) == list(range(2, 18))
-
-
 @pytest.mark.parametrize("beam", [1, 2, 5])
-def test_phrases_that_begin_alike(beam: int) -> None:
-    """A hypothesis that completes one of them loses its matches of all others, and must still go on."""
-    phrases = tuple((2, 3, n) for n in range(4, 12))
+@pytest.mark.parametrize("phrases", [
+    tuple((n, n + 1) for n in range(2, 18, 2)),
+    tuple((2, 3, n) for n in range(4, 12)),  # completing one of them loses the matches of all others
+], ids=["of other tokens", "that begin alike"])  # fmt: skip
+def test_many_phrases_are_held_if_there_is_room(beam: int, phrases: Phrases) -> None:
+    tokens = sorted(token for phrase in phrases for token in phrase)
     for seed in range(5):
-        found = Language(seed, vocabulary=30).search([25], SearchConfig(beam=beam), required=[Required((), phrases)])
-        assert sorted(found[0][0].tokens) == sorted(token for phrase in phrases for token in phrase)
+        lengths, required = [len(tokens) + 1, len(tokens)], [Required((), phrases)] * 2
+        found = Language(seed, vocabulary=30).search(lengths, SearchConfig(beam=beam), required=required)
+        assert [best.unmet for (best,) in found] == [False, True]
+        assert sorted(found[0][0].tokens) == tokens
 
 
-def test_phrases_inside_others_need_no_room() -> None:
-    phrases = ((2,), (3,), (0,), (2, 3), (3, 0), (0, 2), (0, 2), (2, 3, 0, 2))
-    for seed in range(5):
-        found = Language(seed).search([5], SearchConfig(beam=2), required=[Required((), phrases)])[0][0]
-        assert found.tokens == [2, 3, 0, 2]
+@pytest.mark.parametrize("prefix, phrases, longest, possible_outputs", [
+    ((), ((2, 3, 2), (3, 2, 3), (3, 2)), 5, ([2, 3, 2, 3], [3, 2, 3, 2])),  # they fit only if they overlap
+    ((), ((2, 0), (0, 3)), 4, ([2, 0, 3],)),  # they fit in one order only
+    ((0,), ((2, 0), (0, 3)), 5, ([0, 2, 0, 3], [0, 3, 2, 0])),
+    ((), ((2,), (3,), (0,), (2, 3), (3, 0), (0, 2), (0, 2), (2, 3, 0, 2)), 5, ([2, 3, 0, 2],)),  # one has all others
+    ((2, 2, 2), ((2, 2, 3),), 5, ([2, 2, 2, 3],)),  # after 2 2, another 2 still matches two tokens of 2 2 3
+    ((3, 0, 2, 3), (), 2, ([3, 0, 2, 3],)),  # a prefix longer than the output is kept whole
+])  # fmt: skip
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_outputs_with_little_room(
+    beam: int,
+    prefix: Tokens,
+    phrases: Phrases,
+    longest: int,
+    possible_outputs: tuple[list[int], ...],
+) -> None:
+    for seed in range(10):
+        required = [Required(prefix, phrases)]
+        ((best, *_),) = Language(seed).search([longest], SearchConfig(beam=beam), required=required)
+        assert best.tokens in possible_outputs
 
 
 def test_a_phrase_goes_where_it_is_likely() -> None:
     """Its beginning is less likely than five other tokens, so only a bank of its own keeps it in the beam."""
 
-    class Later(Language):
-        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
-            probabilities = torch.full((9,), 1e-4)
-            if len(tokens) < 5:
-                probabilities[4:] = 0.2
-            elif tokens[-1] == 2:
-                probabilities[3] = 1
-            elif len(tokens) == 5:
-                probabilities[2:] = torch.tensor([0.1, 1e-4, *[0.18] * 5])
-            else:
-                probabilities[EOS] = 1
-            return (probabilities / probabilities.sum()).log()
+    def probabilities(tokens: Tokens) -> list[float]:
+        if len(tokens) < 5:
+            return [1e-4] * 4 + [0.2] * 5
+        if tokens[-1] == 2:
+            return [1e-4] * 3 + [1] + [1e-4] * 5
+        if len(tokens) == 5:
+            return [1e-4, 1e-4, 0.1, 1e-4] + [0.18] * 5
+        return [1e-4, 1] + [1e-4] * 7
 
-    found = Later(0, vocabulary=9).search([9], SearchConfig(beam=3), required=[Required((), ((2, 3),))])[0][0]
-    assert found.tokens[4:] == [2, 3]
+    language, required = Scripted(probabilities, vocabulary=9), [Required((), ((2, 3),))]
+    assert language.search([9], SearchConfig(beam=3), required=required)[0][0].tokens[4:] == [2, 3]
 
 
 def test_equal_tokens_beside_phrases_are_those_of_plain_search() -> None:
-    class Even(Language):
-        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
-            return torch.zeros(700)
-
-    language, config = Even(0, vocabulary=700), SearchConfig(beam=3, n_best=3)
+    language, config = Scripted(lambda _: [1.0] * 700, vocabulary=700), SearchConfig(beam=3, n_best=3)
     (plain,) = language.search([4], config)
     required = [Required(), Required((), ((2, 3),))]
     assert language.search([4, 4], config, required=required)[0] == plain
 
 
-def test_phrases_that_fit_only_if_they_overlap() -> None:
-    required = Required((), ((2, 3, 2), (3, 2, 3), (3, 2)))
-    for seed in range(10):
-        found = Language(seed).search([5], SearchConfig(beam=1), required=[required])[0][0]
-        assert tuple(found.tokens) in {(2, 3, 2, 3), (3, 2, 3, 2)}
-
-
-@pytest.mark.parametrize("beam", [1, 2, 4])
-def test_phrases_that_fit_in_one_order_only(beam: int) -> None:
-    for seed in range(20):
-        required = [Required((), ((2, 0), (0, 3))), Required((0,), ((2, 0), (0, 3)))]
-        found = Language(seed).search([4, 5], SearchConfig(beam=beam), required=required)
-        assert found[0][0].tokens == [2, 0, 3]
-        assert found[1][0].tokens in ([0, 2, 0, 3], [0, 3, 2, 0])
-
-
-def test_a_phrase_that_follows_its_own_beginning() -> None:
-    """After 2 2, another 2 still matches two tokens of 2 2 3."""
-    required = Required((2, 2, 2), ((2, 2, 3),))
-    for seed in range(10):
-        assert Language(seed).search([5], SearchConfig(beam=1), required=[required])[0][0].tokens == [2, 2, 2, 3]
-
-
-def test_a_prefix_longer_than_the_output_is_kept_whole() -> None:
-    found = Language(1).search([2], SearchConfig(), required=[Required((3, 0, 2, 3))])[0]
-    assert [f.tokens for f in found] == [[3, 0, 2, 3]]
-
-
 @FEW
 @given(SEEDS, st.integers(1, 4), st.lists(st.tuples(st.integers(1, 7), PREFIXES, PHRASES), min_size=1, max_size=4))
-def test_other_sentences_change_nothing(
-    seed: int, beam: int, sentences: Sequence[tuple[int, tuple[int, ...], tuple[tuple[int, ...], ...]]]
-) -> None:
+def test_other_sentences_change_nothing(seed: int, beam: int, sentences: Sequence[tuple[int, Tokens, Phrases]]) -> None:
     """Sentences with prefixes, phrases or neither are found as if they were alone, and without as in plain search."""
     language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
     required = [Required(prefix, phrases) for _, prefix, phrases in sentences] + [Required()]
     lengths = [length for length, _, _ in sentences] + [7]
     together = language.search(lengths, config, required=required)
     for number, wanted in enumerate(required):
-        asked = None if wanted == Required() else [wanted]
+        asked = None if wanted == Required() else [wanted]  # as in plain search
         assert together[number] == language.search([lengths[number]], config, [number], asked)[0]
 
 
 @FEW
 @given(SEEDS, st.integers(1, 4), PREFIXES)
-def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: tuple[int, ...]) -> None:
+def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: Tokens) -> None:
     language, required = Language(seed), [Required(prefix)]
     for config in (SearchConfig(sample=True, samples=count), SearchConfig(beam=2 * count, beam_groups=count)):
         for found in language.search([5], config, required=required)[0]:
@@ -171,7 +144,7 @@ def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: tuple[int
 @FEW
 @given(SEEDS, st.integers(1, 3), st.integers(1, 3), PREFIXES, PHRASES)
 def test_prefixes_and_phrases_may_repeat_an_ngram(
-    seed: int, beam: int, n: int, prefix: tuple[int, ...], phrases: tuple[tuple[int, ...], ...]
+    seed: int, beam: int, n: int, prefix: Tokens, phrases: Phrases
 ) -> None:
     language = Language(seed)
     config = SearchConfig(beam=beam, no_repeat_ngram=n, min_length=4)
@@ -184,17 +157,7 @@ def test_prefixes_and_phrases_may_repeat_an_ngram(
 def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> None:
     """The penalty of long outputs is so high that plain search would go on to the maximum length."""
 
-    class Talkative(Language):
-        steps = 0
-
-        def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
-            self.steps += 1
-            return super().step(last_R, cache)
-
-        def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
-            return torch.tensor([0.1, 0.5, 0.2, 0.2]).log()
-
-    language = Talkative(0)
+    language = Scripted(lambda _: [0.1, 0.5, 0.2, 0.2])
     language.search([60], SearchConfig(alpha=3), required=[Required((), ((2, 3),))])
     assert language.steps < 20
 

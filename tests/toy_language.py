@@ -1,7 +1,7 @@
 """A language small enough to enumerate, for tests of search."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -82,6 +82,21 @@ class Language:
         """Every output of at most `longest` tokens, EOS included, best first."""
         scored = ((output, self.score(sentence, output, alpha)) for output in self.outputs(longest))
         return sorted(scored, key=lambda pair: -pair[1])
+
+
+class Scripted(Language):
+    """A model whose probabilities are a function of BOS and the tokens so far; it counts its steps."""
+
+    def __init__(self, probabilities: Callable[[tuple[int, ...]], list[float]], vocabulary: int = VOCABULARY) -> None:
+        super().__init__(0, vocabulary)
+        self.probabilities, self.steps = probabilities, 0
+
+    def log_probs(self, sentence: int, tokens: tuple[int, ...]) -> Tensor:  # noqa: ARG002
+        return torch.tensor(self.probabilities(tokens)).log()
+
+    def step(self, last_R: Tensor, cache: History) -> tuple[Tensor, History]:
+        self.steps += 1
+        return super().step(last_R, cache)
 
 
 def occurs(phrase: Sequence[int], tokens: Sequence[int]) -> bool:
