@@ -89,6 +89,8 @@ def test_missing_and_unknown_parts_are_refused(good: Path, tmp_path: Path) -> No
         ("text", "source_lang", "../../etc", "source_lang"),
         ("text", "target_lang", "a\nb", "target_lang"),
         ("text", "source_model", b"x" * 1000, "not a sentencepiece model"),
+        ("text", "source_model", "x", "(text processing: source_model)"),
+        ("text", "target_model", b"x", "joint_vocab contradicts target_model"),
         ("weights", "x\n" * 10**5, torch.zeros(1), "is unexpected"),
         ("weights", FIRST, torch.zeros(3), f"{FIRST} is (3,) instead of"),
         ("weights", FIRST, [1.0], "'weights' is wrong"),
