@@ -20,9 +20,8 @@ SPECIAL = {PAD, UNK, BOS, EOS}
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 any_line = st.text(st.characters(exclude_characters="\n▁", exclude_categories=["Cs"]))
-familiar = st.lists(st.sampled_from(TEXT[0].split() + TEXT[1].split() + ["quäx", "日本", "\0", "🦊", "<unk>"])).map(
-    " ".join
-)
+words = st.sampled_from(TEXT[0].split() + TEXT[1].split() + ["quäx", "日本", "\0", "🦊", "<unk>"])
+familiar = st.lists(words).map(" ".join)
 
 
 @cache
@@ -38,11 +37,9 @@ def spaced(line: str) -> str:
 def other_model(**options: object) -> bytes:
     """Trains a model with sentencepiece itself, with any of its options changed."""
     model = io.BytesIO()
-    usual = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "minloglevel": 2}
     ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT), model_writer=model, **(usual | ids | options)
-    )
+    usual = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "minloglevel": 2} | ids
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, **(usual | options))
     return model.getvalue()
 
 
@@ -88,34 +85,24 @@ def test_any_ids_decode_to_one_line_each(kind: str, ids: list[list[int]]) -> Non
     assert lines == trained_on_text(kind).decode([[BOS, PAD, *line, EOS, UNK] for line in ids])
 
 
-def test_broken_utf8_becomes_the_replacement_character() -> None:
+def test_bytes_that_are_no_text_or_no_part_of_a_line_are_replaced() -> None:
     model = trained_on_text("bpe")
-    a, b = (model.encode([text])[0] for text in ("é", "b"))
-    assert model.decode([a[:-1] + b]) == ["\ufffd b"]
-
-
-def test_line_breaks_and_space_marks_spelt_in_bytes_become_spaces() -> None:
-    byte = {piece: i for i, piece in enumerate(trained_on_text("bpe").pieces(list(range(SIZE))))}
-    spelt = [byte[f"<0x{value:02X}>"] for value in "a▁b\nc".encode()]
-    assert trained_on_text("bpe").decode([spelt]) == ["a b c"]
+    cut, b = (model.encode([text])[0] for text in ("é", "b"))
+    assert model.decode([cut[:-1] + b]) == ["\ufffd b"]
+    byte = {piece: i for i, piece in enumerate(model.pieces(list(range(SIZE))))}
+    assert model.decode([[byte[f"<0x{value:02X}>"] for value in "a▁b\nc".encode()]]) == ["a b c"]
 
 
 @kinds
-def test_a_model_has_the_requested_size_and_pieces_that_spell_the_text(kind: str) -> None:
+def test_training_gives_the_same_model_of_the_requested_size_which_bytes_restore(kind: str) -> None:
     model = trained_on_text(kind)
     assert (len(model), model.kind, model.has_bytes) == (SIZE, kind, True)
     pieces = model.pieces(model.encode([TEXT[0]])[0])
     assert "".join(pieces).replace("▁", " ").strip() == TEXT[0]
     assert sum(map(len, model.encode(TEXT))) < sum(map(len, TEXT)) / 2  # pieces are longer than characters
-
-
-@kinds
-def test_training_is_repeatable_and_bytes_restore_the_model(kind: str) -> None:
-    model = trained_on_text(kind)
     assert Subword.train(iter(TEXT), kind, SIZE).to_bytes() == model.to_bytes()
     restored = Subword.from_bytes(model.to_bytes(), kind, "here")
-    assert restored.encode(TEXT) == model.encode(TEXT)
-    assert (restored.kind, restored.to_bytes()) == (kind, model.to_bytes())
+    assert (restored.encode(TEXT), restored.kind, restored.to_bytes()) == (model.encode(TEXT), kind, model.to_bytes())
 
 
 def test_only_very_rare_characters_become_bytes() -> None:
@@ -177,26 +164,22 @@ def test_errors_while_reading_the_text_are_raised(error: BaseException) -> None:
     assert caught.value is error
 
 
-@pytest.mark.parametrize("damaged", [
-    lambda _: b"",
-    lambda _: b"garbage",
-    lambda _: bytes(100),
-    lambda good: good[:1000],
-    lambda good: good[:-3],
+NO_MODEL = r"run/average\.pt is not a sentencepiece model, or is damaged"
+
+
+@pytest.mark.parametrize("change, kind, message", [
+    (lambda _: b"", "bpe", NO_MODEL),
+    (lambda _: b"garbage", "bpe", NO_MODEL),
+    (lambda _: bytes(100), "bpe", NO_MODEL),
+    (lambda good: good[:1000], "bpe", NO_MODEL),
+    (lambda good: good[:-3], "bpe", NO_MODEL),
+    (lambda _: other_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "bpe",
+     r"run/average\.pt has the ids -1, 0, 1, 2 for pad, unk, bos and eos instead"),
+    (lambda good: good, "word", "unknown kind 'word'"),
 ])  # fmt: skip
-def test_damaged_models_are_named(damaged: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(NmtError, match=r"run/average\.pt is not a sentencepiece model, or is damaged"):
-        Subword.from_bytes(damaged(trained_on_text("bpe").to_bytes()), "bpe", "run/average.pt")
-
-
-def test_other_special_ids_are_refused() -> None:
-    with pytest.raises(NmtError, match=r"their\.model has the ids -1, 0, 1, 2 for pad, unk, bos and eos instead"):
-        Subword.from_bytes(other_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "bpe", "their.model")
-
-
-def test_an_unknown_kind_is_refused() -> None:
-    with pytest.raises(NmtError, match="unknown kind 'word'"):
-        Subword.from_bytes(trained_on_text("bpe").to_bytes(), "word", "here")
+def test_unusable_models_are_named(change: Callable[[bytes], bytes], kind: str, message: str) -> None:
+    with pytest.raises(NmtError, match=message):
+        Subword.from_bytes(change(trained_on_text("bpe").to_bytes()), kind, "run/average.pt")
 
 
 @kinds

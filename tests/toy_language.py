@@ -78,11 +78,6 @@ class Language:
         others = [t for t in range(self.vocabulary) if t != EOS]
         return [o for n in range(longest) for o in itertools.product(others, repeat=n)]
 
-    def enumerated(self, sentence: int, longest: int, alpha: float) -> list[tuple[tuple[int, ...], float]]:
-        """Every output of at most `longest` tokens, EOS included, best first."""
-        scored = ((output, self.score(sentence, output, alpha)) for output in self.outputs(longest))
-        return sorted(scored, key=lambda pair: -pair[1])
-
 
 class Scripted(Language):
     """A model whose probabilities are a function of BOS and the tokens so far; it counts its steps."""
