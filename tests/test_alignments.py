@@ -34,6 +34,11 @@ FP32, RUNTIME = ["--precision=fp32", "--device=cpu"], RuntimeConfig(device="cpu"
 SOURCE = "Ba de ki.\n\nLo “mu” na…  po\tra ☃.\nSi.\n"
 
 
+@pytest.fixture(scope="module")
+def translator(trained: Path) -> Translator:
+    return Translator.load(trained / "run" / "best.pt", runtime=RUNTIME)
+
+
 def numbers(text: str) -> list[tuple[int, int]]:
     """Returns the links of `0-0 1-2`."""
     return [tuple(map(int, link.split("-"))) for link in text.split()]  # type: ignore[misc]
@@ -82,16 +87,12 @@ def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -
     """Returns links of text without punctuation, from the attention that `nmt attention` shows."""
     cross = attention_of(str(checkpoint), source, target)["cross"]
     assert cross.queries == [*pieces, "</s>"]
-    weights = cross.weights_LHQS[-1].mean(0).tolist()
-    columns = [sum(p.startswith("▁") for p in cross.keys[: i + 1]) - 1 for i in range(len(cross.keys) - 1)]
-    rows = [sum(p.startswith("▁") for p in pieces[: i + 1]) - 1 for i in range(len(pieces))]
+    columns, rows = (np.cumsum([p.startswith("▁") for p in side]) - 1 for side in (cross.keys[:-1], pieces))
+    weights = cross.weights_LHQS[-1].mean(0).numpy()[: len(rows), : len(columns)]
     found = []
-    for word in sorted(set(rows)):
-        sums = [0.0] * (max(columns) + 1)
-        for row, target_word in enumerate(rows):
-            for column, source_word in enumerate(columns):
-                sums[source_word] += weights[row][column] * (target_word == word)
-        found.append((sums.index(max(sums)), word))
+    for word in range(rows[-1] + 1):
+        sums = [weights[np.ix_(rows == word, columns == source_word)].sum() for source_word in range(columns[-1] + 1)]
+        found.append((int(np.argmax(sums)), word))
     return sorted(found)
 
 
@@ -106,14 +107,13 @@ def test_each_target_word_is_linked_to_the_source_word_with_most_attention(train
     assert len({value["rescored"]["alignment"] for value in found}) == 3
 
 
-def test_the_last_decoder_layer_aligns(trained: Path) -> None:
+def test_the_last_decoder_layer_aligns() -> None:
     """A layer whose queries are 0 attends to all pieces alike, so that every link goes to the first word."""
-    codec = Translator.load(trained / "run" / "best.pt", runtime=RUNTIME).codec
     config = model_config("transformer_tiny", decoder_layers=3)
     sentence = alignment.SentencePair(np.arange(300, 312), range(12), range(300, 312), range(12))
     for silent in range(3):
         torch.manual_seed(1)
-        model = Transformer(config, len(codec.source), len(codec.target), shared=True).eval()
+        model = Transformer(config, 312, 312, shared=True).eval()
         torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
         ((*found,),) = alignment.Aligner([model], resolve(RUNTIME))([sentence])
         assert ({source for source, _ in found} == {0}) == (silent == 2)
@@ -161,8 +161,7 @@ def test_text_has_the_links_behind_bars(trained: Path) -> None:
     assert numbers(alignment) == numbers(expected[0])
 
 
-def test_a_line_in_parts_is_aligned_part_by_part(trained: Path) -> None:
-    translator = Translator.load(trained / "run" / "best.pt", runtime=RUNTIME)
+def test_a_line_in_parts_is_aligned_part_by_part(translator: Translator) -> None:
     syllables = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo"]
     sizes = [len(ids) for ids in translator.codec.encode_source(syllables)]
     words = (6 * [word for word, size in zip(syllables, sizes, strict=True) if size == sizes[0]])[:6]
@@ -178,9 +177,8 @@ def test_a_line_in_parts_is_aligned_part_by_part(trained: Path) -> None:
     assert whole.alignment == tuple(sorted(expected))
 
 
-def test_batches_are_halved_if_memory_runs_out(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_halved_if_memory_runs_out(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["Ba de ki.", "Lo.", "Mu na po ra."]
-    translator = Translator.load(trained / "run" / "best.pt", runtime=RUNTIME)
     search = SearchConfig(max_length_offset=9, alignments=True)
     expected = [[h.alignment for h in line] for line in translator.hypotheses(lines, search)]
     whole = alignment.Aligner._weights_at_once

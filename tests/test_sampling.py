@@ -17,7 +17,6 @@ from nmt.decoding.search import search
 from nmt.errors import NmtError
 
 SEEDS = st.integers(0, 10_000)
-LONGEST = 3
 
 
 @dataclass(frozen=True)
@@ -28,19 +27,13 @@ class Position:
         return self
 
 
-def table(vocabulary: int) -> Tensor:
-    """Logits of the next token after each token at each position."""
-    generator = torch.Generator().manual_seed(10)
-    return torch.randn(LONGEST, vocabulary, vocabulary, generator=generator) * 0.7
-
-
-def drawn(logits: Tensor, config: SearchConfig, lines: int, longest: int = LONGEST) -> list[Any]:
+def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
     """All samples of all lines, from logits that depend on the position and the last token."""
 
     def step(last_R: Tensor, position: Position) -> tuple[Tensor, Position]:
         return logits[position.number][last_R], Position(position.number + 1)
 
-    limits = torch.full((lines,), longest)
+    limits = torch.full((lines,), len(logits))
     found = search(step, Position(0), limits, bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
     return [sample for samples in found for sample in samples]
 
@@ -58,28 +51,24 @@ def filtered(logits: list[float], config: SearchConfig) -> list[float]:
     return [weights[token] / mass if token in kept else 0.0 for token in range(len(weights))]
 
 
-def exact(logits: Tensor, config: SearchConfig) -> dict[tuple[int, ...], float]:
-    """The probability of every output of at most `LONGEST` tokens, EOS included."""
-    probabilities, growing = dict[tuple[int, ...], float](), {(): 1.0}
-    for position in range(LONGEST):
-        grown = {}
-        for tokens, so_far in growing.items():
-            last = tokens[-1] if tokens else BOS
-            for token, p in enumerate(filtered(logits[position, last].tolist(), config)):
-                if position == LONGEST - 1:
-                    probabilities[tokens] = so_far
-                elif token == EOS:
-                    probabilities[tokens] = so_far * p
-                else:
-                    grown[*tokens, token] = so_far * p
-        growing = grown
+def exact(logits: Tensor, config: SearchConfig, last: int = BOS) -> dict[tuple[int, ...], float]:
+    """The probability of every output of at most as many tokens as there are logits, EOS included."""
+    if len(logits) == 1:
+        return {(): 1.0}
+    probabilities = dict[tuple[int, ...], float]()
+    for token, p in enumerate(filtered(logits[0, last].tolist(), config)):
+        if token == EOS:
+            probabilities[()] = p
+        else:
+            later = exact(logits[1:], config, token)
+            probabilities |= {(token, *tokens): p * q for tokens, q in later.items()}
     return probabilities
 
 
 @pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.6}, {"temperature": 0.6, "top_k": 3, "top_p": 0.8}])
 def test_samples_follow_the_exact_distribution(options: dict[str, Any]) -> None:
     config, lines = SearchConfig(sample=True, samples=1250, **options), 20
-    logits = table(4)
+    logits = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(10)) * 0.7
     counts = Counter(tuple(found.tokens) for found in drawn(logits, config, lines))
     expected = exact(logits, config)
     assert sum(expected.values()) == pytest.approx(1)
@@ -135,7 +124,7 @@ def test_long_outputs_have_new_random_numbers_all_along() -> None:
     """Random numbers are made for many positions at once, and these blocks must not repeat."""
     logits = torch.zeros(200, 50, 50)
     logits[:, :, EOS] = -1e4
-    (found,) = drawn(logits, SearchConfig(sample=True), 1, longest=200)
+    (found,) = drawn(logits, SearchConfig(sample=True), 1)
     assert len(found.tokens) == 199
     assert found.tokens[:64] != found.tokens[64:128] != found.tokens[128:192]
 
@@ -156,21 +145,21 @@ def test_log_probs_are_the_models_own(
 
 def test_of_equal_tokens_the_first_are_drawn() -> None:
     for options in ({"top_k": 2}, {"top_p": 0.5}):
-        found = drawn(torch.zeros(1, 4, 4).repeat(2, 1, 1), SearchConfig(sample=True, samples=500, **options), 1, 2)
+        found = drawn(torch.zeros(1, 4, 4).repeat(2, 1, 1), SearchConfig(sample=True, samples=500, **options), 1)
         assert {tuple(sample.tokens) for sample in found} <= {(), (0,)}  # tokens 0 and 1, which is EOS
 
 
 def test_top_p_is_a_share_of_what_top_k_left() -> None:
     """Of 0.4 and 0.3, the first alone is more than half. Of all four, it is not."""
     logits = torch.tensor([0.4, 0.1, 0.3, 0.2]).log().expand(2, 4, -1)
-    found = drawn(logits, SearchConfig(sample=True, samples=100, top_k=2, top_p=0.5), 1, 2)
+    found = drawn(logits, SearchConfig(sample=True, samples=100, top_k=2, top_p=0.5), 1)
     assert {tuple(sample.tokens) for sample in found} == {(0,)}
 
 
 def test_top_p_of_a_flat_distribution() -> None:
     """It keeps more tokens than are sorted at first."""
     logits = (torch.arange(1000) * -1e-4).expand(2, 1000, -1)
-    found = drawn(logits, SearchConfig(sample=True, samples=400, top_p=0.6), 1, 2)
+    found = drawn(logits, SearchConfig(sample=True, samples=400, top_p=0.6), 1)
     weights = logits[0, 0].double().softmax(0)
     last = int((weights.cumsum(0) < 0.6).sum())
     tokens = [sample.tokens[0] for sample in found if sample.tokens]
@@ -178,7 +167,7 @@ def test_top_p_of_a_flat_distribution() -> None:
 
 
 def test_probabilities_that_are_no_numbers_give_no_samples() -> None:
-    assert drawn(torch.full((9, 4, 4), torch.nan), SearchConfig(sample=True, samples=3), 2, 9) == []
+    assert drawn(torch.full((9, 4, 4), torch.nan), SearchConfig(sample=True, samples=3), 2) == []
 
 
 @pytest.mark.parametrize("options, message", [
