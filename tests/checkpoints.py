@@ -3,13 +3,17 @@
 import random
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 
+import pytest
 import torch
 
-from nmt.checkpoint import Checkpoint, new_model
+from nmt.checkpoint import Checkpoint, build_model, load_checkpoint, new_model, save_checkpoint
 from nmt.config import ModelConfig, TrainConfig
+from nmt.errors import NmtError
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
+from nmt.training.run_folder import RunFolder
 from nmt.training.state import Counters
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
@@ -32,10 +36,29 @@ def small_codec() -> TextCodec:
     return TextCodec(TEXT_CONFIG, subword, subword)
 
 
-def small_checkpoint(seed: int) -> Checkpoint:
+def small_checkpoint(seed: int, config: ModelConfig = CONFIG, codec: TextCodec | None = None) -> Checkpoint:
+    """Returns a checkpoint with random weights."""
     torch.manual_seed(seed)
-    weights = new_model(CONFIG, small_codec()).state_dict()
-    return Checkpoint(CONFIG, small_codec(), weights, {"update": seed}, {"counters": {"update": seed}})
+    codec = codec or small_codec()
+    weights = new_model(config, codec).state_dict()
+    return Checkpoint(config, codec, weights, {"update": seed}, {"counters": {"update": seed}})
+
+
+def saved(checkpoint: Checkpoint, path: Path) -> Path:
+    """Writes a checkpoint and returns the path."""
+    save_checkpoint(checkpoint, path)
+    return path
+
+
+def refused(path: Path) -> str:
+    """Returns the error message about a checkpoint that cannot be used, which is one line and names the file."""
+    with pytest.raises(NmtError) as error:
+        build_model(load_checkpoint(path), path)
+    message = str(error.value)
+    assert str(path) in message
+    assert "\n" not in message
+    assert len(message) < 10_000
+    return message
 
 
 def resumable_checkpoint(update: int) -> Checkpoint:
@@ -49,6 +72,14 @@ def resumable_checkpoint(update: int) -> Checkpoint:
     training = {"optimizer": {"state": state, "param_groups": []}, "counters": asdict(Counters(update=update))}
     provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
     return replace(checkpoint, training=training, provenance=provenance)
+
+
+def folder_with_states(path: Path) -> RunFolder:
+    """Returns a run folder with training states of updates 1 and 2."""
+    folder = RunFolder(path)
+    for update in (1, 2):
+        folder.save_state(resumable_checkpoint(update), update)
+    return folder
 
 
 @cache

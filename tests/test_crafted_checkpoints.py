@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import CONFIG, resumable_checkpoint, small_checkpoint, small_codec
+from checkpoints import CONFIG, folder_with_states, refused, saved, small_checkpoint, small_codec
 
-from nmt.checkpoint import build_model, load_checkpoint, new_model, save_checkpoint
+from nmt.checkpoint import build_model, load_checkpoint, new_model
 from nmt.checkpoint_file import read_content, write_content
 from nmt.errors import NmtError
 from nmt.model.runtime import is_out_of_memory
-from nmt.training.run_folder import RunFolder
 
 Content = dict[str, Any]
 FIRST = "target_embedding.weight"
@@ -36,20 +35,7 @@ def written(content: Content, path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("good") / "good.pt"
-    save_checkpoint(small_checkpoint(1), path)
-    return path
-
-
-def refused(path: Path) -> str:
-    """Returns the error message about a checkpoint that cannot be used, which is one line and names the file."""
-    with pytest.raises(NmtError) as error:
-        build_model(load_checkpoint(path), path)
-    message = str(error.value)
-    assert str(path) in message
-    assert "\n" not in message
-    assert len(message) < 10_000
-    return message
+    return saved(small_checkpoint(1), tmp_path_factory.mktemp("good") / "good.pt")
 
 
 ODD_VALUES = [None, 3, "x", [], [1], {}, {1: 2}, torch.zeros(2), True, b"x", 2**200]
@@ -373,15 +359,13 @@ def test_a_flawed_training_state_is_refused_and_kept(
     edit: Callable[[Content], Any], message: str, tmp_path: Path
 ) -> None:
     """Its checksum is right, so it is no accident: another version of nmt may have written it."""
-    folder = RunFolder(tmp_path)
-    for update in (1, 2):
-        folder.save_state(resumable_checkpoint(update), update)
+    folder = folder_with_states(tmp_path)
     newest = tmp_path / "state-00000002.pt"
     content = read_content(newest)
     edit(content)
     written(content, newest)
-    with pytest.raises(NmtError) as refused:
+    with pytest.raises(NmtError) as error:
         folder.newest_state()
-    assert "state-00000002.pt is not a training state that this version of nmt can resume" in str(refused.value)
-    assert message in str(refused.value)
+    assert "state-00000002.pt is not a training state that this version of nmt can resume" in str(error.value)
+    assert message in str(error.value)
     assert newest.exists()

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 import transformers  # loads its models only when a test uses one
-from checkpoints import CONFIG, TEXT_CONFIG, small_codec
+from checkpoints import CONFIG, TEXT_CONFIG, saved, small_checkpoint
 from commands import TRAIN, failed, records, run, train, weights
 from conftest import invented_pairs
 from marian import mixed_lines, write_model
 from test_export import check_probabilities
 
 import nmt
-from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
+from nmt.checkpoint import Checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, Subword
@@ -222,9 +222,9 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
     {}, {"attention_biases": True, "output_bias": True, "activation": "swish", "attention_dropout": 0.1},
 ])  # fmt: skip
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, Any]) -> None:
-    config, (first, back, marian) = replace(CONFIG, **options), (tmp_path / name for name in ("a.pt", "b.pt", "marian"))
-    random = {name: torch.randn_like(weight) for name, weight in new_model(config, small_codec()).state_dict().items()}
-    save_checkpoint(Checkpoint(config, small_codec(), random, {}), first)
+    new, back, marian = small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "back.pt", tmp_path / "marian"
+    random = {name: torch.randn_like(weight) for name, weight in new.weights.items()}
+    first = saved(replace(new, weights=random), tmp_path / "first.pt")
     run("export", first, "--format=huggingface", "--output", marian)
     command = ["import", "huggingface", marian, "--output", back]
     run(*command, "--source-lang=en")
@@ -314,8 +314,8 @@ def test_the_model_card_has_no_paths_and_any_file_name(opus: Path, tmp_path: Pat
 def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
     line = invented_pairs(1)[0][0]
     subword = Subword.train([line], "bpe", 290, tags=["<bt>"])
-    codec, checkpoint = TextCodec(replace(TEXT_CONFIG, tags=("<bt>",)), subword, subword), tmp_path / "tagged.pt"
-    save_checkpoint(Checkpoint(CONFIG, codec, new_model(CONFIG, codec).state_dict(), {}), checkpoint)
+    codec = TextCodec(replace(TEXT_CONFIG, tags=("<bt>",)), subword, subword)
+    checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "tagged.pt")
     done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
     assert "has the tags <bt>, which MarianTokenizer turns into other pieces" in done.stderr
     card = (tmp_path / "marian" / "README.md").read_text()
@@ -329,15 +329,14 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, path = opus / "model.pt", tmp_path / "other.pt"
+    model = opus / "model.pt"
     command = ["--format=huggingface", "--output", tmp_path / "model"]
     for options, message in (
         ({"d_k": 2}, "has d_model 8, heads 2, d_k 2"),
         ({"norm": "pre", "attention_window": 3}, "MarianMT does not support --norm or --attention-window"),
     ):
-        config = replace(CONFIG, **options)
-        save_checkpoint(Checkpoint(config, small_codec(), new_model(config, small_codec()).state_dict(), {}), path)
-        assert message in failed("export", path, *command)
+        other = saved(small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "other.pt")
+        assert message in failed("export", other, *command)
     message = failed("export", model, *command, "--quantization=int8")
     assert "--quantization is only for --format ctranslate2" in message
     assert "--scores is only for" in failed("export", model, "--scores=x", "--output", tmp_path / "model")
