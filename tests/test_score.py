@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def write(path: Path, lines: list[str]) -> str:
     return str(path)
 
 
-def refused(*arguments: str, stdin: bytes = b"") -> str:
+def refused(*arguments: str | Path, stdin: bytes = b"") -> str:
     """Returns the one line of standard error with which the command refuses the arguments."""
     done = run("score", *arguments, stdin=stdin, code=1)
     assert done.stdout == b""
@@ -88,11 +89,6 @@ def test_ter_equals_a_score_computed_by_hand() -> None:
     (found,) = corpus_scores(["yesterday he saw a blue dog"], [["he saw a big dog yesterday"]], ["ter"])
     assert found.score == pytest.approx(100 * 2 / 6)
     assert found.details == {"edits": 2, "reference_length": 6}
-
-
-def test_a_perfect_translation_has_the_best_scores() -> None:
-    bleu, chrf, ter = corpus_scores(REFERENCES, [REFERENCES], ["bleu", "chrf", "ter"])
-    assert (bleu.score, chrf.score, ter.score) == (pytest.approx(100), pytest.approx(100), 0)
 
 
 def test_lowercase_ignores_case() -> None:
@@ -211,49 +207,31 @@ def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
     assert run("score", "--reference", reference, "--hypothesis", reference, "--tokenize", "none").stderr == ""
 
 
-def test_the_message_about_different_line_counts_has_both(tmp_path: Path) -> None:
-    reference = write(tmp_path / "ref", REFERENCES)
+def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
+    reference, empty, missing = write(tmp_path / "ref", REFERENCES), write(tmp_path / "empty", []), tmp_path / "nowhere"
     line = refused("--reference", reference, stdin=b"one\ntwo\n")
     assert "standard input has 2 lines" in line
     assert f"{reference} has 4" in line
-
-
-def test_empty_files_are_refused(tmp_path: Path) -> None:
-    reference, empty = write(tmp_path / "ref", REFERENCES), write(tmp_path / "empty", [])
     assert "standard input is empty" in refused("--reference", reference)
     assert f"{empty} is empty" in refused("--reference", empty, "--hypothesis", reference)
+    for path in (missing, tmp_path):
+        assert str(path) in refused("--reference", path, stdin=b"a\n")
+    (tmp_path / "latin1").write_bytes(b"fine\nM\xfcller\n")
+    assert re.search(r"latin1, line 2: .* UTF-8", refused("--reference", tmp_path / "latin1", stdin=b"a\nb\n"))
+    (tmp_path / "ref.gz").write_bytes(b"not gzip at all")
+    assert str(tmp_path / "ref.gz") in refused("--reference", tmp_path / "ref.gz", stdin=b"a\n")
 
 
-def test_the_message_about_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    broken.write_bytes(b"fine\nM\xfcller\n")
-    line = refused("--reference", str(broken), stdin=b"a\nb\n")
-    assert str(broken) in line
-    assert "line 2" in line
-    assert "UTF-8" in line
-
-
-def test_missing_files_and_folders_are_refused(tmp_path: Path) -> None:
-    missing = str(tmp_path / "nowhere")
-    assert missing in refused("--reference", missing, stdin=b"a\n")
-    assert str(tmp_path) in refused("--reference", str(tmp_path), stdin=b"a\n")
-
-
-def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
-    damaged = tmp_path / "ref.gz"
-    damaged.write_bytes(b"not gzip at all")
-    assert str(damaged) in refused("--reference", str(damaged), stdin=b"a\n")
-
-
-def test_standard_input_can_be_given_only_once() -> None:
-    assert "only one of --hypothesis and --reference can be standard input" in refused("--reference", "-", stdin=b"a\n")
-
-
-def test_unknown_metrics_and_tokenisers_are_refused(tmp_path: Path) -> None:
+def test_wrong_options_are_refused(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", ["a"])
-    assert "--metric meteor is unknown" in refused("--reference", reference, "--metric", "meteor", stdin=b"a\n")
-    assert "--tokenize moses is unknown" in refused("--reference", reference, "--tokenize", "moses", stdin=b"a\n")
-    assert "--bootstrap must be at least 2" in refused("--reference", reference, "--bootstrap", "1", stdin=b"a\n")
+    assert "only one of --hypothesis and --reference can be standard input" in refused("--reference=-", stdin=b"a\n")
+    for option, message in (
+        ("--metric=meteor", "--metric meteor is unknown"),
+        ("--tokenize=moses", "--tokenize moses is unknown"),
+        ("--bootstrap=1", "--bootstrap must be at least 2"),
+        ("--metric=paper-bleu", "--target-lang must be"),
+    ):
+        assert message in refused("--reference", reference, option, stdin=b"a\n")
 
 
 # ------------------------------------------------------------------------------------------------- the paper's BLEU
@@ -311,4 +289,3 @@ def test_paper_bleu_is_always_printed_with_sacrebleus_bleu(tmp_path: Path) -> No
     assert first.startswith("BLEU 100.00")
     assert second.startswith("paper-BLEU 100.00")
     assert "cite sacreBLEU's BLEU" in done.stderr
-    assert "--target-lang must be" in refused("--reference", reference, "--metric", "paper-bleu", stdin=b"a\n" * 4)
