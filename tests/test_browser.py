@@ -4,23 +4,24 @@ import csv
 import json
 import math
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 import torch
 from browser import chromium, opened, start_record, train_record, valid_record, write_run
+from checkpoints import chinese_codec, eloquent_checkpoint, some_sentences
 from commands import run
+from servers import Server, running, serving
 
+from nmt.checkpoint import save_checkpoint
 from nmt.pages.attention import Attention, page_data
 from nmt.pages.page import page
 
+pytestmark = pytest.mark.nightly
 HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><b>&amp; {{data}} ${x} \u2028 עברית"
+SHOWN = "document.querySelector('#translation').textContent"
 ROW = re.compile(r"(.+), (training|validation), update ([\d,]+)(?: \([\d:]+\))?: ([\d.,e-]+)")
 
 
@@ -254,20 +255,90 @@ def test_attention_begins_with_the_given_head(browser: Any, tmp_path: Path) -> N
 def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> None:
     records = [start_record(), train_record(10, 3.0)]
     folder = write_run(tmp_path / "run", records)
-    command = [sys.executable, "-m", "nmt", "report", str(folder), "--watch"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr
-            address = re.search(r"http://\S+", server.stderr.readline())
-            assert address
-            with pytest.raises(HTTPError, match="403"):  # a page of another site, whose name leads to this machine
-                urlopen(Request(address[0], headers={"Host": "other.example"}))
-            with pytest.raises(HTTPError, match="400"):
-                urlopen(Request(address[0], headers={"Host": "["}))
-            with opened(browser, address[0]) as shown:
-                assert shown.locator("dd").first.inner_text().startswith("10\n")
-                write_run(folder, [*records, train_record(20, 2.0)])
-                shown.locator("dd", has_text="20").first.wait_for()
-                assert shown.evaluate("charts[0].lines[0].ys") == [3, 2]
-        finally:
-            server.terminate()
+    with running("report", folder, "--watch") as server, opened(browser, server.address) as shown:
+        assert shown.locator("dd").first.inner_text().startswith("10\n")
+        write_run(folder, [*records, train_record(20, 2.0)])
+        shown.locator("dd", has_text="20").first.wait_for()
+        assert shown.evaluate("charts[0].lines[0].ys") == [3, 2]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    path = tmp_path_factory.mktemp("model") / "model.pt"
+    save_checkpoint(eloquent_checkpoint(2), path)
+    with serving(path, "--device=cpu") as running:
+        yield running
+
+
+def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: Server, browser: Any) -> None:
+    sources = some_sentences(20, seed=8)
+    texts = [translation["text"] for translation in server.translate(sources)["translations"]]
+    source, expected = max(zip(sources, texts, strict=True), key=lambda pair: len(pair[1].split()))
+    assert len(expected.split()) > 1
+    with opened(browser, server.address) as page:
+        page.locator("#source").press_sequentially(source)
+        page.wait_for_function(f"text => {SHOWN} === text", arg=expected)
+        words = page.locator("#translation .word")
+        words.nth(0).hover()
+        assert page.locator("#backdrop mark").count() == 1
+        words.nth(1).click()
+        page.wait_for_selector("#alternatives button")
+        prefix = expected.split()[0]
+        offered = server.post("/alternatives", {"source": source, "prefix": prefix}).json["alternatives"]
+        assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
+        other = next(number for number, a in enumerate(offered) if not expected.startswith(a["prefix"]))
+        page.locator("#alternatives button").nth(other).click()
+        changed = server.translate(source, prefix=offered[other]["prefix"])["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=changed)
+        assert changed.startswith(offered[other]["prefix"])
+        assert changed != expected
+
+
+def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tmp_path: Path) -> None:
+    save_checkpoint(eloquent_checkpoint(2, codec=chinese_codec()), tmp_path / "model.pt")
+    source = "some words. to learn"
+    with serving(tmp_path / "model.pt", "--device=cpu") as server, opened(browser, server.address) as page:
+        answer = server.translate(source, alignments=True, n_best=4)
+        page.fill("#source", source)
+        page.wait_for_function(f"text => {SHOWN} === text", arg=answer["translations"][0]["text"])
+        segments = answer["translations"][0]["sentences"][0]["hypotheses"][0]["segments"]
+        words = page.locator("#translation .sentence").first.locator(".word")
+        assert words.all_text_contents() == [segment.strip() for segment in segments]
+        words.nth(2).click()
+        page.wait_for_selector("#alternatives button")
+        prefix = "".join(segments[:2])
+        body = {"source": "some words.", "prefix": prefix}
+        offered = server.post("/alternatives", body).json["alternatives"]
+        assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
+        page.fill("#alternatives input", "片段")
+        page.press("#alternatives input", "Enter")
+        expected = prefix + segments[2].replace(segments[2].strip(), "片段")
+        page.wait_for_function(f"text => {SHOWN}.startsWith(text)", arg=expected)
+
+
+def test_the_page_shows_hypotheses_attention_and_errors(server: Server, browser: Any) -> None:
+    with opened(browser, server.address) as page:
+        page.fill("#source", "some <b>words</b>\n\nto learn")
+        page.wait_for_selector("#n-best li:nth-child(4)")
+        assert "\n\n" in page.locator("#translation").text_content()
+        assert page.locator("#translation b").count() == 0
+        page.locator("#n-best button").nth(1).click()
+        second = server.translate("some <b>words</b>", n_best=2)["translations"][0]["sentences"][0]["hypotheses"][1][
+            "text"
+        ]
+        assert page.locator("#translation .sentence").first.text_content().split() == second.split()
+        page.click("#show-attention")
+        frame = page.frame_locator("#attention iframe")
+        frame.locator("svg").first.wait_for()
+        page.click("#close-attention")
+        page.fill("#beam", "99")
+        page.locator("#beam").blur()
+        page.wait_for_selector("#status.error")
+        assert "beam must be at most 16" in page.inner_text("#status")
+
+
+def test_the_description_of_the_api_needs_no_network(server: Server, browser: Any) -> None:
+    with opened(browser, server.address) as page:
+        page.goto(server.address + "docs")
+        page.wait_for_selector("text=POST /translate")
+        assert page.locator("code", has_text="max_length_offset").count() == 1

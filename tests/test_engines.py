@@ -155,9 +155,9 @@ def test_without_a_home_folder_the_way_out_is_named(model: Path, monkeypatch: py
     assert "set XDG_CACHE_HOME to a folder that can be written" in failed("generate", model, *CT2)
 
 
-def test_the_service_translates_with_it(model: Path, tmp_path: Path) -> None:
+def test_the_service_translates_with_it(model: Path) -> None:
     lines = some_sentences(20, seed=6)
-    with serving(tmp_path, model, *CT2) as server:
+    with serving(model, *CT2) as server:
         answer = server.translate(lines, max_length_offset=20, pieces=False)
         texts = [translation["text"] for translation in answer["translations"]]
         assert texts == [found[0]["text"] for found in generated(model, lines, *CT2)]

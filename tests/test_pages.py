@@ -4,15 +4,20 @@ import base64
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import torch
-from commands import failed, records, run, train
+from browser import start_record, train_record, valid_record, write_run
+from checkpoints import ELOQUENT, small_codec
+from commands import failed, records, run
+from servers import running
 
 import nmt
+from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.locks import locked
 from nmt.pages.attention import attention_of
@@ -43,17 +48,16 @@ def assert_shown(shown: dict, folder: Path) -> None:
 
 
 def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other </script> run"
-    train(trained / "data", other, "--max-updates=10", "--valid-metric=nll", "--learned-positions=600")
+    start = start_record()
+    start["model"]["learned_positions"] = 600
+    other = write_run(tmp_path / "other </script> run", [start, train_record(10, 3.0), valid_record(10, 3.5, 1.25)])
     page = tmp_path / "page.html"
     run("report", trained / "run", other, "--output", page, "--sustained-tflops", "2")
     data = data_of(page)
     first, second = data["runs"]
     assert_shown(first, trained / "run")
-    assert (first["name"], second["name"]) == (
-        f"{trained.name}/run",
-        f"{tmp_path.name}/other </script> run",
-    )
+    assert_shown(second, other)
+    assert second["name"] == f"{tmp_path.name}/other </script> run"
     assert (first["config"]["--learned-positions"], second["config"]["--learned-positions"]) == ("", "600")
     assert first["config"]["languages"] == "en -> de"
     head, cost, *_ = data["cost"]["rows"]
@@ -124,9 +128,17 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
     assert found["cross"].keys == found["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
 
 
-def test_the_page_shows_attention_windows(trained: Path, tmp_path: Path) -> None:
-    train(trained / "data", tmp_path / "run", "--max-updates=2", "--valid-metric=nll", "--attention-window=3")
-    found = attention_of(str(tmp_path / "run" / "best.pt"), "Ba de ki lo mu na.", "am ol ik ed ab !")
+def untrained(path: Path, **changed: int) -> Path:
+    """Writes the checkpoint of a small model with random weights; `changed` are its options."""
+    torch.manual_seed(1)
+    config = replace(ELOQUENT, **changed)  # type: ignore[arg-type]
+    save_checkpoint(Checkpoint(config, small_codec(), new_model(config, small_codec()).state_dict(), {}), path)
+    return path
+
+
+def test_the_page_shows_attention_windows(tmp_path: Path) -> None:
+    checkpoint = untrained(tmp_path / "model.pt", attention_window=3)
+    found = attention_of(str(checkpoint), "Ba de ki lo mu na.", "am ol ik ed ab !")
     for kind in ("encoder", "decoder"):
         weights = found[kind].weights_LHQS  # type: ignore[index]
         assert weights.shape[-1] > 9  # enough positions for the model to compute windows in blocks
@@ -152,11 +164,10 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
     assert texts[3:] == 2 * attention_of(str(average), "Ba < ki.", "ik")["decoder"].queries
 
 
-def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(trained: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=1", "--valid-metric=nll", "--encoder-layers=3", "--decoder-layers=2"]
-    train(trained / "data", tmp_path / "run", *options)
+def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(tmp_path: Path) -> None:
+    checkpoint = untrained(tmp_path / "model.pt", encoder_layers=3, decoder_layers=2)
     page, picture = tmp_path / "page.html", tmp_path / "head.svg"
-    command = ["attention", tmp_path / "run" / "best.pt", "--source=Ba de ki.", "--target=ik", "--kind=encoder"]
+    command = ["attention", checkpoint, "--source=Ba de ki.", "--target=ik", "--kind=encoder"]
     for chosen, layer, head in (([], 3, 1), (["--layer=2", "--head=2"], 2, 2)):
         run(*command, *chosen, "--output", page)
         assert data_of(page)["shown"] == {"kind": "encoder", "layer": layer, "head": head}
@@ -235,7 +246,7 @@ def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None
     assert facts["best BLEU"][0] == f"{best['bleu']:.2f}"
     assert facts["last perplexity"] == (f"{valid[-1]['ppl']:.2f}", "at update 40")
     assert found["valid"]["update"][found["best"]] == best["update"]
-    assert found["command"].startswith(f"nmt train {trained}/data --device cpu ")
+    assert re.match("nmt train .*/data'? --device cpu ", found["command"])
     (sample, *_) = found["samples"]
     assert [update for update, _ in sample["outputs"]] == [20, 40]
     lines = [line for line in metrics.read_text().splitlines(keepends=True) if '"kind": "end"' not in line]
@@ -252,3 +263,25 @@ def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None
     assert (shown()["status"], shown()["message"]) == ("failed", "why")
     with locked(tmp_path / "run", "busy", "wait"):  # it is about to resume
         assert shown()["status"] == "running"
+
+
+def test_a_watched_report_follows_the_training(tmp_path: Path) -> None:
+    started = [start_record(), train_record(10, 3.0)]
+    folder = write_run(tmp_path / "run", started)
+    with running("report", folder, "--watch") as server:
+        page = server.get("/")
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        (found,) = PAGE_DATA.findall(page.body.decode())
+        version = json.loads(found)["version"]
+        assert server.get(f"/data?{version}").status == 204
+        write_run(folder, [*started, train_record(20, 2.0)])
+        newer = server.get(f"/data?{version}")
+        assert newer.headers["content-type"] == "application/json; charset=utf-8"
+        assert newer.json["runs"][0]["train"]["nll"] == [3, 2]
+        assert server.get(f"/data?{newer.json['version']}").status == 204
+        assert server.get("/nowhere").status == 404
+        assert server.get("/", Host="localhost").status == 200
+        assert server.get("/", Host="other.example").status == 403  # a page whose name leads to this machine
+        assert server.get("/", Host="[").status == 400
+        (folder / "metrics.jsonl").unlink()
+        assert server.get(f"/data?{version}").status == 500

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import failed, run, train
+from checkpoints import eloquent_checkpoint
+from commands import failed, run
 from conftest import invented_pairs
 
-import nmt
+from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.store import DataFolder
 from nmt.decoding.requests import Request, encode
@@ -19,9 +20,12 @@ Write = Callable[[str, list[tuple[str, str]]], str]
 
 @pytest.fixture
 def corpora(write_corpus: Write) -> list[str]:
-    texts = [write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in
-             enumerate({"one": 150, "two": 60}.items())]  # fmt: skip
-    return [*(f"--train={text}" for text in texts), f"--valid={write_corpus('valid', invented_pairs(20, 3))}"]
+    one, two, valid = (write_corpus(f"of{pairs}", invented_pairs(pairs, pairs)) for pairs in (150, 60, 20))
+    return [f"--train={one}", f"--train={two}", f"--valid={valid}"]
+
+
+def preprocess(corpora: list[str], data: Path, *options: str) -> None:
+    run("preprocess", *LANGS, *corpora, "--vocab-size=340", *options, f"--dest={data}")
 
 
 @pytest.mark.parametrize("options", [
@@ -31,11 +35,10 @@ def corpora(write_corpus: Write) -> list[str]:
 def test_a_tagged_corpus_has_one_more_piece_in_each_source_sentence(
     corpora: list[str], tmp_path: Path, options: list[str]
 ) -> None:
-    for name, tags in (("plain", []), ("tagged", ["--tag=", "--tag=<Bt>"])):
-        run("preprocess", *LANGS, *corpora, "--vocab-size=340", *options, *tags, f"--dest={tmp_path}/{name}")
-    data = DataFolder.open(tmp_path / "tagged")
+    preprocess(corpora, tmp_path / "data", *options, "--tag=", "--tag=<Bt>")
+    data = DataFolder.open(tmp_path / "data")
     (tag,) = data.codec.source.ids(["<Bt>"])
-    lines = (tmp_path / "two.en").read_text().splitlines()
+    lines = (tmp_path / "of60.en").read_text().splitlines()
     split = data.split("train").in_epoch(1, 0)
     assert len(split) == 210
     for number in range(210):
@@ -51,26 +54,21 @@ def test_a_tagged_corpus_has_one_more_piece_in_each_source_sentence(
 
 
 def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None:
-    run("preprocess", *LANGS, *corpora, "--vocab-size=340", "--tag=<2de>", "--tag=<2fr>", f"--dest={tmp_path}/data")
-    train(tmp_path / "data", tmp_path / "run", "--max-updates=10", "--valid-metric=nll")
-    codec = nmt.load_checkpoint(tmp_path / "run" / "best.pt").codec
+    preprocess(corpora, tmp_path / "data", "--tag=<2de>", "--tag=<2fr>")
+    model = tmp_path / "model.pt"
+    save_checkpoint(eloquent_checkpoint(1, codec=DataFolder.open(tmp_path / "data").codec), model)
+    codec = load_checkpoint(model).codec
     assert codec.config.tags == ("<2de>", "<2fr>")
-    said = run("rescore", tmp_path / "run" / "best.pt", "--precision=fp32", "--output-format=jsonl",
-               stdin=b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n").stdout  # fmt: skip
-    scores = [json.loads(line)["rescored"]["log_prob"] for line in said.splitlines()]
-    assert len(set(scores)) == 3
-    like = ["preprocess", *LANGS, *corpora, f"--like={tmp_path}/run/best.pt", f"--dest={tmp_path}/more"]
+    pairs = b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n"
+    said = run("rescore", model, "--precision=fp32", "--output-format=jsonl", "--alignments", stdin=pairs).stdout
+    found = [json.loads(line)["rescored"] for line in said.splitlines()]
+    assert len({rescored["log_prob"] for rescored in found}) == 3
+    assert all(rescored["alignment"] for rescored in found)
+    like = ["preprocess", *LANGS, *corpora, f"--like={model}", f"--dest={tmp_path}/more"]
     assert "does not know --tag <2es>; it knows <2de> <2fr>" in failed(*like, "--tag=<2es>", "--tag=")
     run(*like, "--tag=<2fr>", "--tag=")
     source = DataFolder.open(tmp_path / "more").split("train").source
     assert source[0][0] == codec.source.ids(["<2fr>"])[0]
-    links = run("rescore", tmp_path / "run" / "best.pt", "--alignments", stdin=b"<2fr> ba de\tab ed\n").stdout
-    assert b"|||" in links
-
-
-def test_data_without_tags_is_what_it_was(corpora: list[str], tmp_path: Path) -> None:
-    run("preprocess", *LANGS, *corpora, "--vocab-size=340", f"--dest={tmp_path}/data")
-    assert "tags" not in json.loads((tmp_path / "data" / "meta.json").read_text())["text"]
 
 
 @pytest.mark.parametrize("options, message", [
@@ -83,8 +81,11 @@ def test_wrong_tags_are_refused(corpora: list[str], tmp_path: Path, options: lis
     assert message in failed("preprocess", *LANGS, *corpora, *options, f"--dest={tmp_path}/data")
 
 
-def test_a_given_subword_model_must_have_the_tags(corpora: list[str], tmp_path: Path) -> None:
-    run("preprocess", *LANGS, *corpora, "--vocab-size=340", f"--dest={tmp_path}/data")
+def test_data_without_tags_does_not_mention_them_and_its_subword_model_is_not_for_tags(
+    corpora: list[str], tmp_path: Path
+) -> None:
+    preprocess(corpora, tmp_path / "data")
+    assert "tags" not in json.loads((tmp_path / "data" / "meta.json").read_text())["text"]
     model = [f"--subword-model={tmp_path}/data/subword.model", "--tag=<bt>", "--tag="]
     said = failed("preprocess", *LANGS, *corpora, *model, f"--dest={tmp_path}/other")
     assert "has no piece <bt>; leave out --tag" in said
@@ -111,7 +112,7 @@ def test_tags_do_not_count_for_filters_and_word_alignments(write_corpus: Write, 
 
 
 def test_each_part_of_a_long_line_has_the_tag(corpora: list[str], tmp_path: Path) -> None:
-    run("preprocess", *LANGS, *corpora, "--vocab-size=340", "--tag=<2de>", "--tag=<2fr>", f"--dest={tmp_path}/data")
+    preprocess(corpora, tmp_path / "data", "--tag=<2de>", "--tag=<2fr>")
     codec = DataFolder.open(tmp_path / "data").codec
     lines = ["<2fr> " + "ba deki lo " * 20, "  <2de>\tba", "<2de>", " "]
     requests = [Request(line) for line in lines]
