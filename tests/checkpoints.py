@@ -4,6 +4,7 @@ import random
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,6 +73,16 @@ def resumable_checkpoint(update: int) -> Checkpoint:
     training = {"optimizer": {"state": state, "param_groups": []}, "counters": asdict(Counters(update=update))}
     provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
     return replace(checkpoint, training=training, provenance=provenance)
+
+
+def change(content: dict[Any, Any], path: str, value: Any) -> None:
+    """Sets the value at a path of nested dicts, such as splits/train/pairs, or removes it if the value is Ellipsis."""
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+    for parent in parents:
+        content = content[parent]
+    content[last] = value
+    if value is ...:
+        del content[last]
 
 
 def folder_with_states(path: Path) -> RunFolder:

@@ -8,14 +8,14 @@ import os
 import random
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from checkpoints import CONFIG, folder_with_states, refused, saved, small_checkpoint, small_codec
+from checkpoints import CONFIG, change, folder_with_states, refused, saved, small_checkpoint, small_codec
 
 from nmt.checkpoint import build_model, load_checkpoint, new_model
 from nmt.checkpoint_file import read_content, write_content
@@ -59,32 +59,32 @@ def test_missing_and_unknown_parts_are_refused(good: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("part", "field", "value", "message"),
+    ("path", "value", "message"),
     [
-        ("model", "d_model", 2**31 - 2, "--d-model must be at least 2 and at most 50000"),
-        ("model", "d_ff", 50_000, "encoder.0.feed_forward.inner.weight is (8, 8) instead of (50000, 8)"),
-        ("model", "encoder_layers", 100, "and 890 more"),
-        ("model", "d_model", "8", "--d-model must be a whole number, but is '8'"),
-        ("model", "heads", True, "--heads must be a whole number, but is True"),
-        ("model", "dropout", None, "--dropout must be a number, but is None"),
-        ("model", "dropout", torch.zeros(1), "--dropout must be a number"),
-        ("model", "dropout", float("nan"), "--dropout must be a finite number"),
-        ("model", "norm", ["post"], "--norm must be one of post, pre"),
-        ("model", "learned_positions", 2.5, "--learned-positions must be a whole number"),
-        ("model", "surprise", 1, "'surprise' unknown"),
-        ("text", "source_lang", "../../etc", "source_lang"),
-        ("text", "target_lang", "a\nb", "target_lang"),
-        ("text", "source_model", b"x" * 1000, "not a sentencepiece model"),
-        ("text", "source_model", "x", "(text processing: source_model)"),
-        ("text", "target_model", b"x", "joint_vocab contradicts target_model"),
-        ("weights", "x\n" * 10**5, torch.zeros(1), "is unexpected"),
-        ("weights", FIRST, torch.zeros(3), f"{FIRST} is (3,) instead of"),
-        ("weights", FIRST, [1.0], "'weights' is wrong"),
+        ("model/d_model", 2**31 - 2, "--d-model must be at least 2 and at most 50000"),
+        ("model/d_ff", 50_000, "encoder.0.feed_forward.inner.weight is (8, 8) instead of (50000, 8)"),
+        ("model/encoder_layers", 100, "and 890 more"),
+        ("model/d_model", "8", "--d-model must be a whole number, but is '8'"),
+        ("model/heads", True, "--heads must be a whole number, but is True"),
+        ("model/dropout", None, "--dropout must be a number, but is None"),
+        ("model/dropout", torch.zeros(1), "--dropout must be a number"),
+        ("model/dropout", float("nan"), "--dropout must be a finite number"),
+        ("model/norm", ["post"], "--norm must be one of post, pre"),
+        ("model/learned_positions", 2.5, "--learned-positions must be a whole number"),
+        ("model/surprise", 1, "'surprise' unknown"),
+        ("text/source_lang", "../../etc", "source_lang"),
+        ("text/target_lang", "a\nb", "target_lang"),
+        ("text/source_model", b"x" * 1000, "not a sentencepiece model"),
+        ("text/source_model", "x", "(text processing: source_model)"),
+        ("text/target_model", b"x", "joint_vocab contradicts target_model"),
+        ("weights/" + "x\n" * 10**5, torch.zeros(1), "is unexpected"),
+        (f"weights/{FIRST}", torch.zeros(3), f"{FIRST} is (3,) instead of"),
+        (f"weights/{FIRST}", [1.0], "'weights' is wrong"),
     ],
 )
-def test_wrong_values_are_named(part: str, field: str, value: Any, message: str, good: Path, tmp_path: Path) -> None:
+def test_wrong_values_are_named(path: str, value: Any, message: str, good: Path, tmp_path: Path) -> None:
     content = read_content(good)
-    content[part][field] = value
+    change(content, path, value)
     assert message in refused(written(content, tmp_path / "x.pt"))
 
 
@@ -319,50 +319,37 @@ def test_errors_that_mean_out_of_memory_are_recognised(error: Exception, expecte
     assert is_out_of_memory(error) == expected
 
 
-def flawed_states() -> Iterator[tuple[str, Callable[[Content], Any], str]]:
-    """Yields names of flaws, edits that make them in a training state's content, and parts of the messages."""
-    for name in ("counters", "optimizer"):
-        yield f"no {name}", lambda c, name=name: c["training"].pop(name), f"its {name.replace('z', 's')}"
-    for name, value in [
+SCORES = {"update": 1, "nll": 1.0, "bleu": None, "chrf": None}
+FLAWS: list[tuple[str, Any, str]] = [
+    ("training/counters", ..., "its counters"),
+    ("training/counters/x", 1, "its counters are not"),
+    *((f"training/counters/{name}", value, f"counter {name} ") for name, value in [
         ("update", "x"), ("update", -1), ("update", 2**40), ("epoch", None), ("update_in_epoch", 1.5), ("best", []),
         ("seconds", float("nan")), ("flops", float("inf")), ("validated", True), ("snapshot_seconds", torch.zeros(1)),
-    ]:  # fmt: skip
-        yield f"{name} {value}", lambda c, n=name, v=value: c["training"]["counters"].update({n: v}), f"counter {name} "
-    scores = {"update": 1, "nll": 1.0, "bleu": None, "chrf": None}
-    for value in (None, [3], [{}], [scores | {"update": -1}], [scores | {"nll": 1}], [scores | {"bleu": "x"}]):
-        yield f"validations {value}", lambda c, v=value: c["training"].update(validations=v), "validation"
-    yield "more counters", lambda c: c["training"]["counters"].update(x=1), "its counters are not"
-    for value in (None, [], {}, {"state": {}}, {"state": 3}):
-        yield (
-            f"optimizer {value}",
-            lambda c, v=value: c["training"].update(optimizer=v),
-            "its optimiser does not have one state",
-        )
-    for part, value in [
+    ]),
+    *(("training/validations", value, "validation") for value in (
+        None, [3], [{}], [SCORES | {"update": -1}], [SCORES | {"nll": 1}], [SCORES | {"bleu": "x"}],
+    )),
+    *(("training/optimizer", value, "its optimiser does not have one state") for value in (
+        ..., None, [], {}, {"state": {}}, {"state": 3},
+    )),
+    *((f"training/optimizer/state/0/{part}", value, f"its optimiser's {part}") for part, value in [
         ("exp_avg", torch.zeros(3)), ("exp_avg_sq", None), ("step", torch.zeros(2)), ("step", 7),
         ("step", torch.tensor(-1.0)), ("step", torch.tensor(float("nan"))),
-    ]:  # fmt: skip
-        yield (
-            f"{part} {value}",
-            lambda c, p=part, v=value: c["training"]["optimizer"]["state"][0].update({p: v}),
-            f"its optimiser's {part}",
-        )
-    for name in ("options", "data"):
-        yield f"no {name}", lambda c, n=name: c["provenance"].pop(n), "it lacks"
-    yield "option", lambda c: c["provenance"]["options"].update(seed=torch.zeros(2)), "--seed must be a whole number"
+    ]),
+    ("provenance/options", ..., "it lacks"),
+    ("provenance/options/seed", torch.zeros(2), "--seed must be a whole number"),
+    ("provenance/data", ..., "it lacks"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("edit", "message"), [pytest.param(edit, message, id=name) for name, edit, message in flawed_states()]
-)
-def test_a_flawed_training_state_is_refused_and_kept(
-    edit: Callable[[Content], Any], message: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("path", "value", "message"), FLAWS)
+def test_a_flawed_training_state_is_refused_and_kept(path: str, value: Any, message: str, tmp_path: Path) -> None:
     """Its checksum is right, so it is no accident: another version of nmt may have written it."""
     folder = folder_with_states(tmp_path)
     newest = tmp_path / "state-00000002.pt"
     content = read_content(newest)
-    edit(content)
+    change(content, path, value)
     written(content, newest)
     with pytest.raises(NmtError) as error:
         folder.newest_state()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from checkpoints import change
 from test_store import CODEC, write
 
 from nmt.data import verification
@@ -28,15 +29,9 @@ def store(tmp_path: Path) -> Path:
 
 
 def change_meta(store: Path, key: str, value: Any) -> None:
-    """Sets `key` of meta.json, such as splits/train/pairs, or removes it if the value is Ellipsis."""
+    """Changes a value of meta.json; see `change`."""
     meta = json.loads((store / "meta.json").read_text())
-    *parents, last = key.split("/")
-    part = meta
-    for parent in parents:
-        part = part[parent]
-    part[last] = value
-    if value is ...:
-        del part[last]
+    change(meta, key, value)
     (store / "meta.json").write_text(json.dumps(meta))
 
 
