@@ -119,32 +119,6 @@ def test_the_last_decoder_layer_aligns() -> None:
         assert ({source for source, _ in found} == {0}) == (silent == 2)
 
 
-@pytest.mark.parametrize("models, options", [
-    (["best.pt"], ["--sample", "--samples=4", "--temperature=3"]),
-    (["best.pt", "snapshot-00000020.pt"], ["--n-best=3"]),
-])  # fmt: skip
-def test_rescoring_finds_the_alignments_of_generated_translations(
-    trained: Path, models: list[str], options: list[str]
-) -> None:
-    checkpoints = [trained / "run" / name for name in models]
-    flags = [*FP32, "--alignments", "--output-format=jsonl"]
-    generated = run("generate", *checkpoints, *options, "--max-length-offset=9", *flags, stdin=SOURCE.encode()).stdout
-    rescored = run("rescore", *checkpoints, *flags, "--input-format=jsonl", stdin=generated).stdout
-    linked = 0
-    for line, again in zip(generated.splitlines(), rescored.splitlines(), strict=True):
-        value = json.loads(line)
-        for found, expected in zip(value["hypotheses"], json.loads(again)["hypotheses"], strict=True):
-            assert found["alignment"] == expected["rescored"]["alignment"]
-            alignment = numbers(found["alignment"])
-            assert all(source < len(value["source"].split()) for source, _ in alignment)
-            words = len(found["text"].split()) if value["source"] else 0
-            assert all(target < words for _, target in alignment)
-            if "\ufffd" not in found["text"]:  # a piece of invalid UTF-8 may have no word of its own
-                assert sorted(target for _, target in alignment) == list(range(words))
-            linked += words
-    assert linked > 5
-
-
 def test_text_has_the_links_behind_bars(trained: Path) -> None:
     model = trained / "run" / "best.pt"
     flags = [*FP32, "--max-length-offset=9"]
