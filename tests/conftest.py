@@ -54,16 +54,17 @@ def invented_pairs(pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     return [(" ".join(source).capitalize() + ".", " ".join(source)[::-1] + " !") for source in sources]
 
 
+def write_pairs(prefix: Path, pairs: list[tuple[str, str]]) -> str:
+    """Writes pairs to PREFIX.en and PREFIX.de, and returns the prefix."""
+    for side, lang in enumerate(("en", "de")):
+        Path(f"{prefix}.{lang}").write_bytes("".join(f"{pair[side]}\n" for pair in pairs).encode())
+    return str(prefix)
+
+
 @pytest.fixture
 def write_corpus(tmp_path: Path) -> Callable[..., str]:
     """Returns a function that writes pairs to NAME.en and NAME.de in the test's folder and returns their prefix."""
-
-    def write(name: str, pairs: list[tuple[str, str]]) -> str:
-        for lang, lines in zip(("en", "de"), zip(*pairs, strict=True) if pairs else ([], []), strict=True):
-            (tmp_path / f"{name}.{lang}").write_bytes("".join(f"{line}\n" for line in lines).encode())
-        return str(tmp_path / name)
-
-    return write
+    return lambda name, pairs: write_pairs(tmp_path / name, pairs)
 
 
 @pytest.fixture
@@ -108,8 +109,7 @@ def _train_once(folder: Path) -> None:
     """Makes the folder of `trained` with forked commands, whose numbers do not depend on what the tests do."""
     folder.mkdir()
     for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
-        for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
-            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+        write_pairs(folder / name, invented_pairs(size, seed))
     corpora = [f"--{name}={folder / name}" for name in ("train", "valid", "test")]
     langs = ["--source-lang=en", "--target-lang=de"]
     forks.run("preprocess", *langs, *corpora, f"--dest={folder}/data", "--vocab-size=330", "--workers=1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from commands import SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, train, valid_losses, weights
-from conftest import invented_pairs
+from conftest import invented_pairs, write_pairs
 
 import nmt
 from nmt.checkpoint import build_model
@@ -26,15 +26,10 @@ TUNE = [*TRAIN[1:], "--warmup-updates=5", "--lr-schedule=constant", "--lr=0.002"
 def tuned(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a folder with new.en, new.de, and data/ in the vocabulary of the trained model."""
     folder = tmp_path_factory.mktemp("tuned")
-    write(folder / "new", 100)
+    write_pairs(folder / "new", invented_pairs(100, seed=7))
     run("preprocess", *LANGS, f"--train={folder}/new", f"--valid={trained}/valid", f"--dest={folder}/data",
         f"--like={trained}/run/best.pt")  # fmt: skip
     return folder
-
-
-def write(prefix: Path, size: int, seed: int = 7) -> None:
-    for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
-        Path(f"{prefix}.{lang}").write_text("".join(f"{line}\n" for line in lines))
 
 
 def fine_tune(data: Path, source: Path, folder: Path, *options: str) -> str:
@@ -191,7 +186,7 @@ def codec(checkpoint: nmt.checkpoint.Checkpoint, source: SimpleNamespace, target
 
 
 def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(trained: Path, tmp_path: Path) -> None:
-    write(tmp_path / "new", 200, seed=9)
+    write_pairs(tmp_path / "new", invented_pairs(200, seed=9))
     run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={trained}/valid", f"--dest={tmp_path}/data",
         "--vocab-size=350", "--separate-vocab")  # fmt: skip
     path = trained / "run" / "best.pt"

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import failed, run, train
+from commands import SMALL, TRAIN, failed, run, train
 from conftest import invented_pairs
 from test_alignments import numbers
 
@@ -106,17 +106,22 @@ def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_targ
 
 
 def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> None:
-    """The corpora are too small to learn alignments without guidance, which is what the second model shows."""
+    """Without guidance, the training is too short to learn alignments.
+
+    With three other seeds, 59 to 72 percent of the links were right with guidance, and 12 to 15 percent without it.
+    """
     right = {}
-    for name, options in {"guided": ["--guided-alignment=1", "--alignment-weight=1"], "other": []}.items():
-        train(aligned / "data", aligned / name, "--max-updates=200", "--valid-updates=200", *options)
+    for name, options in {"guided": ["--guided-alignment=1", "--alignment-weight=10"], "other": []}.items():
+        train(
+            aligned / "data", aligned / name, "--max-updates=60", "--valid-metric=nll", "--valid-updates=60", *options
+        )
         texts = [f"--source={aligned}/valid.en", f"--target={aligned}/valid.de"]
         found = run("rescore", aligned / name / "best.pt", *texts, "--alignments").stdout.decode().split("\n")[:-1]
         given = (aligned / "valid.links").read_text().split("\n")[:-1]
         sets = [[set(numbers(line.rpartition("|||")[2])) for line in lines] for lines in (found, given)]
         right[name] = sum(len(a & b) for a, b in zip(*sets, strict=True)) / sum(map(len, sets[1]))
-    assert right["guided"] > 0.6
-    assert right["other"] < 0.3
+    assert right["guided"] > 0.45
+    assert right["other"] < 0.25
 
 
 @pytest.mark.parametrize("text, message", [
@@ -128,33 +133,25 @@ def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> Non
 def test_wrong_alignments_are_refused_with_file_and_line(
     tmp_path: Path, aligned: Path, text: str, message: str
 ) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(aligned, folder)
-    shutil.rmtree(folder / "data")
-    (folder / "one.links").write_text(text)
-    said = failed("preprocess", *LANGS, f"--train={folder}/one", f"--alignments={folder}/one.links",
-                  f"--valid={folder}/valid", f"--dest={folder}/data", "--vocab-size=330")  # fmt: skip
-    assert message.format(folder) in said
-    assert not (folder / "data").exists()
+    (tmp_path / "one.links").write_text(text)
+    said = failed("preprocess", *LANGS, f"--train={aligned}/one", f"--alignments={tmp_path}/one.links",
+                  f"--valid={aligned}/valid", f"--dest={tmp_path}/data", "--vocab-size=330")  # fmt: skip
+    assert message.format(tmp_path) in said
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("options, message", [
     (["--guided-alignment=2"], "--guided-alignment is layer 2, but the decoder has 1; give a layer from 1 to 1"),
     (["--guided-alignment=1", "--attention=additive"], "--guided-alignment does not work with --attention additive"),
 ])  # fmt: skip
-def test_a_head_that_cannot_learn_alignments_is_refused(aligned: Path, options: list[str], message: str) -> None:
-    small = ["--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--decoder-layers=1"]
-    arguments = ["train", aligned / "data", "--arch=transformer_tiny", f"--save-dir={aligned}/none"]
-    assert message in failed(*arguments, *small, *options)
-
-
-def test_guided_alignment_without_alignments_in_the_data_is_refused(
-    tmp_path: Path, tiny_corpus: dict[str, str]
+def test_a_head_that_cannot_learn_alignments_is_refused(
+    aligned: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    run("preprocess", *LANGS, f"--train={tiny_corpus['train']}", f"--valid={tiny_corpus['valid']}",
-        f"--dest={tmp_path}/data", "--vocab-size=330")  # fmt: skip
-    said = failed("train", tmp_path / "data", "--arch=transformer_tiny", f"--save-dir={tmp_path}/run",
-                  "--guided-alignment=1")  # fmt: skip
+    assert message in failed("train", aligned / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options)
+
+
+def test_guided_alignment_without_alignments_in_the_data_is_refused(trained: Path, tmp_path: Path) -> None:
+    said = failed("train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, "--guided-alignment=1")
     assert "data has none; give them to nmt preprocess --alignments" in said
 
 
@@ -171,17 +168,15 @@ def test_damaged_links_are_noticed_before_training(tmp_path: Path, aligned: Path
     content = bytearray((tmp_path / "data" / name).read_bytes())
     content[-2] ^= 1
     (tmp_path / "data" / name).write_bytes(content)
-    assert f"{name} is damaged" in failed(
-        "train", tmp_path / "data", "--arch=transformer_tiny", f"--save-dir={tmp_path}/run", "--guided-alignment=1"
-    )
+    arguments = ["train", tmp_path / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--guided-alignment=1"]
+    assert f"{name} is damaged" in failed(*arguments)
 
 
 def test_other_alignments_are_other_data(tmp_path: Path, aligned: Path) -> None:
-    shutil.copytree(aligned, tmp_path / "copy")
-    shutil.rmtree(tmp_path / "copy" / "data")
-    (tmp_path / "copy" / "one.links").write_text("\n" * 150)
-    preprocess(tmp_path / "copy", "--weight=1", "--weight=2")
-    folders = [DataFolder.open(folder / "data") for folder in (aligned, tmp_path / "copy")]
+    shutil.copytree(aligned, tmp_path, ignore=shutil.ignore_patterns("data"), dirs_exist_ok=True)
+    (tmp_path / "one.links").write_text("\n" * 150)
+    preprocess(tmp_path, "--weight=1", "--weight=2")
+    folders = [DataFolder.open(folder / "data") for folder in (aligned, tmp_path)]
     assert folders[0].fingerprint != folders[1].fingerprint
     counts = [json.loads((folder.path / "meta.json").read_text())["splits"]["train"] for folder in folders]
     assert counts[0]["source_sha256"] == counts[1]["source_sha256"]

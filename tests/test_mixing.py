@@ -3,13 +3,12 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import SMALL, TRAIN, assert_resumes, failed, run, train
-from conftest import invented_pairs
+from conftest import invented_pairs, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,9 +16,6 @@ from nmt.data.batching import make_plan
 from nmt.data.epochs import Mixture
 from nmt.data.loader import make_update
 from nmt.data.store import DataFolder
-
-LANGS = ["--source-lang=en", "--target-lang=de"]
-Write = Callable[[str, list[tuple[str, str]]], str]
 
 
 @given(
@@ -61,18 +57,25 @@ def test_earlier_visits_are_counted(sizes: list[int], seed: int) -> None:
             seen[pair] += 1
 
 
-@pytest.fixture
-def corpora(write_corpus: Write) -> tuple[str, str, str]:
-    """Returns the prefixes of corpora of 200 and 40 pairs, which have no pair in common, and of a validation corpus."""
-    pairs = list(dict.fromkeys(invented_pairs(260)))
-    return write_corpus("large", pairs[:200]), write_corpus("small", pairs[200:240]), write_corpus("valid", pairs[:10])
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with corpora of 200 and 40 pairs, which have no pair in common, and a validation corpus."""
+    folder, pairs = tmp_path_factory.mktemp("mixing"), list(dict.fromkeys(invented_pairs(260)))
+    for name, part in {"large": pairs[:200], "small": pairs[200:240], "valid": pairs[:10]}.items():
+        write_pairs(folder / name, part)
+    return folder
 
 
-def preprocess(corpora: tuple[str, str, str], dest: Path, *options: str) -> DataFolder:
-    large, small, valid = corpora
-    texts = [f"--train={large}", f"--train={small}", f"--valid={valid}", "--vocab-size=330"]
-    run("preprocess", *LANGS, *texts, f"--dest={dest}", *options)
+def preprocess(corpora: Path, dest: Path, *options: str) -> DataFolder:
+    texts = [f"--train={corpora}/large", f"--train={corpora}/small", f"--valid={corpora}/valid", "--vocab-size=330"]
+    run("preprocess", "--source-lang=en", "--target-lang=de", *texts, f"--dest={dest}", *options)
     return DataFolder.open(dest)
+
+
+@pytest.fixture(scope="module")
+def weighted(corpora: Path) -> Path:
+    preprocess(corpora, corpora / "weighted", "--weight=1", "--weight=2")
+    return corpora / "weighted"
 
 
 @pytest.mark.parametrize("options, share", [
@@ -82,12 +85,12 @@ def preprocess(corpora: tuple[str, str, str], dest: Path, *options: str) -> Data
     (["--weight=1", "--weight=5", "--temperature=3"], 0.5),
 ])  # fmt: skip
 def test_over_ten_epochs_each_corpus_has_its_share_of_the_updates(
-    corpora: tuple[str, str, str], tmp_path: Path, options: list[str], share: float
+    corpora: Path, tmp_path: Path, options: list[str], share: float
 ) -> None:
     data = preprocess(corpora, tmp_path / "data", *options)
     base = data.split("train")
     assert len(base) == 240
-    texts = [Path(f"{corpora[1]}.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    texts = [(corpora / f"small.{lang}").read_text().splitlines() for lang in ("en", "de")]
     encoded = data.codec.encode_source(texts[0]), data.codec.encode_target(texts[1])
     small = {(tuple(source), tuple(target)) for source, target in zip(*encoded, strict=True)}
     seen: Counter[tuple[tuple[int, ...], ...]] = Counter()
@@ -104,26 +107,22 @@ def test_over_ten_epochs_each_corpus_has_its_share_of_the_updates(
     assert found == pytest.approx(share, rel=0.01)
 
 
-def test_equal_weights_give_the_data_of_no_weights(corpora: tuple[str, str, str], tmp_path: Path) -> None:
+def test_equal_weights_give_the_data_of_no_weights(corpora: Path, weighted: Path, tmp_path: Path) -> None:
     plain = preprocess(corpora, tmp_path / "plain")
-    equal = preprocess(corpora, tmp_path / "equal", "--weight=2", "--weight=2")
-    assert plain.fingerprint == equal.fingerprint
-    weighted = preprocess(corpora, tmp_path / "weighted", "--weight=1", "--weight=2")
-    assert weighted.fingerprint != plain.fingerprint
+    assert preprocess(corpora, tmp_path / "equal", "--weight=2", "--weight=2").fingerprint == plain.fingerprint
+    assert DataFolder.open(weighted).fingerprint != plain.fingerprint
     for name in ("train.en.tokens", "train.de.offsets"):
-        assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "weighted" / name).read_bytes()
+        assert (tmp_path / "plain" / name).read_bytes() == (weighted / name).read_bytes()
 
 
-def test_training_on_a_mixture_of_sampled_encodings_resumes_to_the_last_bit(
-    corpora: tuple[str, str, str], tmp_path: Path
-) -> None:
-    options = ["--weight=1", "--weight=3", "--subword-dropout=0.1", "--encodings=3"]
-    preprocess(corpora, tmp_path / "data", *options)
+def test_training_on_a_mixture_of_sampled_encodings_resumes_to_the_last_bit(corpora: Path, tmp_path: Path) -> None:
+    """An epoch has nine updates, so training stops within two epochs and ends in the third."""
+    preprocess(corpora, tmp_path / "data", "--weight=1", "--weight=3", "--subword-dropout=0.1", "--encodings=3")
 
     def train_until(folder: Path, update: int) -> None:
-        train(tmp_path / "data", folder, f"--max-updates={update}", "--valid-metric=nll")
+        train(tmp_path / "data", folder, f"--max-updates={update}", "--valid-metric=nll", "--save-updates=100")
 
-    assert_resumes(train_until, tmp_path, [7, 23, 40])
+    assert_resumes(train_until, tmp_path, [7, 13, 22])
 
 
 @pytest.mark.parametrize("mixture", [
@@ -132,10 +131,9 @@ def test_training_on_a_mixture_of_sampled_encodings_resumes_to_the_last_bit(
     {"pairs": [200, 40], "shares": [1.5, -0.5]},
     {"pairs": [200, 40], "shares": [0.5, 0.4]},
 ])  # fmt: skip
-def test_a_damaged_mixture_is_refused(corpora: tuple[str, str, str], tmp_path: Path, mixture: object) -> None:
-    preprocess(corpora, tmp_path / "data", "--weight=1", "--weight=2")
-    shutil.copy(tmp_path / "data" / "meta.json", tmp_path / "meta.json")
-    meta = json.loads((tmp_path / "meta.json").read_text())
+def test_a_damaged_mixture_is_refused(weighted: Path, tmp_path: Path, mixture: object) -> None:
+    shutil.copytree(weighted, tmp_path / "data")
+    meta = json.loads((weighted / "meta.json").read_text())
     meta["splits"]["train"]["mixture"] = mixture
     (tmp_path / "data" / "meta.json").write_text(json.dumps(meta))
     said = failed("train", tmp_path / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL)
