@@ -16,7 +16,7 @@ from conftest import invented_pairs
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 from test_export import check_probabilities
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nmt
@@ -67,52 +67,6 @@ def state_dict(source: int, target: int, *, pre: bool, joint: bool) -> dict[str,
     return found
 
 
-def logits(w: dict[str, Tensor], source: list[int], target: list[int], activation: Callable, pre: bool) -> Tensor:
-    """Returns the logits of one sentence by fairseq's formulas, with fairseq's ids."""
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, (WIDTH,), w[f"{name}.weight"], w[f"{name}.bias"])
-
-    def linear(x: Tensor, name: str) -> Tensor:
-        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-    def attention(q: Tensor, kv: Tensor, name: str, causal: bool) -> Tensor:
-        parts = [
-            linear(x, f"{name}.{p}_proj").view(-1, HEADS, WIDTH // HEADS) for p, x in (("q", q), ("k", kv), ("v", kv))
-        ]
-        scores = torch.einsum("qhd,khd->hqk", parts[0] * (WIDTH // HEADS) ** -0.5, parts[1])
-        if causal:
-            scores = scores + torch.full(scores.shape[1:], -math.inf).triu(1)
-        return linear(torch.einsum("hqk,khd->qhd", scores.softmax(-1), parts[2]).reshape(-1, WIDTH), f"{name}.out_proj")
-
-    def embedded(ids: list[int], stack: str) -> Tensor:
-        half = WIDTH // 2
-        frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
-        angles = torch.arange(100, dtype=torch.float)[:, None] * frequencies[None]
-        positions = torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)
-        first = 1 + 1  # padding_idx + 1
-        return math.sqrt(WIDTH) * w[f"{stack}.embed_tokens.weight"][ids] + positions[first : first + len(ids)]
-
-    def sublayer(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-        return x + function(norm(x, name)) if pre else norm(x + function(x), name)
-
-    def stack(x: Tensor, side: str, memory: Tensor | None) -> Tensor:
-        for n in range(LAYERS):
-            p = f"{side}.layers.{n}"
-            causal = memory is not None
-            x = sublayer(x, f"{p}.self_attn_layer_norm", lambda y, p=p, c=causal: attention(y, y, f"{p}.self_attn", c))
-            if memory is not None:
-                name = f"{p}.encoder_attn"
-                x = sublayer(x, f"{name}_layer_norm", lambda y, name=name: attention(y, memory, name, False))
-            x = sublayer(
-                x, f"{p}.final_layer_norm", lambda y, p=p: linear(activation(linear(y, f"{p}.fc1")), f"{p}.fc2")
-            )
-        return norm(x, f"{side}.layer_norm") if pre else x
-
-    memory = stack(embedded(source, "encoder"), "encoder", None)
-    return stack(embedded(target, "decoder"), "decoder", memory) @ w["decoder.embed_tokens.weight"].T
-
-
 def as_old(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Returns the weights as the checkpoints of 2018 have them."""
     found = dict(weights)
@@ -126,6 +80,39 @@ def as_old(weights: dict[str, Tensor]) -> dict[str, Tensor]:
             if f".{kind}_layer_norm." in name:
                 found[name.replace(f"{kind}_layer_norm", f"layer_norms.{number}")] = found.pop(name)
     return found
+
+
+def logits(weights: dict[str, Tensor], source: list[int], target: list[int], activation: Callable, pre: bool) -> Tensor:
+    """Returns the logits of one sentence by torch's layers and fairseq's positions, with fairseq's ids."""
+
+    def loaded(side: str, stack: nn.Module) -> nn.Module:
+        of_side = {
+            name.removeprefix(f"{side}."): tensor for name, tensor in as_old(weights).items() if name.startswith(side)
+        }
+        names = {"fc1": "linear1", "fc2": "linear2", "encoder_attn": "multihead_attn", "layer_norm.": "norm."}
+        names |= {f"layer_norms.{i}": f"norm{i + 1}" for i in range(3)}
+        for theirs, name in names.items():
+            of_side = {found.replace(theirs, name): tensor for found, tensor in of_side.items()}
+        stack.load_state_dict({name: of_side[name] for name in stack.state_dict()})
+        return stack.eval()
+
+    def embedded(ids: list[int], side: str) -> Tensor:
+        half = WIDTH // 2
+        frequencies = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / (half - 1)))
+        angles = torch.arange(100, dtype=torch.float)[:, None] * frequencies[None]
+        positions = torch.cat([torch.sin(angles), torch.cos(angles)], dim=1)
+        first = 1 + 1  # padding_idx + 1
+        return math.sqrt(WIDTH) * weights[f"{side}.embed_tokens.weight"][ids] + positions[first : first + len(ids)]
+
+    sizes = {"d_model": WIDTH, "nhead": HEADS, "dim_feedforward": 24}
+    options = {**sizes, "activation": activation, "norm_first": pre, "batch_first": True}
+    norm = nn.LayerNorm(WIDTH) if pre else None
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**options), LAYERS, norm, enable_nested_tensor=False)
+    memory = loaded("encoder", encoder)(embedded(source, "encoder")[None])
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), LAYERS, norm)
+    causal = nn.Transformer.generate_square_subsequent_mask(len(target))
+    found = loaded("decoder", decoder)(embedded(target, "decoder")[None], memory, tgt_mask=causal)
+    return found[0] @ weights["decoder.embed_tokens.weight"].T
 
 
 class Fairseq:

@@ -37,6 +37,7 @@ OTHERS = [
     "A child is asleep.",
 ]
 SACREBLEU = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
+DETAILS = {"bleu": ["precisions", "bp", "ratio", "sys_len", "ref_len"], "chrf": [], "ter": ["num_edits", "ref_length"]}
 
 
 def write(path: Path, lines: list[str]) -> str:
@@ -65,30 +66,7 @@ def test_every_metric_equals_sacrebleus(name: str, references: list[list[str]]) 
     assert (found.name, found.score) == (expected.name, expected.score)
     assert found.signature == str(metric.get_signature())
     assert found.confidence is None
-
-
-def test_bleu_equals_a_score_computed_by_hand() -> None:
-    """7 of 8 words, 4 of 7 bigrams, 2 of 6 trigrams and none of 5 four-grams are in the reference of 10 words."""
-    hypothesis = "the quick brown cat jumps over the dog"
-    reference = "the quick brown fox jumps over the very lazy dog"
-    (found,) = corpus_scores([hypothesis], [[reference]])
-    precisions = [7 / 8, 4 / 7, 2 / 6, 1 / 10]  # where no four-gram matches, sacreBLEU counts half a match: 1/2 · 1/5
-    expected = 100 * math.exp(1 - 10 / 8) * math.prod(precisions) ** 0.25
-    assert found.score == pytest.approx(expected)
-    assert found.details == {
-        "precisions": pytest.approx([100 * p for p in precisions]),
-        "brevity_penalty": pytest.approx(math.exp(-0.25)),
-        "length_ratio": 0.8,
-        "hypothesis_length": 8,
-        "reference_length": 10,
-    }
-
-
-def test_ter_equals_a_score_computed_by_hand() -> None:
-    """One word is shifted and one is replaced, which makes two edits for six words."""
-    (found,) = corpus_scores(["yesterday he saw a blue dog"], [["he saw a big dog yesterday"]], ["ter"])
-    assert found.score == pytest.approx(100 * 2 / 6)
-    assert found.details == {"edits": 2, "reference_length": 6}
+    assert list(found.details.values()) == [getattr(expected, name) for name in DETAILS[name]]
 
 
 def test_lowercase_ignores_case() -> None:
@@ -182,7 +160,7 @@ def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> N
     found = json.loads(done.stdout)
     assert list(found) == ["ter", "bleu"]
     assert found["bleu"]["score"] == BLEU().corpus_score(HYPOTHESES, [REFERENCES, OTHERS]).score
-    assert found["bleu"]["details"]["reference_length"] > 0
+    assert found["ter"]["details"].keys() == {"edits", "reference_length"}
     assert found["bleu"]["confidence"]["low"] < found["bleu"]["confidence"]["high"]
     assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
 
