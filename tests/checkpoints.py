@@ -1,7 +1,8 @@
 """Small checkpoints that several tests use."""
 
+import os
 import random
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,16 @@ def resumable_checkpoint(update: int) -> Checkpoint:
     training = {"optimizer": {"state": state, "param_groups": []}, "counters": asdict(Counters(update=update))}
     provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
     return replace(checkpoint, training=training, provenance=provenance)
+
+
+@dataclass(frozen=True)
+class Trap:
+    """An object whose unpickling makes a folder."""
+
+    path: Path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
 
 
 def change(content: dict[Any, Any], path: str, value: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import CONFIG, TEXT_CONFIG, folder_with_states, refused, saved, small_checkpoint
+from checkpoints import CONFIG, TEXT_CONFIG, Trap, folder_with_states, refused, saved, small_checkpoint
 
 from nmt.checkpoint import Checkpoint, average_checkpoints, build_model, load_checkpoint, save_checkpoint
 from nmt.errors import NmtError
@@ -31,13 +31,9 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_opening_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (Path.touch, (tmp_path / "sprung",))
-
-    with (tmp_path / "trap.pt").open("wb") as file:
-        pickle.dump(Trap(), file)
-    torch.save({"format": "nmt checkpoint", "trap": Trap()}, tmp_path / "trap2.pt")
+    trap = Trap(tmp_path / "sprung")
+    (tmp_path / "trap.pt").write_bytes(pickle.dumps(trap))
+    torch.save({"format": "nmt checkpoint", "trap": trap}, tmp_path / "trap2.pt")
     for name in ("trap.pt", "trap2.pt"):
         assert f"{name} is not a checkpoint of nmt" in refused(tmp_path / name)
     assert not (tmp_path / "sprung").exists()

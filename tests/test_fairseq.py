@@ -3,7 +3,6 @@
 import argparse
 import io
 import math
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import Trap
 from commands import TRAIN, failed, run
 from conftest import invented_pairs
 from subword_nmt.apply_bpe import BPE
@@ -86,9 +86,7 @@ def logits(weights: dict[str, Tensor], source: list[int], target: list[int], act
     """Returns the logits of one sentence by torch's layers and fairseq's positions, with fairseq's ids."""
 
     def loaded(side: str, stack: nn.Module) -> nn.Module:
-        of_side = {
-            name.removeprefix(f"{side}."): tensor for name, tensor in as_old(weights).items() if name.startswith(side)
-        }
+        of_side = {name.removeprefix(f"{side}."): tensor for name, tensor in as_old(weights).items()}
         names = {"fc1": "linear1", "fc2": "linear2", "encoder_attn": "multihead_attn", "layer_norm.": "norm."}
         names |= {f"layer_norms.{i}": f"norm{i + 1}" for i in range(3)}
         for theirs, name in names.items():
@@ -139,18 +137,11 @@ class Fairseq:
             (folder / name).write_text("".join(f"{piece} {9}\n" for piece in pieces[4:]))
         pre = self.options["encoder_normalize_before"]
         self.weights = state_dict(*map(len, self.pieces), pre=pre, joint=joint)
-        saved = (
-            as_old(self.weights)
-            if old
-            else self.weights | {"decoder.output_projection.weight": self.weights["decoder.embed_tokens.weight"]}
-        )
+        softmax = {"decoder.output_projection.weight": self.weights["decoder.embed_tokens.weight"]}
+        saved = as_old(self.weights) if old else self.weights | softmax
         model = argparse.Namespace(**self.options)
         content = {"args": model} if old else {"args": None, "cfg": {"model": model, "task": {"_name": "translation"}}}
-        content |= {
-            "model": saved,
-            "optimizer_history": [{"num_updates": 3}],
-            "last_optimizer_state": {140_000_000_000: 1},
-        }
+        content |= {"model": saved, "optimizer_history": [{"num_updates": 3}], "last_optimizer_state": {140 * 10**9: 1}}
         torch.save(content, folder / "model.pt", _use_new_zipfile_serialization=not old)
 
     def command(self) -> list[str | Path]:
@@ -219,16 +210,6 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "ct2", ["a dog"], ["a dog"])
     said = failed("export", tmp_path / "nmt.pt", "--format=huggingface", "--output", tmp_path / "hf")
     assert "does not support --sinusoids" in said
-
-
-class Trap:
-    """An object whose unpickling makes a folder."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.path),)
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import transformers  # loads its models only when a test uses one
+from checkpoints import Trap
 from commands import failed, run, same_weights
 from marian import write_model
 
@@ -200,14 +201,6 @@ def test_other_weights_are_refused(model: Path, tmp_path: Path, name: str, messa
     assert message in failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
 
 
-class Trap:
-    """An object whose unpickling makes a folder."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(TRAPPED),)
-
-
-TRAPPED = Path()
 _REBUILD = torch._utils._rebuild_tensor_v2  # type: ignore[attr-defined]
 
 
@@ -238,18 +231,18 @@ TENSORS: dict[str, Any] = {
 @pytest.mark.parametrize("legacy", [False, True])
 @pytest.mark.parametrize("case", [*TENSORS, "code", "pickle", "truncated", "text", "empty"])
 def test_malicious_torch_files_are_refused_and_nothing_runs(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, legacy: bool
+    model: Path, tmp_path: Path, case: str, legacy: bool
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.TRAPPED", tmp_path / "trapped")
+    trap = Trap(tmp_path / "trapped")
     shutil.copytree(model, tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").unlink()
     path = tmp_path / "model" / "pytorch_model.bin"
-    content = {"x": Crafted(*TENSORS[case])} if case in TENSORS else {"x": Trap(), "y": argparse.Namespace(a=1)}
+    content = {"x": Crafted(*TENSORS[case])} if case in TENSORS else {"x": trap, "y": argparse.Namespace(a=1)}
     torch.save(content, path, _use_new_zipfile_serialization=not legacy)
     if case == "truncated":
         path.write_bytes(path.read_bytes()[:-60])
     elif case in ("pickle", "text", "empty"):
-        path.write_bytes({"pickle": pickle.dumps(Trap()), "text": b"abc\n", "empty": b""}[case])
+        path.write_bytes({"pickle": pickle.dumps(trap), "text": b"abc\n", "empty": b""}[case])
     said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
     # An object of a class is no tensor; it does not matter.
     assert ("has no tensor" if case == "code" else "is not a torch file with the weights of a model") in said
