@@ -125,9 +125,10 @@ def expected_outputs(language: Language, longest: int, config: SearchConfig) -> 
     return [tokens for tokens, _ in sorted(union.items(), key=lambda item: -item[1])][: config.n_best]
 
 
+@settings(max_examples=150)
 @given(
     SEEDS,
-    st.integers(1, 3),
+    st.integers(1, 5),
     st.integers(1, 4),
     st.integers(1, 9),
     st.sampled_from([0, 0.1, 0.7, 2]),
