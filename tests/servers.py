@@ -4,14 +4,13 @@ import asyncio
 import http.client
 import json
 import os
-import queue
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,12 @@ from nmt.serving.tasks import Translate
 _LIMIT_SECONDS = 60  # a server that says or answers nothing for longer hangs
 
 
+def head(length: int, *more: str) -> bytes:
+    """Returns the head of a request to translate, which has the token "secret" and these further lines."""
+    lines = ["POST /translate HTTP/1.1", "Host: localhost", "Authorization: Bearer secret", *more]
+    return "\r\n".join([*lines, f"Content-Length: {length}", "Content-Type: application/json", "", ""]).encode()
+
+
 @dataclass(frozen=True)
 class Answer:
     status: int
@@ -36,57 +41,32 @@ class Answer:
         return json.loads(self.body)
 
 
-def head(length: int, *more: str) -> bytes:
-    """Returns the head of a request to translate, which has the token "secret" and these further lines."""
-    lines = ["POST /translate HTTP/1.1", "Host: localhost", "Authorization: Bearer secret", *more]
-    return "\r\n".join([*lines, f"Content-Length: {length}", "Content-Type: application/json", "", ""]).encode()
-
-
-class _Lines:
-    """The lines that a process writes into a pipe. A thread reads them, so that the pipe is never full."""
-
-    def __init__(self, pipe: Any) -> None:
-        self.text = ""
-        self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._read, args=[pipe], daemon=True).start()
-
-    def _read(self, pipe: Any) -> None:
-        for line in pipe:
-            self._queue.put(line.decode())
-        self._queue.put("")
-
-    def until(self, pattern: str) -> re.Match[str]:
-        """Waits for a line with this pattern."""
-        while line := self._queue.get(timeout=_LIMIT_SECONDS):
-            self.text += line
-            if found := re.search(pattern, line):
-                return found
-        raise AssertionError(f"the process has ended: {self.text}")
-
-    def all(self) -> str:
-        """Waits for the end of the process and returns all lines."""
-        while line := self._queue.get(timeout=_LIMIT_SECONDS):
-            self.text += line
-        self._queue.put("")
-        return self.text
-
-
 class Server:
-    """A running server; see `running`."""
+    """A running server.
+
+    Attributes:
+        log: what it has written to standard error until its address, and at the end everything.
+    """
 
     def __init__(self, process: forks.Command, token: str) -> None:
-        self.process = process
+        self.process, self.log = process, ""
         self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-        self._log = _Lines(process.stderr)
-        self._events = _Lines(process.stdout) if process.stdout else None
-        self.port = int(self._log.until(r"http://\S+?:([0-9]+)")[1])
-        self.address = f"http://127.0.0.1:{self.port}/"
+        while not (found := re.search(r"http://\S+?:([0-9]+)", self.log)):
+            self.log += self._line(process.stderr)
+        self._port = int(found[1])
+        self.address = f"http://127.0.0.1:{self._port}/"
+
+    def _line(self, pipe: Any) -> str:
+        assert select.select([pipe], [], [], _LIMIT_SECONDS)[0], "the server hangs"
+        line = pipe.raw.readline()  # of the unbuffered pipe, which `select` knows
+        assert line, f"the server has ended: {self.log}"
+        return str(line.decode())
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=_LIMIT_SECONDS)
+        return socket.create_connection(("127.0.0.1", self._port), timeout=_LIMIT_SECONDS)
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_LIMIT_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_LIMIT_SECONDS)
         try:
             connection.request(method, path, body, self._headers | headers)
             answer = connection.getresponse()
@@ -116,35 +96,29 @@ class Server:
 
     def wait_for(self, event: str) -> None:
         """Waits for an event of a server with `hold`."""
-        assert self._events
-        self._events.until(event)
+        while self._line(self.process.stdout) != f"{event}\n":
+            pass
 
     def release(self) -> None:
         """Lets a server with `hold` work on all batches."""
-        assert self.process.stdin
         self.process.stdin.close()
 
-    def end(self) -> str:
-        """Sends SIGTERM; returns what `ended` returns."""
+    def end(self) -> None:
+        """Sends SIGTERM and waits for a regular end."""
         self.process.send(signal.SIGTERM)
-        return self.ended()
+        self.ended()
 
-    def ended(self) -> str:
-        """Waits for the regular end of the server; returns its log."""
-        log = self.log()
+    def ended(self) -> None:
+        """Waits for a regular end."""
         self.process.wait(0)
-        return log
-
-    def log(self) -> str:
-        """Waits until the server writes no more; returns what it wrote to standard error."""
-        return self._log.all()
+        self.log += self.process.stderr.read().decode()
 
 
 def hold() -> None:
-    """Makes a server say "queued", "batch" and "gone" on standard output, and wait before each batch.
+    """Makes a server wait before each batch until `Server.release` is called; give it to `serving` as `before`.
 
-    The events are a request that enters the queue, the start of a batch, and the end of a request whose client has
-    closed the connection. Each byte on standard input lets one batch go on, and its end lets all go on.
+    The server writes its events to standard output: "queued" for a request that has entered the queue, "batch" before a
+    batch, and "gone" when it has given up a request.
     """
     run, work = Scheduler.run, Translate.__call__
 
@@ -165,30 +139,26 @@ def hold() -> None:
 
 
 def new_interpreter() -> None:
-    """Runs the command in a new interpreter, as a shell does; give it to `running` as `instead`."""
+    """Runs the command in a new interpreter, as a shell does; give it to `serving` as `instead`."""
     os.execv(sys.executable, [sys.executable, "-m", "nmt", *sys.argv[1:]])
 
 
 @contextmanager
-def running(
-    *command: str | Path, before: Callable[[], object] | None = None, token: str = "", **options: Any
-) -> Iterator[Server]:
+def running(*command: str | Path, token: str = "", **options: Any) -> Iterator[Server]:
     """Runs a command that serves, which must write no traceback.
 
     Args:
-        before: what the process calls first, for example `hold`.
         token: is sent with every request.
         options: those of `forks.start`.
     """
-    streams = dict.fromkeys(("stdin", "stdout") if before is hold else (), subprocess.PIPE)
-    process = forks.start(*command, before=before, stderr=subprocess.PIPE, **streams, **options)
+    process = forks.start(*command, **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE), **options)
     try:
         server = Server(process, token)
         yield server
     finally:
         process.send(signal.SIGKILL)
         process.wait()
-    assert "Traceback" not in server.log()
+    assert "Traceback" not in server.log + process.stderr.read().decode()
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """The queue of the service: which items share a batch, whose turn it is, and who is turned away."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
-import virtual_time
+from virtual_time import in_virtual_time
 
 from nmt.errors import NmtError
 from nmt.serving.scheduler import Busy, Item, Scheduler
@@ -15,10 +14,10 @@ from nmt.serving.scheduler import Busy, Item, Scheduler
 class Workers:
     """Records batches and finishes them when told to. The scheduler has done all it can when a method returns."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, count: int = 1) -> None:
         self.batches: list[str] = []
         self._futures: list[Future[Sequence[str]]] = []
-        self.scheduler = Scheduler(self._submit, workers=workers, batch_tokens=4, most_waiting=10)
+        self.scheduler = Scheduler(self._submit, workers=count, batch_tokens=4, most_waiting=10)
 
     def _submit(self, _: Hashable, payloads: list[str]) -> "Future[Sequence[str]]":
         self.batches.append("".join(payloads))
@@ -48,20 +47,10 @@ def items(names: str, kind: str = "a", tokens: int = 1, shares: bool = True) -> 
     return [Item(kind, name, tokens, shares) for name in names]
 
 
-def with_workers(count: int) -> Callable[[Callable[[Workers], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Returns a decorator that makes a test of a coroutine."""
+@in_virtual_time
+async def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_are_made() -> None:
+    workers = Workers()
 
-    def decorated(test: Callable[[Workers], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-        def run() -> None:
-            virtual_time.run(test(Workers(count)))
-
-        return run
-
-    return decorated
-
-
-@with_workers(1)
-async def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_are_made(workers: Workers) -> None:
     async def batches_at_the_answer() -> int:
         await workers.scheduler.run(items("x"))
         return len(workers.batches)
@@ -75,8 +64,9 @@ async def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_a
     assert await second == ["Y"]
 
 
-@with_workers(1)
-async def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens(workers: Workers) -> None:
+@in_virtual_time
+async def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens() -> None:
+    workers = Workers()
     requests = [await workers.request(*items(names)) for names in ("x", "bc", "d", "ef")]
     requests.append(await workers.request(*items("g", kind="b")))
     assert workers.batches == ["x"]
@@ -88,8 +78,9 @@ async def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens(workers:
     assert workers.scheduler.waiting == 0
 
 
-@with_workers(1)
-async def test_a_long_request_does_not_hold_up_a_short_one(workers: Workers) -> None:
+@in_virtual_time
+async def test_a_long_request_does_not_hold_up_a_short_one() -> None:
+    workers = Workers()
     long = await workers.request(*items("abcdefgh", tokens=4))
     short = await workers.request(*items("s", kind="b", tokens=4))
     await workers.finish(0, 1, 2)
@@ -98,24 +89,27 @@ async def test_a_long_request_does_not_hold_up_a_short_one(workers: Workers) -> 
     assert (await short, await long) == (["S"], list("ABCDEFGH"))
 
 
-@with_workers(1)
-async def test_items_that_do_not_share_are_alone(workers: Workers) -> None:
+@in_virtual_time
+async def test_items_that_do_not_share_are_alone() -> None:
+    workers = Workers()
     request = await workers.request(*items("ab", shares=False), *items("c"))
     await workers.finish(0, 1, 2)
     assert await request == ["A", "B", "C"]
     assert workers.batches == ["a", "b", "c"]
 
 
-@with_workers(2)
-async def test_all_workers_get_their_share(workers: Workers) -> None:
+@in_virtual_time
+async def test_all_workers_get_their_share() -> None:
+    workers = Workers(2)
     request = await workers.request(*items("abcdef"))
     assert workers.batches == ["abc", "def"]
     await workers.finish(1, 0)
     assert await request == list("ABCDEF")
 
 
-@with_workers(1)
-async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
+@in_virtual_time
+async def test_a_full_queue_turns_requests_away() -> None:
+    workers = Workers()
     first = await workers.request(*items("a", tokens=4))
     second = await workers.request(*items("bcdefghi"))
     with pytest.raises(Busy):
@@ -131,8 +125,9 @@ async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
     assert (await first, await third) == (["A"], ["X", "Y", "Z"])
 
 
-@with_workers(1)
-async def test_an_item_that_fails_does_not_spoil_the_others(workers: Workers) -> None:
+@in_virtual_time
+async def test_an_item_that_fails_does_not_spoil_the_others() -> None:
+    workers = Workers()
     requests = [await workers.request(*items(name)) for name in "xab"]
     await workers.finish(0)
     await workers.fail(1, "one of them")
@@ -145,8 +140,9 @@ async def test_an_item_that_fails_does_not_spoil_the_others(workers: Workers) ->
         await requests[2]
 
 
-@with_workers(1)
-async def test_the_rest_of_a_request_that_has_failed_is_not_tried(workers: Workers) -> None:
+@in_virtual_time
+async def test_the_rest_of_a_request_that_has_failed_is_not_tried() -> None:
+    workers = Workers()
     request = await workers.request(*items("abc"))
     await workers.fail(0, "one of them")
     await workers.fail(1, "it was the first one")

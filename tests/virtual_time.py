@@ -6,7 +6,8 @@ talk through socket pairs, which deliver at once.
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any
 
 
@@ -31,7 +32,12 @@ class _Loop(asyncio.SelectorEventLoop):
         return self._jumping.now
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine until it ends."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(work)
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Makes a test of a coroutine function."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(test(**fixtures))
+
+    return run
