@@ -3,14 +3,15 @@
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from commands import assert_resumes, failed, run, train
-from conftest import invented_pairs
+from commands import failed, run
+from conftest import invented_pairs, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +23,12 @@ from nmt.text.subword import Subword
 
 LANGS = ["--source-lang=en", "--target-lang=de"]
 LINES = [line for pair in invented_pairs(400) for line in pair]
-BPE, UNIGRAM = Subword.train(LINES, "bpe", 500), Subword.train(LINES, "unigram", 500)
-DRAWS = 100_000
+DRAWS = 20_000
+
+
+@cache
+def model(kind: str) -> Subword:
+    return Subword.train(LINES, kind, 500)
 
 
 def dropout_distribution(pieces: tuple[str, ...], scores: dict[str, float], p: float) -> dict[tuple[str, ...], float]:
@@ -60,7 +65,7 @@ def total_variation(expected: dict[tuple[str, ...], float], found: Counter[tuple
 
 @pytest.mark.parametrize("word, p", [("▁lomu", 0.1), ("▁deki", 0.5), ("▁kiva", 0.3)])
 def test_bpe_dropout_has_the_distribution_of_the_paper(word: str, p: float) -> None:
-    sampler, random = BpeDropout(BPE._processor), Random(0)
+    sampler, random = BpeDropout(model("bpe")._processor), Random(0)
     expected = dropout_distribution(tuple(word), sampler.scores, p)
     assert len(expected) > 3
     found = Counter(tuple(sampler.sample_word(word, p, random)) for _ in range(DRAWS))
@@ -69,7 +74,7 @@ def test_bpe_dropout_has_the_distribution_of_the_paper(word: str, p: float) -> N
 
 @pytest.mark.parametrize("word, alpha", [("▁lomu", 0.2), ("▁tusi", 1.0), ("▁baba", 0.5)])
 def test_unigram_sampling_has_the_distribution_of_the_paper(word: str, alpha: float) -> None:
-    sampler, random = UnigramSampling(UNIGRAM._processor), Random(0)
+    sampler, random = UnigramSampling(model("unigram")._processor), Random(0)
     expected = {
         pieces: math.exp(alpha * sum(sampler.scores[piece] for piece in pieces))
         for pieces in segmentations(word, sampler.scores)
@@ -85,51 +90,57 @@ lines = st.lists(st.text(st.sampled_from("abdekilmoä ß☃漢\t."), max_size=30
 
 @given(lines, st.integers(0, 2**64 - 1))
 def test_any_sampled_encoding_spells_the_text_of_the_plain_one(text: list[str], seed: int) -> None:
-    for model, strength in ((BPE, 0.0), (BPE, 0.4), (UNIGRAM, 0.1)):
-        sampled = model.sample(text, strength, [seed] * len(text))
-        assert model.decode(sampled) == model.decode(model.encode(text))
+    for kind, strength in (("bpe", 0.0), ("bpe", 0.4), ("unigram", 0.1)):
+        sampled = model(kind).sample(text, strength, [seed] * len(text))
+        assert model(kind).decode(sampled) == model(kind).decode(model(kind).encode(text))
         if not strength:
-            assert sampled == model.encode(text)
+            assert sampled == model(kind).encode(text)
 
 
-def test_ten_thousand_sampled_lines_spell_their_text() -> None:
-    text = [line for seed in range(13) for line in LINES[seed::1]][:10_000]
-    for model, strength in ((BPE, 0.1), (UNIGRAM, 0.2)):
-        sampled = model.sample(text, strength, range(len(text)))
-        assert model.decode(sampled) == model.decode(model.encode(text))
-        plain = model.encode(text)
-        assert sum(a != b for a, b in zip(sampled, plain, strict=True)) / len(text) > 0.2
+@pytest.mark.parametrize("kind, strength", [("bpe", 0.1), ("unigram", 0.2)])
+def test_sampled_lines_spell_their_text_and_many_differ_from_the_plain_encoding(kind: str, strength: float) -> None:
+    sampled, plain = model(kind).sample(LINES, strength, range(len(LINES))), model(kind).encode(LINES)
+    assert model(kind).decode(sampled) == model(kind).decode(plain)
+    assert sum(a != b for a, b in zip(sampled, plain, strict=True)) / len(LINES) > 0.2
 
 
-def preprocess(corpus: dict[str, str], dest: Path, *options: str) -> DataFolder:
-    texts = [f"--train={corpus['train']}", f"--valid={corpus['valid']}"]
+def preprocess(corpus: Path, dest: Path, *options: str) -> DataFolder:
+    texts = [f"--train={corpus}/train", f"--valid={corpus}/valid"]
     run("preprocess", *LANGS, *texts, f"--dest={dest}", "--vocab-size=330", *options)
     return DataFolder.open(dest)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with train.en, train.de, valid.en, valid.de, plain/ and sampled/."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_pairs(folder / "train", invented_pairs(300))
+    write_pairs(folder / "valid", invented_pairs(20, seed=1))
+    preprocess(folder, folder / "plain")
+    preprocess(folder, folder / "sampled", "--subword-dropout=0.2", "--encodings=3")
+    return folder
 
 
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "meta.json"}
 
 
-def test_without_dropout_the_data_is_the_same_to_the_byte(tiny_corpus: dict[str, str], tmp_path: Path) -> None:
-    preprocess(tiny_corpus, tmp_path / "plain")
-    preprocess(tiny_corpus, tmp_path / "zero", "--subword-dropout=0", "--encodings=5")
-    assert content(tmp_path / "plain") == content(tmp_path / "zero")
+def test_without_dropout_the_data_is_the_same_to_the_byte(corpus: Path, tmp_path: Path) -> None:
+    preprocess(corpus, tmp_path / "zero", "--subword-dropout=0", "--encodings=5")
+    assert content(corpus / "plain") == content(tmp_path / "zero")
 
 
 @pytest.mark.parametrize("sides", ["both", "source", "target"])
-def test_each_sentence_has_its_encodings_and_only_in_training(
-    tiny_corpus: dict[str, str], tmp_path: Path, sides: str
-) -> None:
+def test_each_sentence_has_its_encodings_and_only_in_training(corpus: Path, tmp_path: Path, sides: str) -> None:
     options = ["--subword-dropout=0.2", "--encodings=3", f"--sampled-side={sides}"]
-    data = preprocess(tiny_corpus, tmp_path / "data", *options)
+    data = preprocess(corpus, tmp_path / "data", *options)
     for split, side, lang in (
         (data.split("train"), "source", "en"),
         (data.split("train"), "target", "de"),
         (data.split("valid"), "source", "en"),
     ):
         name = "train" if split is data.split("train") else "valid"
-        text = Path(f"{tiny_corpus[name]}.{lang}").read_text().splitlines()
+        text = (corpus / f"{name}.{lang}").read_text().splitlines()
         encode = data.codec.encode_source if side == "source" else data.codec.encode_target
         plain = encode(text)
         epochs = [getattr(split.in_epoch(1, epoch), side) for epoch in range(3)]
@@ -142,33 +153,30 @@ def test_each_sentence_has_its_encodings_and_only_in_training(
             assert found == [[ids] * 3 for ids in plain]
 
 
-def test_the_encodings_do_not_depend_on_the_workers_or_on_chunks(
-    tiny_corpus: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_encodings_depend_on_the_seed_and_not_on_chunks(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--subword-dropout=0.2", "--encodings=3"]
-    preprocess(tiny_corpus, tmp_path / "whole", *options, "--workers=1")
+    preprocess(corpus, tmp_path / "other", *options, "--seed=2")
+    assert content(corpus / "sampled")["train.en.tokens"] != content(tmp_path / "other")["train.en.tokens"]
     monkeypatch.setattr("nmt.data.corpora.CHUNK_PAIRS", 70)
-    monkeypatch.setattr("nmt.data.preprocess.useful_workers", lambda workers, _: workers)
-    preprocess(tiny_corpus, tmp_path / "parts", *options, "--workers=2")
-    assert content(tmp_path / "whole") == content(tmp_path / "parts")
-    preprocess(tiny_corpus, tmp_path / "other", *options, "--seed=2")
-    assert content(tmp_path / "whole")["train.en.tokens"] != content(tmp_path / "other")["train.en.tokens"]
+    preprocess(corpus, tmp_path / "parts", *options)
+    assert content(corpus / "sampled") == content(tmp_path / "parts")
 
 
-def test_an_encoding_that_is_too_long_is_replaced_by_the_plain_one(tiny_corpus: dict[str, str], tmp_path: Path) -> None:
-    plain = preprocess(tiny_corpus, tmp_path / "plain", "--max-length=40")
-    data = preprocess(tiny_corpus, tmp_path / "data", "--max-length=40", "--subword-dropout=0.9", "--encodings=2")
-    assert len(data.split("train")) == len(plain.split("train"))
-    source = data.split("train").in_epoch(1, 0).source
+def test_an_encoding_that_is_too_long_is_replaced_by_the_plain_one(corpus: Path, tmp_path: Path) -> None:
+    plain = preprocess(corpus, tmp_path / "plain", "--max-length=40").split("train")
+    sampled = preprocess(corpus, tmp_path / "data", "--max-length=40", "--subword-dropout=0.9", "--encodings=2")
+    split = sampled.split("train")
+    assert len(split) == len(plain)
+    source = split.in_epoch(1, 0).source
     assert max(len(source[i]) for i in range(len(source))) <= 40
-    assert data.split("train").source.longest <= 41
-    assert any(len(source[i]) > len(plain.split("train").source[i]) for i in range(len(source)))
+    assert split.source.longest <= 41
+    assert any(len(source[i]) > len(plain.source[i]) for i in range(len(source)))
 
 
-def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(
-    tiny_corpus: dict[str, str], tmp_path: Path
-) -> None:
-    data = preprocess(tiny_corpus, tmp_path / "data", "--subword-dropout=0.2", "--encodings=4")
+def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(corpus: Path, tmp_path: Path) -> None:
+    data = preprocess(corpus, tmp_path / "data", "--subword-dropout=0.2", "--encodings=4")
     used: list[list[bytes]] = [[] for _ in range(300)]
     for epoch in range(8):
         split = data.split("train").in_epoch(7, epoch)
@@ -194,15 +202,6 @@ def test_every_epoch_has_each_sentence_once_with_the_lengths_of_its_encoding(
     assert len(combinations) == 16
 
 
-def test_training_on_sampled_encodings_resumes_to_the_last_bit(tiny_corpus: dict[str, str], tmp_path: Path) -> None:
-    preprocess(tiny_corpus, tmp_path / "data", "--subword-dropout=0.1", "--encodings=3")
-
-    def train_until(folder: Path, update: int) -> None:
-        train(tmp_path / "data", folder, f"--max-updates={update}", "--valid-metric=nll")
-
-    assert_resumes(train_until, tmp_path, [7, 23, 40])
-
-
 @pytest.mark.parametrize("options, message", [
     (["--subword=unigram", "--subword-dropout=0.1"], "--subword-dropout samples a bpe model, but the subword model is"),
     (["--subword-alpha=0.1"], "--subword-alpha samples a unigram model, but the subword model is bpe; leave it out"),
@@ -211,8 +210,6 @@ def test_training_on_sampled_encodings_resumes_to_the_last_bit(tiny_corpus: dict
     (["--alignments=a", "--subword-dropout=0.1"], "--alignments link the pieces of one segmentation; leave out"),
     (["--symbols=a", "--subword-dropout=0.1"], "--symbols are not to be cut; leave out --subword-dropout"),
 ])  # fmt: skip
-def test_what_cannot_be_sampled_is_refused(
-    tiny_corpus: dict[str, str], tmp_path: Path, options: list[str], message: str
-) -> None:
-    texts = [f"--train={tiny_corpus['train']}", f"--valid={tiny_corpus['valid']}", "--vocab-size=330"]
+def test_what_cannot_be_sampled_is_refused(corpus: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    texts = [f"--train={corpus}/train", f"--valid={corpus}/valid", "--vocab-size=330"]
     assert message in failed("preprocess", *LANGS, *texts, f"--dest={tmp_path}/data", *options)
