@@ -1,216 +1,269 @@
 """Several processes train one model, and nothing is lost when they are stopped."""
 
 import os
-import shlex
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import forks
 import pytest
-import torch
-from commands import records
-from conftest import invented_pairs
+from commands import SMALL, TRAIN, records, run, same_weights, weights
+from conftest import invented_pairs, write_pairs
 
-import nmt
+from nmt.training import distributed
 
-MODEL = [
-    "--arch=transformer_tiny", "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1",
-    "--decoder-layers=1", "--dropout=0.1",
-]  # fmt: skip
-TRAIN = [
-    "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20", "--save-updates=10",
-    "--log-updates=5", "--precision=fp32", "--device=cpu",
-]  # fmt: skip
-NMT = [sys.executable, "-m", "nmt"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+UPDATE = "nmt.training.loop.train_update"
+OPTIONS = [*TRAIN, *SMALL, "--save-updates=5", "--log-updates=5", "--valid-updates=10", "--valid-metric=nll"]
+LAST = "snapshot-00000020.pt"
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns a data folder with 21 validation pairs, which two ranks share unequally."""
     folder = tmp_path_factory.mktemp("distributed")
-    for seed, (name, size) in enumerate({"train": 300, "valid": 21}.items()):
-        for lang, lines in zip(("en", "de"), zip(*invented_pairs(size, seed), strict=True), strict=True):
-            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
-    options = ["--source-lang=en", "--target-lang=de", f"--train={folder}/train", f"--valid={folder}/valid"]
-    subprocess.run(
-        [*NMT, "preprocess", *options, f"--dest={folder}/data", "--vocab-size=330", "--workers=1"], check=True
-    )
+    train, valid = (write_pairs(folder / name, invented_pairs(n, n)) for name, n in (("train", 300), ("valid", 21)))
+    options = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", "--workers=1"]
+    run("preprocess", *options, f"--train={train}", f"--valid={valid}", f"--dest={folder}/data")
     return folder / "data"
 
 
-def command(data: Path, run: Path, *extra: str) -> list[str]:
-    return [*NMT, "train", str(data), "--save-dir", str(run), *MODEL, *TRAIN, *extra]
+def command(data: Path | str, folder: Path, *extra: str) -> list[str]:
+    return ["train", str(data), "--save-dir", str(folder), *OPTIONS, "--max-updates=20", *extra]
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-
-
-def run(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run(arguments, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, timeout=120)
-    assert done.returncode == code, done.stderr
-    return done.stderr
-
-
-def weights(run_folder: Path, update: int) -> dict[str, torch.Tensor]:
-    return nmt.load_checkpoint(run_folder / f"snapshot-{update:08d}.pt").weights  # type: ignore[no-any-return]
-
-
-def difference(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
-    return max(float((first[name] - second[name]).abs().max()) for name in first)
+def train_on_two(
+    arguments: list[str], *codes: int, before: Sequence[Callable[[], object] | None] = (None, None)
+) -> str:
+    """Trains on two ranks until they end with these exit codes, by default 0; returns what they print."""
+    ranks = forks.start_ranks(2, *arguments, before=before)
+    for rank, code in zip(ranks, codes or (0, 0), strict=True):
+        rank.wait(code)
+    return "".join(rank.errors for rank in ranks)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the run folder of a training of 40 updates on two ranks."""
+    """Returns the run folder of a training of 20 updates on two ranks."""
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    run(*command(data, folder, "--gpus=2", "--max-updates=40"))
+    train_on_two(command(data, folder))
     return folder
 
 
 def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=20", "--dropout=0", "--warmup-updates=400"]
-    log = run(*command(data, tmp_path / "two", "--gpus=2", *options))
+    metrics = ["--valid-metric=bleu", "--valid-metric=chrf"]
+    options = ["--max-updates=10", "--dropout=0", "--warmup-updates=400", *metrics]
+    log = forks.run(*command(data, tmp_path / "two", *options, "--gpus=2")).errors
     assert "2 processes" in log
     assert log.count("parameters") == 1
     run(*command(data, tmp_path / "one", *options))
-    one, two = (weights(tmp_path / name, 20) for name in ("one", "two"))
+    one, two = (weights(tmp_path / name / "snapshot-00000010.pt") for name in ("one", "two"))
     # Sums over ranks round differently, and Adam amplifies the difference by a factor that depends on the CPU.
-    assert difference(one, two) < 5e-5
-    for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu"))):
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 5e-5
+    for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu", "chrf"))):
         for first, second in zip(*(records(tmp_path / name, kind) for name in ("one", "two")), strict=True):
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
 
 
-def wait_for(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Waits for at most a minute until `found()`, while the process must keep running."""
-    deadline = time.monotonic() + 60
-    while not found():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def ranks_of(launcher: subprocess.Popen[str]) -> list[int]:
-    found = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
-    return [int(line) for line in found.stdout.split()]
-
-
-def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    options = ["--gpus=2", "--max-updates=40"]
-    for number, snapshot in ((signal.SIGTERM, 10), (signal.SIGUSR1, 20)):
-        process = start(*command(data, tmp_path, *options))
-        wait_for((tmp_path / f"snapshot-{snapshot:08d}.pt").exists, process)
-        process.send_signal(number)
-        log = process.communicate(timeout=60)[1]
-        assert process.returncode == 75, log
+def test_a_signal_stops_all_ranks_and_nothing_is_lost(
+    data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(distributed.UNSAVED_MARKER, str(tmp_path / "unsaved"))
+    train = command(data, tmp_path / "run")
+    term, usr1 = (
+        forks.At(UPDATE, call, forks.Interrupt(number)) for call, number in ((8, signal.SIGTERM), (6, signal.SIGUSR1))
+    )
+    for before, update in (((None, term), 7), ((usr1, usr1), 12)):
+        log = train_on_two(train, 75, 75, before=before)
+        assert log.count(f"stopped after update {update} with its state saved in {tmp_path}/run") == 1
         assert log.count("start the same command again to resume") == 1
         assert "Traceback" not in log
-    assert "resumed from" in run(*command(data, tmp_path, *options))
-    assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
+        assert not (tmp_path / "unsaved").exists()
+    assert "resumed from" in train_on_two(train)
+    assert not (tmp_path / "unsaved").exists()
+    assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
     expected, found = (
-        [(r["update"], r["nll"]) for r in records(folder, "valid")] for folder in (uninterrupted, tmp_path)
+        [(r["update"], r["nll"]) for r in records(folder, "valid")] for folder in (uninterrupted, tmp_path / "run")
     )
     assert found == expected
-    assert [r["update"] for r in records(tmp_path, "train")] == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert [r["update"] for r in records(tmp_path / "run", "train")] == [5, 10, 15, 20]
+
+
+def answer_at_once() -> None:
+    """Makes a rank that lost a connection not wait until other ranks may have lost it too."""
+    distributed.time = SimpleNamespace(sleep=lambda _: None)  # type: ignore[attr-defined]
+    distributed._GRACE_SECONDS = 30  # also limits how long the answer may take
+
+
+def answer_at_once_and_be_asked_to_stop() -> None:
+    answer_at_once()
+    forks.At("nmt.training.distributed._end_after_failure", do=forks.Interrupt(signal.SIGTERM))()
 
 
 def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
-    data: Path, uninterrupted: Path, tmp_path: Path
+    data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ["--gpus=2", "--max-updates=40"]
-    process = start(*command(data, tmp_path, *options))
-    wait_for((tmp_path / "state-00000010.pt").exists, process)
-    started = time.monotonic()
-    os.kill(ranks_of(process)[-1], signal.SIGKILL)
-    log = process.communicate(timeout=60)[1]
-    assert time.monotonic() - started < 30
-    assert process.returncode == 1
+    monkeypatch.setenv(distributed.UNSAVED_MARKER, str(tmp_path / "unsaved"))
+    train, killed = command(data, tmp_path / "run"), forks.At(UPDATE, 8)
+    log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once, killed))
     assert log.count("error: ") == 1, log
-    assert "was killed by SIGKILL" in log
-    run(*command(data, tmp_path, *options))
-    assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
+    assert "error: rank 0 lost the connection to rank 1 and waited up to " in log
+    assert (tmp_path / "unsaved").exists()
+    # A launcher asks the other ranks to stop when it reports the death.
+    log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once_and_be_asked_to_stop, killed))
+    assert "error: " not in log
+    train_on_two(train)
+    assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
 
 
 def test_torchrun_restarts_from_the_newest_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    folder, killed = Path(shutil.copytree(uninterrupted, tmp_path / "run")), tmp_path / "killed"
+    (folder / "state-00000020.pt").unlink()
+    (tmp_path / "program.py").write_text(f"""
+import os, signal
+if os.environ["RANK"] == "0" and not os.path.exists({str(killed)!r}):
+    os.close(os.open({str(killed)!r}, os.O_CREAT))
+    os.kill(os.getpid(), signal.SIGKILL)
+import nmt.__main__
+nmt.__main__.main()
+""")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    process = start(*torchrun, *command(data, tmp_path, "--max-updates=40")[1:])
-    wait_for((tmp_path / "state-00000010.pt").exists, process)
-    os.kill(ranks_of(process)[0], signal.SIGKILL)
-    log = process.communicate(timeout=100)[1]
-    assert process.returncode == 0, log
-    assert "resumed from" in log
-    assert difference(weights(uninterrupted, 40), weights(tmp_path, 40)) == 0
+    done = subprocess.run(
+        [*torchrun, tmp_path / "program.py", *command(data, folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(forks.ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert killed.exists()
+    assert done.stderr.count("resumed from") == 1
+    assert same_weights(uninterrupted / LAST, folder / LAST)
 
 
+@pytest.mark.nightly
 def test_a_rank_that_hangs_is_named_and_ends_the_run(data: Path, tmp_path: Path) -> None:
-    process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000", "--rank-timeout=3"))
-    wait_for((tmp_path / "state-00000010.pt").exists, process)
-    hanging = ranks_of(process)[-1]
-    os.kill(hanging, signal.SIGSTOP)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "error: " in line:
-            assert "error: rank 0 lost the connection to rank 1 and waited up to 3 s for it" in line
-            break
-    os.kill(hanging, signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert process.returncode == 1
+    stopped = forks.At(UPDATE, 8, signal.SIGSTOP)
+    ranks = forks.start_ranks(2, *command(data, tmp_path, "--rank-timeout=3"), before=(None, stopped))
+    ranks[0].wait(1)
+    assert "error: rank 0 lost the connection to rank 1 and waited up to 3 s for it" in ranks[0].errors
+    ranks[1].send(signal.SIGKILL)
+    ranks[1].wait(-signal.SIGKILL)
 
 
-def test_ranks_end_with_their_launcher_and_one_rank_can_resume(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    process = start(*command(data, tmp_path, "--gpus=2", "--max-updates=100000"))
-    wait_for((tmp_path / "state-00000010.pt").exists, process)
-    process.kill()
-    process.communicate(timeout=60)
-    assert "resumed from" in run(*command(data, tmp_path, "--max-updates=40"))
-    assert difference(weights(uninterrupted, 10), weights(tmp_path, 10)) == 0
+@pytest.mark.parametrize("connects", [
+    "torch.distributed.init_process_group", "torch.distributed.new_group", "nmt.training.distributed.rendezvous",
+])  # fmt: skip
+def test_each_connection_has_the_limit_of_rank_timeout(data: Path, tmp_path: Path, connects: str) -> None:
+    limited = forks.At(connects, matching="0:01:17")
+    (rank,) = forks.start_ranks(1, *command(data, tmp_path, "--rank-timeout=77"), before=[limited])
+    rank.wait(-signal.SIGKILL)
 
 
-def test_a_run_folder_that_disappears_ends_the_run(data: Path, tmp_path: Path) -> None:
-    process = start(*command(data, tmp_path / "run", "--max-updates=100000"))
-    wait_for((tmp_path / "run" / "state-00000010.pt").exists, process)
-    shutil.rmtree(tmp_path / "run")
-    log = process.communicate(timeout=60)[1]
-    assert process.returncode == 1
-    assert "cannot be written (No such file or directory)" in log.splitlines()[-1]
+LAUNCHED = """
+import os, signal, sys
+marker, is_main = os.environ["NMT_UNSAVED_MARKER"], os.environ["RANK"] == "0"
+def save(*_):
+    if is_main:
+        os.unlink(marker)
+    sys.exit(75)
+signal.signal(signal.SIGUSR1, save)
+assert os.environ["NMT_STARTED_BY"] == str(os.getppid())
+if is_main:
+    open(marker, "x")
+else:
+    ENDING
+os.write(1, b"ready\\n")  # at once, so that the lines of the ranks do not mix
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("ending, number, code, said", [
+    ("sys.exit(1)", None, 1, ""),
+    ("sys.exit(75)", None, 75, ""),
+    ("os.kill(os.getpid(), signal.SIGKILL)", None, 1, "error: rank 1 was killed by SIGKILL, perhaps because memory ran "
+     "out; start the same command again to resume from the newest training state\n"),
+    ("pass", signal.SIGUSR1, 75, ""),
+    ("pass", signal.SIGTERM, 128 + signal.SIGTERM, ""),
+])  # fmt: skip
+def test_the_launcher_ends_as_its_ranks_do(
+    ending: str, number: signal.Signals | None, code: int, said: str, tmp_path: Path
+) -> None:
+    """The ranks are small programs. They save their state only after SIGUSR1, and rank 1 may end by itself."""
+    (tmp_path / "nmt.py").write_text(LAUNCHED.replace("ENDING", ending))  # which `python -m nmt` runs
+    launcher = forks.start(*command("data", tmp_path / "run", "--gpus=2"), cwd=tmp_path, stdout=subprocess.PIPE)
+    if number:
+        assert [launcher.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        launcher.send(number)
+    launcher.wait(code)
+    assert launcher.errors == said
+
+
+def run_below_a_launcher(*, is_rank: bool) -> None:
+    """Continues in a child of this process. The child kills its parent before the eighth update."""
+    if child := os.fork():
+        os.waitpid(child, 0)
+        os._exit(0)
+    if not is_rank:
+        del os.environ["RANK"]
+        os.environ["NMT_STARTED_BY"] = str(os.getppid())
+    forks.At(UPDATE, 8, partial(os.kill, os.getppid(), signal.SIGKILL))()
+
+
+@pytest.mark.parametrize("is_rank", [True, False])
+def test_training_ends_with_the_process_that_started_it(data: Path, tmp_path: Path, is_rank: bool) -> None:
+    train = command(data, tmp_path / "run", "--max-updates=100000", "--save-updates=100000")
+    before = partial(run_below_a_launcher, is_rank=is_rank)
+    (launcher,) = forks.start_ranks(1, *train, before=[before], stderr=subprocess.PIPE)
+    log = launcher.stderr.read().decode()  # until the training ends
+    launcher.wait(-signal.SIGKILL)
+    (state,) = (tmp_path / "run").glob("state-*.pt")
+    update = int(state.stem.removeprefix("state-"))
+    assert update >= 7
+    assert f"stopped after update {update} with its state saved in {tmp_path}/run" in log
+
+
+def lose_data(folder: Path) -> None:
+    """Works in this folder, and renames data/ there before the eighth update."""
+    os.chdir(folder)
+    forks.At(UPDATE, 8, partial(os.rename, "data", "gone"))()
 
 
 def test_if_data_disappears_for_one_rank_all_ranks_save_the_state_and_end(data: Path, tmp_path: Path) -> None:
-    for number in (0, 1):
-        shutil.copytree(data, tmp_path / f"data-{number}")
-    train = shlex.join(command(tmp_path / "data-", tmp_path / "run", "--max-updates=100000"))
-    each = train.replace("data-", "data-$RANK")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
-    process = start(*torchrun, "bash", "-c", f"exec {each}")
-    wait_for((tmp_path / "run" / "state-00000010.pt").exists, process)
-    (tmp_path / "data-1").rename(tmp_path / "gone")
-    log = process.communicate(timeout=60)[1]
-    assert process.returncode == 1
+    for rank in "01":
+        shutil.copytree(data, tmp_path / rank / "data")
+    folder = tmp_path / "run"
+    train = command("data", folder, "--max-updates=100000", "--save-updates=100000")
+    log = train_on_two(train, 1, 1, before=(partial(os.chdir, tmp_path / "0"), partial(lose_data, tmp_path / "1")))
     assert log.count("error: ") == 1, log
-    update = max(int(path.stem.removeprefix("state-")) for path in (tmp_path / "run").glob("state-*.pt"))
-    assert f"training stopped after update {update} with its state saved in {tmp_path}/run: {tmp_path}/data-1/" in log
-    assert f"after update {update}" in run(*command(data, tmp_path / "run", "--gpus=2", f"--max-updates={update + 1}"))
+    (state,) = folder.glob("state-*.pt")
+    update = int(state.stem.removeprefix("state-"))
+    assert f"training stopped after update {update} with its state saved in {folder}: data/" in log
+    assert f"after update {update}" in run(*command(data, folder, f"--max-updates={update + 1}")).stderr
 
 
 def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
-    log = run(*command(data, tmp_path, "--gpus=2", "--device-tokens=5"), code=1)
+    log = train_on_two(command(data, tmp_path, "--device-tokens=5"), 1, 1)
     assert log.count("error: --device-tokens 5 is too small for the longest training sentence, which needs") == 1
     assert "Traceback" not in log
 
 
-def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+def fill_disk_at_update_8() -> None:
     """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
-    run(*command(data, tmp_path, "--max-updates=10"))
-    limited = f"ulimit -f 50; exec {shlex.join(command(data, tmp_path, '--max-updates=40'))}"
-    log = run("bash", "-c", limited, code=1)
+    forks.At(UPDATE, 8, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000)))()
+
+
+def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    train = command(data, tmp_path)
+    log = forks.run(*train, code=1, before=fill_disk_at_update_8).errors
     assert log.count("error: ") == 1
     assert "cannot be written (File too large); free some space" in log
     assert not list(tmp_path.glob(".*.partial-*"))
-    assert "after update 10" in run(*command(data, tmp_path, "--max-updates=40", "--gpus=2"))
+    assert "after update 5" in train_on_two(train)
     # One rank began and two ranks finished, so dropout differs from the other run, but the updates are the same.
     assert [r["update"] for r in records(tmp_path, "train")] == [r["update"] for r in records(uninterrupted, "train")]

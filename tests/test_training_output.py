@@ -5,53 +5,49 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import forks
 import pytest
-import torch
-from commands import SMALL, TRAIN, failed, records, run, train
+from commands import SMALL, TRAIN, failed, records, run, same_weights, train
 
-from nmt.checkpoint import load_checkpoint
 from nmt.config import TrainConfig
 from nmt.errors import Interrupted
 from nmt.registry import ARCHITECTURES
 from nmt.training.command import CONFIG, command_line, options_of, write_config
 from nmt.training.validation import Validation, Validator
 
-OPTIONS = ["--max-updates=20", "--valid-metric=nll"]
+OPTIONS = ["--max-updates=4", "--save-updates=2", "--log-updates=2", "--valid-metric=nll"]
 
 
-def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(trained: Path, tmp_path: Path) -> None:
-    log = train(
-        trained / "data", tmp_path / "run", "--max-updates=20", "--valid-updates=10", "--log-updates=5"
-    ).splitlines()
+def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(trained: Path) -> None:
+    log = (trained / "train.log").read_text().splitlines()
     headers = [line for line in log if line.split()[:1] == ["update"]]
     rows = [line for line in log if re.match(r" +\d+ +\d+ ", line)]
     assert headers[0].split() == ["update", "epoch", "loss", "ppl", "lr", "norm", "tok/s", "elapsed", "left"]
     assert (len(headers), len(rows)) == (2, 4)
     assert {len(line) for line in headers + rows} == {len(headers[0])}
-    written = records(tmp_path / "run", "train")
+    written = records(trained / "run", "train")
     assert [[float(cell) for cell in row.split()[:3]] for row in rows] == [
         [r["update"], r["epoch"] + 1, pytest.approx(r["loss"], abs=6e-4)] for r in written
     ]
-    place = next(number for number, line in enumerate(log) if line.startswith("validation at update 10: nll "))
-    (first, second) = records(tmp_path / "run", "valid")
+    place = next(number for number, line in enumerate(log) if line.startswith("validation at update 20: nll "))
+    first, second = records(trained / "run", "valid")
     assert f"ppl {first['ppl']:.2f}, BLEU {first['bleu']:.2f}, the best so far (" in log[place]
     sample = first["samples"][0]
     for line, name in zip(log[place + 1 : place + 4], ("source", "reference", "output"), strict=True):
         assert sample[name].startswith(line[15:].removesuffix("…"))
-    assert any(line.startswith(f"validation at update 20: nll {second['nll']:.3f}") for line in log)
+    assert any(line.startswith(f"validation at update 40: nll {second['nll']:.3f}") for line in log)
 
 
 def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a run"
-    log = train(trained / "data", folder, "--max-updates=20")
-    assert "finished 20 updates after 0:00:0" in log
-    best = records(folder, "valid")[-1]
-    assert f"best  {folder}/best.pt, of update 20: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
+    log = train(trained / "data", folder, "--max-updates=2", "--save-updates=1")
+    assert "finished 2 updates after 0:0" in log
+    (best,) = records(folder, "valid")
+    assert f"best  {folder}/best.pt, of update 2: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
     commands = [line[12:] for line in log.splitlines() if line[12:].startswith("nmt ")]
     assert [shlex.split(command)[1] for command in commands] == ["average-checkpoints", "generate", "score", "report"]
     for command in commands[:-1]:
@@ -68,11 +64,9 @@ def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tm
     found = tomllib.loads(config.read_text())
     assert (found["arch"], found["lr-scale"], found["d-model"]) == ("transformer_tiny", 0.5, 32)
     run("train", "--config", config, "--save-dir", tmp_path / "same")
-    name = "snapshot-00000020.pt"
-    first, second = (load_checkpoint(tmp_path / folder / name).weights for folder in ("run", "same"))
-    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert same_weights(*(tmp_path / folder / "snapshot-00000004.pt" for folder in ("run", "same")))
     (start,) = records(tmp_path / "run", "start")
-    run(*shlex.split(start["command"])[1:], "--save-dir", tmp_path / "again", "--max-updates=10")
+    run(*shlex.split(start["command"])[1:], "--save-dir", tmp_path / "again", "--max-updates=2")
     assert records(tmp_path / "again", "train")[0]["loss"] == records(tmp_path / "run", "train")[0]["loss"]
     config.write_text(config.read_text().replace('"transformer_tiny"', '"transformer_x"'))
     assert "--arch transformer_x is unknown" in failed("train", "--config", config)
@@ -104,8 +98,8 @@ def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) 
 def test_wrong_files_of_options_are_refused_in_one_sentence(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "options.toml"
     file.write_text(text)
-    assert f"--config {file}" in failed("train", "--config", file)
-    assert said in failed("train", "--config", file)
+    message = failed("train", "--config", file)
+    assert f"--config {file}" in message and said in message
 
 
 def test_a_file_of_options_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -113,22 +107,18 @@ def test_a_file_of_options_may_begin_with_a_byte_order_mark(tmp_path: Path) -> N
     assert "--heads must be at least 1" in failed("train", "--config", tmp_path / "options.toml")
 
 
-def test_a_file_of_options_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_files_of_options_that_cannot_be_read_and_second_ones_are_refused(tmp_path: Path) -> None:
     assert "cannot be read (No such file or directory)" in failed("train", "--config", tmp_path / "none")
     assert "cannot be read (it is not a regular file)" in failed("train", "--config", tmp_path)
-
-
-def test_two_files_of_options_are_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("seed = 1")
-    said = failed("train", "--config", tmp_path / "a", "--config", tmp_path / "b")
+    (tmp_path / "a").touch()
+    said = failed("train", "--config", tmp_path / "a", "--config", tmp_path / "a")
     assert "--config was given 2 times; give one file, and the other options as flags" in said
 
 
 def test_the_log_says_how_a_training_ended(trained: Path, tmp_path: Path) -> None:
     (end,) = records(trained / "run", "end")
     assert (end["update"], end["outcome"], end["message"]) == (40, "finished", "")
-    diverging = [*TRAIN, *SMALL, *OPTIONS, "--lr-scale=1e30", "--max-skipped-updates=1", "--log-updates=1"]
+    diverging = [*TRAIN, *SMALL, *OPTIONS, "--lr-scale=1e30", "--max-skipped-updates=1"]
     message = failed("train", trained / "data", "--save-dir", tmp_path / "bad", *diverging)
     (end,) = records(tmp_path / "bad", "end")
     assert end["outcome"] == "failed"
@@ -146,7 +136,7 @@ def test_a_training_that_was_stopped_in_its_last_validation_ends_as_finished(
     with monkeypatch.context() as patch:
         patch.setattr(Validator, "validate", stop)
         run(*command, code=75)
-    assert "finished 20 updates" in run(*command).stderr
+    assert "finished 4 updates" in run(*command).stderr
     assert [record["outcome"] for record in records(tmp_path / "run", "end")] == ["stopped", "finished"]
     assert "nothing to do" in run(*command).stderr
 
@@ -167,25 +157,19 @@ def test_the_help_shows_required_options_first_and_examples_last() -> None:
 
 
 def test_ctrl_c_in_a_dry_run_says_that_nothing_is_saved(trained: Path, tmp_path: Path) -> None:
-    options = [*TRAIN, *SMALL, "--save-dir", str(tmp_path / "run"), "--dry-run", "--batch-tokens=9000"]
-    command = [sys.executable, "-m", "nmt", "train", str(trained / "data"), *options, "--device-tokens=200"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr
-        lines = iter(process.stderr.readline, "")
-        assert any("measuring the time of an update" in line for line in lines)
-        process.send_signal(signal.SIGINT)
-        rest = "".join(lines)
-    assert "stopping; nothing is saved; a second signal stops at once" in rest
-    assert process.returncode == 75
+    options = [*TRAIN, *SMALL, "--save-dir", tmp_path / "run", "--dry-run"]
+    ctrl_c = forks.At("nmt.training.trial.train_update", 2, forks.Interrupt(signal.SIGINT))
+    ended = forks.run("train", trained / "data", *options, code=75, before=ctrl_c)
+    assert "stopping; nothing is saved; a second signal stops at once" in ended.errors
     assert not (tmp_path / "run").exists()
 
 
 def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     folder = tmp_path / "run"
-    for updates in (20, 30):
-        train(trained / "data", folder, "--valid-metric=nll", f"--max-updates={updates}", "--tensorboard")
-        (folder / "state-00000020.pt").unlink()  # so that the second training repeats updates from 10 on
+    for updates in (4, 6):
+        train(trained / "data", folder, *OPTIONS, f"--max-updates={updates}", "--tensorboard")
+        (folder / "state-00000004.pt").unlink()  # so that the second training repeats updates from 2 on
     events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
     for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
         found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]
@@ -203,10 +187,10 @@ def test_event_files_that_cannot_be_written(trained: Path, tmp_path: Path, monke
         patch.setattr(summary_writer, "add_scalar", fail)
         said = run(*command).stderr
     assert said.count("tensorboard cannot be written (No space left on device); training continues without it") == 1
-    assert "finished 20 updates" in said
+    assert "finished 4 updates" in said
     shutil.rmtree(tmp_path / "run" / "tensorboard")
     (tmp_path / "run" / "tensorboard").touch()
-    message = failed(*command, "--max-updates=30")
+    message = failed(*command, "--max-updates=6")
     assert "run/tensorboard cannot be written (" in message and "leave out --tensorboard" in message
 
 
