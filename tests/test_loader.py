@@ -1,5 +1,6 @@
 """The loader makes the batches of the plan as tensors, in a thread that ends with its user."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 
@@ -7,16 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from nmt.data.batching import make_plan
+from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.loader import Batch, make_batch, make_side, prefetched, updates
 from nmt.data.store import ParallelSplit
 from nmt.text.subword import BOS, EOS, PAD
 
 
-def split(pairs: int = 50) -> ParallelSplit:
+def split_and_plan(pairs: int, batch_tokens: int, groups: int) -> tuple[ParallelSplit, UpdatePlan]:
+    """Returns random pairs, and the plan of an epoch of them."""
     random = np.random.default_rng(0)
     sides = [[random.integers(4, 30, random.integers(1, 9)) for _ in range(pairs)] for _ in range(2)]
-    return ParallelSplit(*sides)  # type: ignore[arg-type]
+    lengths = [np.array([len(s) + 1 for s in side]) for side in sides]
+    plan = make_plan(*lengths, batch_tokens=batch_tokens, groups=groups, seed=1, epoch=0)
+    return ParallelSplit(*sides), plan  # type: ignore[arg-type]
 
 
 def test_a_padded_batch_equals_one_made_by_hand() -> None:
@@ -38,30 +42,22 @@ def test_each_block_has_its_own_width() -> None:
     assert side.layout.longest == 3
 
 
-def are_equal(first: Batch, second: Batch) -> bool:
-    return all(
-        torch.equal(a, b) for a, b in ((first.source.ids_F, second.source.ids_F), (first.labels_M, second.labels_M))
-    )
-
-
 @pytest.mark.parametrize("first", [0, 3])
 def test_updates_follow_the_plan_in_order(first: int) -> None:
-    made = split(100)
-    lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
-    plan = make_plan(*lengths, batch_tokens=60, groups=2, seed=1, epoch=0)
+    made, plan = split_and_plan(100, batch_tokens=60, groups=2)
     found = list(updates(made, plan, 40, first))
     assert len(found) == len(plan) - first > 3
     for index, update in enumerate(found, first):
         expected = [make_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
-        assert all(are_equal(a, b) for a, b in zip(update.batches, expected, strict=True))
+        for found_batch, batch in zip(update.batches, expected, strict=True):
+            assert torch.equal(found_batch.source.ids_F, batch.source.ids_F)
+            assert torch.equal(found_batch.labels_M, batch.labels_M)
         assert update.target_tokens == sum(batch.target_tokens for batch in expected)
         assert update.source_tokens == sum(batch.source_tokens for batch in expected)
 
 
 def test_ranks_share_an_update_and_idle_ranks_get_only_padding_as_labels() -> None:
-    made = split(5)
-    lengths = [np.array([len(s) + 1 for s in side]) for side in (made.source, made.target)]  # type: ignore[attr-defined]
-    plan = make_plan(*lengths, batch_tokens=1000, groups=1, seed=1, epoch=0)
+    made, plan = split_and_plan(5, batch_tokens=1000, groups=1)
     shares = [list(updates(made, plan, 1000, rank=rank, ranks=8)) for rank in range(8)]
     for index, update_by_rank in enumerate(zip(*shares, strict=True)):
         batches = [batch for update in update_by_rank for batch in update.batches]
@@ -73,8 +69,8 @@ def test_ranks_share_an_update_and_idle_ranks_get_only_padding_as_labels() -> No
         assert all((batch.labels_M == PAD).all() for batch in batches if not batch.target_tokens)
 
 
-def loader_threads() -> int:
-    return sum(thread.name == "nmt-loader" for thread in threading.enumerate())
+def loader_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "nmt-loader"}
 
 
 def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> None:
@@ -82,20 +78,16 @@ def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> No
         yield []
         raise OSError("disk gone")
 
-    batches = prefetched(failing())
+    before, batches = loader_threads(), prefetched(failing())
     assert next(batches) == []
     with pytest.raises(OSError, match="disk gone"):
         next(batches)
-    assert loader_threads() == 0
+    assert loader_threads() <= before
 
 
 def test_closing_the_batches_early_ends_the_thread() -> None:
-    def endless() -> Iterator[list[Batch]]:
-        while True:
-            yield []
-
-    batches = prefetched(endless())
+    before, batches = loader_threads(), prefetched(itertools.repeat([]))
     next(batches)
-    assert loader_threads() == 1
+    assert len(loader_threads() - before) == 1
     batches.close()
-    assert loader_threads() == 0
+    assert loader_threads() <= before
