@@ -33,7 +33,7 @@ CONFIGS = [SearchConfig(beam=beam, n_best=(beam + 1) // 2) for beam in range(1, 
 @given(
     SEEDS,
     st.sampled_from([*CONFIGS, SearchConfig(beam=6, beam_groups=3, n_best=4)]),
-    st.lists(st.tuples(st.integers(1, 9), PREFIXES), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 9), PREFIXES), min_size=1, max_size=8),
 )
 def test_a_sentence_has_the_same_hypotheses_alone_and_in_a_batch(
     seed: int, config: SearchConfig, sentences: list[tuple[int, list[int]]]
