@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy_language import EOS, Language, Scripted, occurs
 
@@ -138,6 +138,7 @@ def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: Tokens) -
 
 
 @FEW
+@example(1, 2, 1, (2, 3, 2), ())
 @given(SEEDS, st.integers(1, 3), st.integers(1, 3), PREFIXES, PHRASES)
 def test_prefixes_and_phrases_may_repeat_an_ngram(
     seed: int, beam: int, n: int, prefix: Tokens, phrases: Phrases
