@@ -2,25 +2,29 @@
 
 import dataclasses
 import io
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import commands
+import forks
 import numpy as np
 import pytest
 import sentencepiece
+import tasks
 from conftest import invented_pairs
+from forks import At
 
 from nmt.config import DataConfig, JobConfig
-from nmt.data import corpora, encoder
+from nmt.data import corpora, encoder, vocabulary
 from nmt.data import preprocess as module
 from nmt.data.preprocess import preprocess
 from nmt.data.store import DataFolder
@@ -97,6 +101,8 @@ def test_empty_long_and_uneven_training_pairs_are_dropped_and_counted(
     data = run(train=(train,), valid=valid, test=(valid,), max_length=50, max_length_ratio=9.0)
     assert len(data.split("train")) == 200
     assert data.meta["splits"]["train"]["dropped"] == {"empty": 3, "too_long": 1, "uneven": 2}
+    assert data.meta["options"]["max_length"] == 50
+    assert set(data.meta["options"]) == {field.name for field in dataclasses.fields(DataConfig)}
     assert np.max(data.split("train").source.lengths) <= 51
     assert len(data.split("valid")) == len(data.split("test")) == len(data.raw_lines("valid", "en")) == len(odd)
     assert data.split("valid").source.lengths[np.array([0, 2])].tolist() == [1, 1]
@@ -123,12 +129,14 @@ def test_dropping_all_pairs_is_an_error(run: Run, write_corpus: WriteCorpus, tmp
     assert not list(tmp_path.glob("data*"))
 
 
-def test_the_data_is_the_same_for_any_number_of_workers(run: Run, write_corpus: WriteCorpus, tmp_path: Path) -> None:
-    train = write_corpus("large", [*invented_pairs(4500), ("", "dropped")])
-    fingerprints = {
-        run(train=(train,), workers=workers, dest=str(tmp_path / f"of{workers}")).fingerprint for workers in (1, 2, 3)
-    }
-    assert len(fingerprints) == 1
+def test_the_data_is_the_same_for_any_number_of_workers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner in (corpora, vocabulary):
+        monkeypatch.setattr(owner, "CHUNK_PAIRS", 50)
+    monkeypatch.setattr(module, "_SHARD_PAIRS", 120)
+    folders = [run(workers=workers, max_length=30, dest=str(tmp_path / f"of{workers}")).path for workers in (1, 2)]
+    same_data(*folders)
 
 
 def test_chunks_are_bounded_in_pairs_and_characters() -> None:
@@ -239,52 +247,44 @@ def test_the_data_folder_is_created_with_its_parents_but_never_overwritten(run: 
     assert [path.name for path in dest.parent.iterdir()] == ["data"]
     with pytest.raises(NmtError, match=r"--dest .*/a/b/data already exists; remove it or choose another folder"):
         run(dest=str(dest))
+    with pytest.raises(NmtError, match="--dest is empty; give the name of a new folder"):
+        run(dest="")
     assert len(DataFolder.open(dest).split("train")) == 300
 
 
-def test_meta_records_all_options(run: Run) -> None:
-    options = run(max_length=77).meta["options"]
-    assert options["max_length"] == 77
-    assert set(options) == {field.name for field in dataclasses.fields(DataConfig)}
+@pytest.fixture
+def command(write_corpus: WriteCorpus, tmp_path: Path) -> list[str]:
+    """Returns a command that preprocesses 2,500 pairs, which are enough for two workers."""
+    train, valid = write_corpus("large", invented_pairs(2500)), write_corpus("v", invented_pairs(5))
+    options = ["--source-lang=en", "--target-lang=de", f"--train={train}", f"--valid={valid}", "--vocab-size=330"]
+    return ["preprocess", *options, f"--dest={tmp_path}/out/data", "--subword-sample=500"]
 
 
-def command(write_corpus: WriteCorpus, tmp_path: Path, pairs: int) -> list[str]:
-    """Writes a corpus with so many training pairs and returns the command that preprocesses it."""
-    train, valid = write_corpus("large", invented_pairs(pairs)), write_corpus("v", invented_pairs(5))
-    options = {"--source-lang": "en", "--target-lang": "de", "--train": train, "--valid": valid, "--workers": "2"}
-    options |= {"--dest": str(tmp_path / "out" / "data"), "--vocab-size": "330", "--subword-sample": "500"}
-    return [sys.executable, "-m", "nmt", "preprocess", *(word for option in options.items() for word in option)]
-
-
-def test_the_command_does_not_import_torch(write_corpus: WriteCorpus, tmp_path: Path) -> None:
+def test_the_command_does_not_import_torch(command: list[str], tmp_path: Path) -> None:
     shadow = tmp_path / "shadow" / "torch"
     shadow.mkdir(parents=True)
     (shadow / "__init__.py").write_text("raise SystemExit('torch was imported')")
-    environment = os.environ | {"PYTHONPATH": str(shadow.parent)}
-    arguments = command(write_corpus, tmp_path, 2500)
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    arguments, environment = [*command, "--workers=2"], os.environ | {"PYTHONPATH": str(shadow.parent)}
+    done = subprocess.run([sys.executable, "-m", "nmt", *arguments], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
     assert "train: 2,500 pairs, en " in done.stderr
     assert "vocabulary: 330 pieces, joint (bpe)" in done.stderr
     assert len(DataFolder.open(tmp_path / "out" / "data").split("train")) == 2500
 
 
-def test_ctrl_c_ends_the_command_without_traceback_or_files(write_corpus: WriteCorpus, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        command(write_corpus, tmp_path, 60_000),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # Background jobs of a shell ignore Ctrl-C, and their children inherit that. The tests may be such a job.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
-    )
-    while process.poll() is None and not list((tmp_path / "out").glob("*/manifest.json")):
-        time.sleep(0.02)
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGINT)  # a terminal sends the signal to the workers as well
-    said = process.communicate(timeout=30)[1]
-    assert process.returncode == 75
+@pytest.mark.parametrize(("number", "workers"), [
+    (signal.SIGTERM, 1), (signal.SIGHUP, 1), (signal.SIGUSR1, 1), (signal.SIGINT, 2),
+])  # fmt: skip
+def test_a_signal_ends_the_command_without_traceback_or_files(
+    command: list[str], tmp_path: Path, number: signal.Signals, workers: int
+) -> None:
+    """All processes of the command get the signal, as from a terminal, when the first shard has been encoded."""
+    stop = At("nmt.jobs.folder.JobFolder.add", do=partial(os.killpg, 0, number))
+    process = forks.start(*command, f"--workers={workers}", before=stop, stderr=subprocess.PIPE)
+    said = tasks.read_to_end(process.stderr)  # the workers have ended
+    process.wait(75)
     assert "Traceback" not in said
+    assert said.endswith("stopped; start the same command again\n")
     assert not (tmp_path / "out").exists()
 
 
@@ -293,40 +293,33 @@ def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupts preprocessing after it has finished 200 of 300 training pairs and encoded more."""
     monkeypatch.setattr(module, "_SHARD_PAIRS", 100)
     monkeypatch.setattr(corpora, "CHUNK_PAIRS", 30)
-    # 9 chunks of source, target and links are complete.
-    interrupt_flatten(monkeypatch, call=3 * 9 + 1)
-    with pytest.raises(KeyboardInterrupt):
-        run(max_length=30)
-    monkeypatch.setattr(encoder, "flatten", flatten)
-
-
-def interrupt_flatten(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
-    """Makes the given call of `flatten` fail as if the user had pressed Ctrl-C."""
-    calls = iter(range(1, call + 1))
+    calls = itertools.count(1)
 
     def flatten_or_interrupt(*arguments: Any) -> Flat:
-        if next(calls) == call:
+        if next(calls) > 3 * 9:  # source, target and links of 9 chunks are complete
             raise KeyboardInterrupt
         return flatten(*arguments)
 
-    monkeypatch.setattr(encoder, "flatten", flatten_or_interrupt)
+    with monkeypatch.context() as patched:
+        patched.setattr(encoder, "flatten", flatten_or_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(max_length=30)
 
 
 @pytest.mark.usefixtures("interrupted")
-@pytest.mark.parametrize("workers", [1, 2])
 def test_interrupted_preprocessing_resumes_and_gives_the_same_data(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], workers: int
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert {path.name for path in tmp_path.iterdir()} >= {"data.unfinished"}
     assert not (tmp_path / "data").exists()
-    run(max_length=30, workers=workers)
+    data = run(max_length=30)
     said = capsys.readouterr().err
     assert "resuming after 200 of 300 pairs" in said
     assert "Training" not in said
     assert "Checking" not in said
     run(max_length=30, dest=str(tmp_path / "whole"))
     same_data(tmp_path / "data", tmp_path / "whole")
-    assert meta_of(tmp_path / "data")["splits"]["train"]["pairs"] < 300
+    assert data.meta["splits"]["train"]["pairs"] < 300
     assert not (tmp_path / "data.unfinished").exists()
 
 
@@ -337,25 +330,13 @@ def same_data(found: Path, expected: Path) -> None:
     assert metas[0]["splits"] == metas[1]["splits"]
 
 
-def meta_of(folder: Path) -> dict[str, Any]:
-    meta: dict[str, Any] = json.loads((folder / "meta.json").read_text())
-    return meta
-
-
 @pytest.mark.usefixtures("interrupted")
-def test_interrupted_work_with_other_options_or_damage_is_not_resumed(run: Run, tmp_path: Path) -> None:
+def test_interrupted_work_with_other_options_text_or_files_is_not_resumed(
+    run: Run, tiny_corpus: dict[str, str], tmp_path: Path
+) -> None:
+    unfinished = tmp_path / "data.unfinished"
     with pytest.raises(NmtError, match=r"data.unfinished belongs to .* whose --max-length is 30, but now it is 31"):
         run(max_length=31)
-    (tmp_path / "data.unfinished" / "data" / "subword.model").write_text("x")
-    with pytest.raises(NmtError, match=r"subword models in .* cannot be read \(.*; remove .*data.unfinished to start"):
-        run(max_length=30)
-    (tmp_path / "data.unfinished" / "manifest.json").write_text("{")
-    with pytest.raises(NmtError, match=r"manifest.json is damaged .*; delete .*data.unfinished and start again"):
-        run(max_length=30)
-
-
-@pytest.mark.usefixtures("interrupted")
-def test_interrupted_work_on_other_text_is_not_resumed(run: Run, tiny_corpus: dict[str, str]) -> None:
     for split, flag in (("train", "--train text in en"), ("test", r"content of \S*test.en")):
         text = Path(f"{tiny_corpus[split]}.en")
         before = text.read_bytes()
@@ -363,6 +344,16 @@ def test_interrupted_work_on_other_text_is_not_resumed(run: Run, tiny_corpus: di
         with pytest.raises(NmtError, match=rf"data.unfinished belongs to an unfinished job whose {flag} is"):
             run(max_length=30)
         text.write_bytes(before)
+    (unfinished / "average.pt").write_bytes(b"weeks of work")
+    with pytest.raises(NmtError, match=r"data.unfinished/average.pt was not made by this command"):
+        run(max_length=30)
+    assert (unfinished / "average.pt").read_bytes() == b"weeks of work"
+    (unfinished / "average.pt").unlink()
+    model = (unfinished / "data" / "subword.model").read_bytes()
+    (unfinished / "data" / "subword.model").write_text("x")
+    with pytest.raises(NmtError, match=r"subword models in .* cannot be read \(.*; remove .*data.unfinished to start"):
+        run(max_length=30)
+    (unfinished / "data" / "subword.model").write_bytes(model)
     run(max_length=30)
 
 
@@ -384,29 +375,16 @@ def test_work_is_kept_if_the_finished_folder_cannot_be_renamed(
     assert not (tmp_path / "data.unfinished").exists()
 
 
-def test_work_that_was_killed_while_it_was_prepared_is_replaced(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr("nmt.data.preprocess.check", interrupt)
-        patched.setattr("nmt.jobs.folder._remove", lambda _: None)  # a killed process does not clean up
-        with pytest.raises(KeyboardInterrupt):
-            run()
-    (tmp_path / "data.unfinished" / "data" / "test.en.tokens").write_bytes(b"rubbish")
-    assert len(run().split("test")) == 10
-    assert not (tmp_path / "data.unfinished").exists()
-
-
-def interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.usefixtures("interrupted")
-def test_a_foreign_file_among_interrupted_work_is_kept(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "data.unfinished" / "average.pt").write_bytes(b"weeks of work")
-    with pytest.raises(NmtError, match=r"data.unfinished/average.pt was not made by this command"):
-        run(max_length=30)
-    assert (tmp_path / "data.unfinished" / "average.pt").read_bytes() == b"weeks of work"
+def test_work_that_is_killed_goes_on_with_the_same_command(command: list[str], tmp_path: Path) -> None:
+    for death in ("nmt.data.preprocess.check", "nmt.data.writer.StoreWriter.finish", "pathlib.Path.rename"):
+        forks.run(*command, "--workers=1", before=At(death), code=-signal.SIGKILL)
+        assert not (tmp_path / "out" / "data").exists()
+        (tmp_path / "out" / "data.unfinished" / "data" / "valid.en.tokens").write_bytes(b"rubbish")
+    found, whole = tmp_path / "out" / "data", tmp_path / "whole"
+    for dest in (found, whole):
+        commands.run(*command, "--workers=1", f"--dest={dest}")
+    same_data(found, whole)
+    assert list(found.parent.iterdir()) == [found]
 
 
 def test_parts_of_the_training_text_are_merged(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

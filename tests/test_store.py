@@ -2,16 +2,16 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
-import textwrap
+import re
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoints import TEXT_CONFIG
 from conftest import invented_pairs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.data.names import token_type
@@ -54,6 +54,7 @@ sentences = st.lists(st.integers(4, 329), max_size=6)
 pair_lists = st.lists(st.tuples(sentences, sentences), max_size=8)
 
 
+@settings(max_examples=30)
 @given(train=pair_lists, valid=pair_lists, chunk=st.integers(1, 4), separate=st.booleans())
 def test_sentences_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, train: Pairs, valid: Pairs, chunk: int, separate: bool
@@ -119,22 +120,16 @@ def test_missing_splits_and_missing_raw_text_are_named(store: Path) -> None:
         data.raw_lines("train", "en")
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-ARRAYS = [f"{s}.{lang}.{kind}" for s in ("train", "valid") for lang in ("en", "de") for kind in ("tokens", "offsets")]
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-def test_missing_and_truncated_files_are_named(store: Path, name: str) -> None:
-    path = store / name
-    if path.stat().st_size:
-        truncate(path)
-        with pytest.raises(NmtError, match=rf"{name} has \d+ bytes instead of \d+"):
+@pytest.mark.parametrize("kind", ["tokens", "offsets"])
+@pytest.mark.parametrize("side", ["train.en", "train.de", "valid.en", "valid.de"])
+def test_missing_and_truncated_files_are_named(store: Path, side: str, kind: str) -> None:
+    path = store / f"{side}.{kind}"
+    if content := path.read_bytes():
+        path.write_bytes(content[:-1])
+        with pytest.raises(NmtError, match=rf"{path.name} has \d+ bytes instead of \d+"):
             DataFolder.open(store)
     path.unlink()
-    with pytest.raises(NmtError, match=f"{name} is missing; copy the data folder again"):
+    with pytest.raises(NmtError, match=f"{path.name} is missing; copy the data folder again"):
         DataFolder.open(store)
 
 
@@ -211,30 +206,28 @@ def test_sides_of_a_chunk_must_match(tmp_path: Path) -> None:
         split.append(flatten([[4], [5]], 330), flatten([[4]], 330))
 
 
-FULL_DISK = """
-    import resource, sys
-    from nmt.data.writer import SplitWriter, StoreWriter, flatten
-    from nmt.errors import NmtError
-    from nmt.text.codec import TextConfig
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # writing more fails, as on a full disk
-    config = TextConfig(source_lang="en", target_lang="de", source_tokenizer="none",
-                        target_tokenizer="none", normalize_punctuation="both", lowercase=False, subword="bpe",
-                        joint_vocab=True)
-    try:
-        with StoreWriter.at(sys.argv[1]) as writer, SplitWriter(writer.folder, "train", config, raw=False) as split:
-            for _ in range(int(sys.argv[2])):
-                split.append(flatten([[4] * 50] * 100, 300), flatten([[4]] * 100, 300))
-    except NmtError as error:
-        print(error)
-"""
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """Makes files that become larger than 100,000 bytes fail, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")  # of a file that is not closed
+@pytest.mark.usefixtures("full_disk")
 @pytest.mark.parametrize("chunks", [50, 11])  # writing fails with 50 chunks; with 11, only closing the file fails
 def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path: Path, chunks: int) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path / "data"), str(chunks)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"{tmp_path}/.data.partial-")
-    assert "train.en.tokens cannot be written (File too large); free some space or choose another --dest" in done.stdout
-    assert done.stderr == ""
+    error = (
+        rf"^{re.escape(str(tmp_path))}/\.data\.partial-.*train\.en\.tokens cannot be written \(File too large\); "
+        r"free some space or choose another --dest$"
+    )
+    with (
+        pytest.raises(NmtError, match=error),
+        StoreWriter.at(tmp_path / "data") as writer,
+        SplitWriter(writer.folder, "train", TEXT_CONFIG, raw=False) as split,
+    ):
+        for _ in range(chunks):
+            split.append(flatten([[4] * 50] * 100, 300), flatten([[4]] * 100, 300))
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,188 @@
+"""Tasks of worker processes. Workers import this module, which therefore imports neither torch nor pytest."""
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from nmt.errors import NmtError
+from nmt.jobs.results import Result
+from nmt.jobs.work import Batch, Finished, result_of_lines
+from nmt.processes.origins import CAN_FORK, Origin
+from nmt.processes.pool import worker_pool
+from nmt.signals import cleaning_up
+
+_LIMIT_SECONDS = 120  # a process that takes longer hangs
+
+# How processes report to a test
+
+
+class Reports:
+    """Waits for the reports of processes. They need the port."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.settimeout(_LIMIT_SECONDS)
+        self.port: int = self._socket.getsockname()[1]
+
+    def next(self) -> tuple[socket.socket, int]:
+        """Returns the connection to the next process that reports, and the id of the process."""
+        connection = self._socket.accept()[0]
+        connection.settimeout(_LIMIT_SECONDS)
+        return connection, int(connection.recv(20))
+
+
+def read_to_end(pipe: IO[bytes]) -> str:
+    """Returns what processes write to a pipe until the last of them has ended."""
+    said = b""
+    while select.select([pipe], [], [], _LIMIT_SECONDS)[0]:
+        data = os.read(pipe.fileno(), 1 << 16)
+        if not data:
+            return said.decode()
+        said += data
+    raise TimeoutError("a process has not ended")
+
+
+_kept: list[socket.socket] = []
+
+
+def report(port: int) -> socket.socket:
+    """Reports to the test. The connection breaks when this process and all that are forked from it have ended."""
+    _kept.append(socket.create_connection(("127.0.0.1", port)))
+    _kept[-1].sendall(b"%d" % os.getpid())
+    return _kept[-1]
+
+
+def report_and_wait(port: int) -> None:
+    """Reports to the test and waits until the test closes the connection."""
+    report(port).recv(1)
+
+
+# Tasks without a model
+
+
+class Place(NamedTuple):
+    """Where a task runs: in which worker and process, and which process has loaded what the worker uses."""
+
+    worker: int
+    process: int
+    parent: int
+    loader: int
+
+
+_here = {"worker": -1, "loader": -1}
+
+
+def runs(worker: int) -> Callable[[Sequence[Any]], Any]:
+    """Returns a task that gets a function with its arguments, and calls it."""
+    _here["worker"] = worker
+    return lambda chunk: chunk[0](*chunk[1:])
+
+
+def loads(port: int | None = None) -> Callable[[int], Any]:
+    if port:
+        report(port)
+    _here["loader"] = os.getpid()
+    return runs
+
+
+def loads_file(path: Path) -> Callable[[int], Any]:
+    if not path.exists():
+        raise NmtError(f"{path} is missing")
+    return runs
+
+
+def place() -> Place:
+    return Place(_here["worker"], os.getpid(), os.getppid(), _here["loader"])
+
+
+def place_of_each(port: int) -> Place:
+    """Returns the place when the test allows it, so that other tasks run in other workers."""
+    signal.raise_signal(signal.SIGINT)  # workers do not receive Ctrl-C
+    report_and_wait(port)
+    return place()
+
+
+def fail(chunk: int) -> None:
+    raise NmtError(f"chunk {chunk} is bad")
+
+
+def kill_loader() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+def kill_loader_once(path: Path) -> Place:
+    """Kills the process that loads if there is a file, and removes the file."""
+    if path.exists():
+        path.unlink()
+        kill_loader()
+    return place()
+
+
+def never_end(port: int) -> None:
+    report(port)
+    signal.alarm(2 * _LIMIT_SECONDS)  # it ends even if the test fails to end it
+    signal.pause()
+
+
+def keep_workers_busy(make_origin: Callable[[], Origin], port: int) -> None:
+    """Works in two processes until a signal comes or they have died."""
+    with cleaning_up(), worker_pool(make_origin(), 2) as submit:
+        for future in [submit((never_end, port)) for _ in range(2)]:
+            future.exception()
+
+
+# A job without a model
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """A job that doubles numbers, and what does it.
+
+    Number 3 kills its worker until the file `deaths` has `survives` letters.
+    """
+
+    deaths: Path
+    survives: int
+    models: tuple[str, ...] = ()
+    device: str = "cpu"
+    shares_memory: bool = CAN_FORK
+
+    def with_models(self, paths: tuple[str, ...]) -> "Doubling":
+        return replace(self, models=paths)
+
+    def load(self, _: int) -> "Doubling":
+        return self
+
+    def session(self) -> Any:
+        return nullcontext()
+
+    def codec(self) -> Any:
+        return None
+
+    def record(self, row: tuple[str, ...], _: Any) -> int:
+        return int(row[0])
+
+    def batched(self, _: Any, records: Sequence[int], first_number: int) -> Iterator[Batch]:
+        for i in range(0, len(records), 2):
+            pair = records[i : i + 2]
+            yield Batch(range(first_number + i, first_number + i + len(pair)), pair, pair)
+
+    def output(self, _: int, result: int) -> tuple[str, dict[str, float]]:
+        return f"{result}\n", {"sum": result}
+
+    def result(self, finished: Sequence[Finished]) -> Result:
+        return result_of_lines(self, finished)
+
+    def __call__(self, batch: Sequence[int]) -> list[int]:
+        if 3 in batch and len(self.deaths.read_text()) < self.survives:
+            with self.deaths.open("a") as file:
+                file.write("x")
+            os._exit(9)
+        return [2 * n for n in batch]
