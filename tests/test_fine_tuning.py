@@ -18,26 +18,30 @@ from nmt.data.store import DataFolder
 from nmt.training.initial import start_from
 
 LANGS = ["--source-lang=en", "--target-lang=de"]
-SAVED = "snapshot-00000040.pt"
 TUNE = [*TRAIN[1:], "--warmup-updates=5", "--lr-schedule=constant", "--lr=0.002", "--valid-metric=nll"]
 
 
 @pytest.fixture(scope="module")
 def tuned(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with new.en, new.de, and data/ in the vocabulary of the trained model."""
+    """Returns a folder with new.en, new.de, the checkpoint old.pt, and data/ in its vocabulary."""
     folder = tmp_path_factory.mktemp("tuned")
     write_pairs(folder / "new", invented_pairs(100, seed=7))
+    shutil.copy(trained / "run" / "snapshot-00000040.pt", folder / "old.pt")
     run("preprocess", *LANGS, f"--train={folder}/new", f"--valid={trained}/valid", f"--dest={folder}/data",
-        f"--like={trained}/run/best.pt")  # fmt: skip
+        f"--like={folder}/old.pt")  # fmt: skip
     return folder
 
 
-def fine_tune(data: Path, source: Path, folder: Path, *options: str) -> str:
-    return run("train", data, f"--init-from={source}", f"--save-dir={folder}", *TUNE, *options).stderr
+def fine_tune(tuned: Path, folder: Path, *options: str) -> str:
+    return run("train", *begin(tuned, folder), *TUNE, *options).stderr
 
 
-def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(trained: Path, tuned: Path) -> None:
-    codec = nmt.load_checkpoint(trained / "run" / "best.pt").codec
+def begin(tuned: Path, folder: Path) -> list[str]:
+    return [f"{tuned}/data", f"--init-from={tuned}/old.pt", f"--save-dir={folder}"]
+
+
+def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(tuned: Path) -> None:
+    codec = nmt.load_checkpoint(tuned / "old.pt").codec
     data = DataFolder.open(tuned / "data")
     assert data.codec.to_dict() == codec.to_dict()
     for side, lang, encode in (
@@ -53,37 +57,32 @@ def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(trained: Path, tu
     ([*LANGS, "--lowercase", "--vocab-size=300"], "--like decides --lowercase, --vocab-size; leave out one or the"),
 ])  # fmt: skip
 def test_options_that_contradict_the_checkpoint_are_refused(
-    trained: Path, tuned: Path, tmp_path: Path, options: list[str], message: str
+    tuned: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    assert message in failed("preprocess", *options, f"--train={tuned}/new", f"--valid={trained}/valid",
-                             f"--dest={tmp_path}/data", f"--like={trained}/run/best.pt")  # fmt: skip
+    texts = [f"--train={tuned}/new", f"--valid={tuned}/new", f"--dest={tmp_path}/data", f"--like={tuned}/old.pt"]
+    assert message in failed("preprocess", *options, *texts)
 
 
 def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=10", "--valid-updates=10"]
-    said = fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", *options)
-    assert valid_losses(tmp_path / "run")[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
+    said = fine_tune(tuned, tmp_path, "--max-updates=10", "--valid-updates=10")
+    assert valid_losses(tmp_path)[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
     assert "validation at update 0: " in said
-    (start,) = records(tmp_path / "run", "start")
+    (start,) = records(tmp_path, "start")
     assert "--init-from" in start["command"] and "--d-model" not in start["command"]
     assert " 2.00e-03 " in said
-    counters = nmt.load_checkpoint(tmp_path / "run" / "state-00000010.pt").training["counters"]
-    assert counters["update"] == 10
+    assert nmt.load_checkpoint(tmp_path / "state-00000010.pt").training["counters"]["update"] == 10
 
 
-def test_the_first_validation_writes_the_best_checkpoint(trained: Path, tuned: Path, tmp_path: Path) -> None:
-    options = ["--max-updates=2", "--lr=3", "--warmup-updates=1"]  # the learning rate destroys the model
-    fine_tune(tuned / "data", trained / "run" / SAVED, tmp_path / "run", *options)
-    assert same_weights(trained / "run" / SAVED, tmp_path / "run" / "best.pt")
+def test_the_first_validation_writes_the_best_checkpoint(tuned: Path, tmp_path: Path) -> None:
+    fine_tune(tuned, tmp_path, "--max-updates=2", "--lr=3", "--warmup-updates=1")  # this destroys the model
+    assert same_weights(tuned / "old.pt", tmp_path / "best.pt")
 
 
-def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(
-    trained: Path, tuned: Path, tmp_path: Path
-) -> None:
+def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(tuned: Path, tmp_path: Path) -> None:
     said = []
 
     def train_until(folder: Path, update: int) -> None:
-        said.append(fine_tune(tuned / "data", trained / "run" / SAVED, folder, f"--max-updates={update}"))
+        said.append(fine_tune(tuned, folder, f"--max-updates={update}"))
 
     assert_resumes(train_until, tmp_path, [2, 4, 6])
     assert "resumed from" in said[-1]
@@ -91,19 +90,16 @@ def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(
 
 
 def test_two_ranks_start_from_the_same_weights(trained: Path, tuned: Path, tmp_path: Path) -> None:
-    source = f"--init-from={trained}/run/{SAVED}"
-    forks.run_ranks(2, "train", tuned / "data", source, f"--save-dir={tmp_path}", *TUNE, "--max-updates=1")
+    forks.run_ranks(2, "train", *begin(tuned, tmp_path), *TUNE, "--max-updates=1")
     assert valid_losses(tmp_path)[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
 
 
-def test_dropout_may_change_but_not_the_sizes(trained: Path, tuned: Path, tmp_path: Path) -> None:
-    source = trained / "run" / SAVED
-    fine_tune(tuned / "data", source, tmp_path / "run", "--max-updates=1", "--dropout=0.4")
+def test_dropout_may_change_but_not_the_sizes(tuned: Path, tmp_path: Path) -> None:
+    fine_tune(tuned, tmp_path / "run", "--max-updates=1", "--dropout=0.4")
     assert nmt.load_checkpoint(tmp_path / "run" / "best.pt").model_config.dropout == 0.4
-    arguments = ["train", tuned / "data", f"--init-from={source}", f"--save-dir={tmp_path}/other"]
     for extra in ([], ["--dry-run"]):
-        said = failed(*arguments, "--heads=4", "--d-k=8", *extra)
-        assert f"the weights of --init-from {source} do not fit: --heads is 4 instead of 2; --d-k is 8 instead" in said
+        said = failed("train", *begin(tuned, tmp_path / "other"), "--heads=4", "--d-k=8", *extra)
+        assert f"the weights of --init-from {tuned}/old.pt do not fit: --heads is 4 instead of 2; --d-k is 8 " in said
         assert "leave out --arch and these options (in a file of --config: arch, heads, d-k)" in said
     assert not (tmp_path / "other").exists()
 
@@ -119,19 +115,16 @@ def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path
     (["decoder", "embeddings"], ("decoder", "target_embedding")),
 ])  # fmt: skip
 def test_frozen_weights_do_not_change_and_all_others_do(
-    trained: Path, tuned: Path, tmp_path: Path, groups: list[str], prefixes: tuple[str, ...]
+    tuned: Path, tmp_path: Path, groups: list[str], prefixes: tuple[str, ...]
 ) -> None:
     options = [f"--freeze={group}" for group in groups]
-    source = trained / "run" / SAVED
     for stop, given in ((1, options), (2, options[::-1])):
-        said = fine_tune(tuned / "data", source, tmp_path / "run", f"--max-updates={stop}", *given)
+        said = fine_tune(tuned, tmp_path, f"--max-updates={stop}", *given)
     assert f"{' and '.join(sorted(groups))} frozen" in said
-    before, after = weights(source), weights(tmp_path / "run" / "snapshot-00000002.pt")
-    assert {name for name in before if torch.equal(before[name], after[name])} == {
-        name for name in before if name.startswith(prefixes)
-    }
-    said = failed("train", tuned / "data", f"--init-from={source}", f"--save-dir={tmp_path}/run", *TRAIN[1:],
-                  "--resume-changed")  # fmt: skip
+    before, after = weights(tuned / "old.pt"), weights(tmp_path / "snapshot-00000002.pt")
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {name for name in before if name.startswith(prefixes)}
+    said = failed("train", *begin(tuned, tmp_path), *TRAIN[1:], "--resume-changed")
     assert "because the optimiser has a state for the trained weights only" in said
 
 
@@ -152,19 +145,25 @@ def test_contradicting_learning_rates_are_refused(
     assert message in failed("train", tuned / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options)
 
 
+class Vocabulary(list[str]):
+    def pieces(self, ids: list[int]) -> list[str]:
+        return [self[i] for i in ids]
+
+
 @pytest.mark.parametrize("joint", [True, False])
-def test_a_vocabulary_in_another_order_gives_the_same_probabilities(trained: Path, joint: bool) -> None:
+def test_a_vocabulary_in_another_order_gives_the_same_probabilities(tuned: Path, joint: bool) -> None:
     """Also from a joint vocabulary to separate ones."""
-    path = trained / "run" / "best.pt"
+    path = tuned / "old.pt"
     checkpoint = nmt.load_checkpoint(path)
     old = build_model(checkpoint, path).eval()
     size = len(checkpoint.codec.target)
     orders = [
         np.r_[:4, 4 + np.random.default_rng(seed).permutation(size - 4)] for seed in ((0, 0) if joint else (0, 1))
     ]
-    source, target = (vocabulary(checkpoint.codec.target.pieces(order.tolist())) for order in orders)
+    source, target = (Vocabulary(checkpoint.codec.target.pieces(order.tolist())) for order in orders)
+    langs = SimpleNamespace(source_lang="en", target_lang="de")
     new = nmt.model.transformer.Transformer(old.config, size, size, shared=joint).eval()
-    start_from(str(path), new, codec(checkpoint, source, target))
+    start_from(str(path), new, SimpleNamespace(config=langs, source=source, target=target, to_dict=dict))  # type: ignore[arg-type]
     places = [torch.from_numpy(np.argsort(order)) for order in orders]
     generator = torch.Generator().manual_seed(0)
     source_ids, target_ids = (torch.randint(4, size, (3, 7), generator=generator) for _ in range(2))
@@ -172,26 +171,13 @@ def test_a_vocabulary_in_another_order_gives_the_same_probabilities(trained: Pat
     torch.testing.assert_close(found, old(source_ids, target_ids).log_softmax(-1), atol=1e-5, rtol=0)
 
 
-def vocabulary(pieces: list[str]) -> SimpleNamespace:
-    class Vocabulary(SimpleNamespace):
-        def __len__(self) -> int:
-            return len(pieces)
-
-    return Vocabulary(pieces=lambda ids: [pieces[i] for i in ids])
-
-
-def codec(checkpoint: nmt.checkpoint.Checkpoint, source: SimpleNamespace, target: SimpleNamespace) -> SimpleNamespace:
-    config = SimpleNamespace(source_lang="en", target_lang="de")
-    return SimpleNamespace(config=config, source=source, target=target, to_dict=lambda: {"other": checkpoint})
-
-
-def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(trained: Path, tmp_path: Path) -> None:
+def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(tuned: Path, tmp_path: Path) -> None:
     write_pairs(tmp_path / "new", invented_pairs(200, seed=9))
-    run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={trained}/valid", f"--dest={tmp_path}/data",
+    run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={tuned}/new", f"--dest={tmp_path}/data",
         "--vocab-size=350", "--separate-vocab")  # fmt: skip
-    path = trained / "run" / "best.pt"
-    said = fine_tune(tmp_path / "data", path, tmp_path / "run", "--max-updates=1", "--lr=1e-30")
-    old, start = nmt.load_checkpoint(path), weights(tmp_path / "run" / "snapshot-00000001.pt")
+    shutil.copy(tuned / "old.pt", tmp_path)
+    said = fine_tune(tmp_path, tmp_path / "run", "--max-updates=1", "--lr=1e-30")
+    old, start = nmt.load_checkpoint(tuned / "old.pt"), weights(tmp_path / "run" / "snapshot-00000001.pt")
     codecs = DataFolder.open(tmp_path / "data").codec
     known = {piece: i for i, piece in enumerate(old.codec.target.pieces(list(range(len(old.codec.target)))))}
     for name, subword in (("source_embedding.weight", codecs.source), ("target_embedding.weight", codecs.target)):
@@ -199,7 +185,7 @@ def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(trained:
         shared = [piece for piece in pieces if piece in known]
         new = [piece for piece in pieces if piece not in known]
         assert 0 < len(new) < len(pieces)
-        summary = f"{len(shared):,} of {len(pieces):,} pieces have embeddings in best.pt; {len(new)} start at random"
+        summary = f"{len(shared):,} of {len(pieces):,} pieces have embeddings in old.pt; {len(new)} start at random"
         assert summary in said
         assert f": {new[0]}" in said
         rows = [(pieces.index(piece), known[piece]) for piece in shared]
@@ -207,8 +193,8 @@ def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(trained:
 
 
 def test_a_training_state_of_version_0_2_0_resumes_and_keeps_its_best_checkpoint(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained / "run", tmp_path / "run")
-    path = tmp_path / "run" / SAVED.replace("snapshot", "state")
+    shutil.copytree(trained / "run", tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "state-00000040.pt"
     content = read_content(path)
     del content["training"]["validations"]
     content["training"]["counters"] |= {"best": 99.0, "validated": 40}
@@ -217,11 +203,11 @@ def test_a_training_state_of_version_0_2_0_resumes_and_keeps_its_best_checkpoint
         del content["provenance"]["options"][name]
     with path.open("wb") as file:
         write_content(content, file)  # type: ignore[arg-type]
-    said = train(trained / "data", tmp_path / "run", "--max-updates=41")
+    said = train(trained / "data", tmp_path, "--max-updates=41")
     assert "resumed from" in said
     assert "validation at update 41: " in said
     assert "| best" not in said
-    assert same_weights(trained / "run" / "best.pt", tmp_path / "run" / "best.pt")
+    assert same_weights(trained / "run" / "best.pt", tmp_path / "best.pt")
 
 
 def test_a_training_that_diverges_with_frozen_weights_says_what_was_not_finite(tuned: Path, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import forks
 import pytest
@@ -77,22 +77,10 @@ def test_the_best_are_those_that_no_other_beats(scores: list[float], count: int)
     assert kept[0] == newest_best
 
 
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], None]:
-    """Returns a function that makes the validations find these BLEU scores at updates 2, 4, …"""
-
-    def script(scores: list[float]) -> None:
-        update = [0]
-        original = loop.TrainingLoop._validate
-
-        def validate(self: loop.TrainingLoop) -> None:
-            update[0] = self.state.counters.update
-            original(self)
-
-        monkeypatch.setattr(loop.TrainingLoop, "_validate", validate)
-        monkeypatch.setattr(Validator, "validate", lambda _: Validation(5.0, 1.0, bleu=scores[update[0] // 2 - 1]))
-
-    return script
+def script(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Makes the validations find these BLEU scores, one after the other."""
+    left = iter(scores)
+    monkeypatch.setattr(Validator, "validate", lambda _: Validation(5.0, 1.0, bleu=next(left)))
 
 
 OPTIONS = ["--max-updates=14", "--valid-updates=2", "--save-updates=1", "--patience=3"]
@@ -105,9 +93,9 @@ OPTIONS = ["--max-updates=14", "--valid-updates=2", "--save-updates=1", "--patie
     ([float(i) for i in range(7)], 14, 14),
 ])  # fmt: skip
 def test_training_stops_when_patience_is_over(
-    trained: Path, tmp_path: Path, scripted: Callable[[list[float]], None], scores: list[float], stop: int, best: int
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float], stop: int, best: int
 ) -> None:
-    scripted(scores)
+    script(monkeypatch, scores)
     said = train(trained / "data", tmp_path, *OPTIONS)
     assert [record["update"] for record in records(tmp_path, "valid")] == list(range(2, stop + 1, 2))
     assert (f"stopped at update {stop}, because bleu did not improve in 3 validations" in said) == (stop < 14)
@@ -120,21 +108,22 @@ def test_training_stops_when_patience_is_over(
     assert "nothing to do: " in train(trained / "data", tmp_path, *OPTIONS)
 
 
-def test_an_interruption_amid_the_patience_does_not_change_when_training_stops(
-    trained: Path, tmp_path: Path, scripted: Callable[[list[float]], None], monkeypatch: pytest.MonkeyPatch
+def test_interruptions_amid_the_patience_do_not_change_when_training_stops(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted([1.0, 3.0, 2.0, 3.0, 2.9, 9.0])
-    original = loop.train_update
-    for stop in (5, 7, 9):
+    script(monkeypatch, [1.0, 3.0, 2.0, 3.0, 2.9, 9.0])
+    original, stops = loop.train_update, [5, 7, 9]
 
-        def update_or_stop(setup, state, update, stop=stop):  # type: ignore[no-untyped-def]
-            if state.counters.update == stop:
-                raise Interrupted
-            return original(setup, state, update)
+    def update_or_stop(setup: Any, state: Any, update: Any) -> Any:
+        if state.counters.update in stops:
+            stops.remove(state.counters.update)
+            raise Interrupted
+        return original(setup, state, update)
 
-        monkeypatch.setattr(loop, "train_update", update_or_stop)
+    monkeypatch.setattr(loop, "train_update", update_or_stop)
+    for _ in range(3):
         run("train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *OPTIONS, code=75)
-    monkeypatch.setattr(loop, "train_update", original)
+    assert not stops
     said = train(trained / "data", tmp_path, *OPTIONS)
     assert "stopped at update 10, because bleu did not improve in 3 validations; best.pt is of update 4" in said
 
@@ -156,9 +145,9 @@ def test_later_commands_do_not_end_with_the_launcher_of_ranks(monkeypatch: pytes
 
 
 def test_the_best_checkpoints_are_kept_and_averaged(
-    trained: Path, tmp_path: Path, scripted: Callable[[list[float]], None]
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted([1.0, 3.0, 2.0, 5.0, 2.9, 4.0])
+    script(monkeypatch, [1.0, 3.0, 2.0, 5.0, 2.9, 4.0])
     folder = tmp_path / "run"
     train(trained / "data", folder, "--max-updates=12", "--valid-updates=2", "--save-updates=2", "--keep-best=3")
     assert sorted(path.name for path in folder.glob("best-*")) == [f"best-{n:08d}.pt" for n in (4, 8, 12)]
