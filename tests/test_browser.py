@@ -22,7 +22,7 @@ from nmt.pages.page import page
 pytestmark = pytest.mark.nightly
 HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><b>&amp; {{data}} ${x} \u2028 עברית"
 SHOWN = "document.querySelector('#translation').textContent"
-ROW = re.compile(r"(.+), (training|validation), update ([\d,]+)(?: \([\d:]+\))?: ([\d.,e-]+)")
+ROW = re.compile(r"(.+) (training|validation) update (\d+)(?: \([\d:]+\))?: ([\d.e-]+)")
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +39,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     long += [valid_record(u, 1.5 + 3 * math.exp(-u / 60) + u / 9000, u / 40) for u in range(200, 1001, 200)]
     short = [train_record(u, None if u == 203 else 6 + 1 / u) for u in range(7, 400, 7)]
     constant = [train_record(u, 2.0) for u in (100, 200)] + [valid_record(u, 2.0, 0.0) for u in (100, 200)]
-    return [
-        write_run(folder / name, [start_record(max_updates=1000), *records])
-        for name, records in {
-            "long": long, "short": short, "point": [train_record(5, 4.0)], "constant": constant
-        }.items()
-    ]  # fmt: skip
+    logs = {"long": long, "short": short, "point": [train_record(5, 4.0)], "constant": constant}
+    return [write_run(folder / name, [start_record(max_updates=1000), *log]) for name, log in logs.items()]
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +60,8 @@ def tips(shown: Any) -> dict[str, list[tuple[str, str, int, float]]]:
     texts = shown.evaluate("charts.map(c => [c.spec.id, c.tip.style.display === 'block' ? c.tip.innerText : ''])")
     found: dict[str, list[tuple[str, str, int, float]]] = {}
     for chart, text in texts:
-        rows = [ROW.match(line) for line in text.splitlines()]
-        assert all(rows), text
-        found[chart] = [
-            (r[1], r[2], int(r[3].replace(",", "")), float(r[4].replace(",", ""))) for r in rows if r is not None
-        ]
+        rows = [ROW.match(line).groups() for line in text.replace(",", "").splitlines()]  # type: ignore[union-attr]
+        found[chart] = [(name, series, int(update), float(value)) for name, series, update, value in rows]
     return found
 
 
@@ -180,16 +173,19 @@ def test_a_hundred_thousand_updates_are_shown(browser: Any, tmp_path: Path) -> N
         assert tips(shown)["nll"] == [("run", "training", 77_777, pytest.approx(1 + 1e5 / 87_777, rel=1e-3))]
 
 
-def attention_page(source: list[str], target: list[str], **shown: Any) -> str:
-    def weights(rows: int, columns: int) -> torch.Tensor:
-        return torch.rand(2, 3, rows, columns, generator=torch.Generator().manual_seed(1)).softmax(-1)
-
+def attention_page(folder: Path, source: list[str], target: list[str], **shown: Any) -> str:
+    """Writes a page with random weights; returns its address."""
     found = {
-        "encoder": Attention(source, source, weights(len(source), len(source))),
-        "decoder": Attention(target, target, weights(len(target), len(target))),
-        "cross": Attention(target, source, weights(len(target), len(source))),
+        kind: Attention(queries, keys, random_weights(len(queries), len(keys)))
+        for kind, queries, keys in (("encoder", source, source), ("decoder", target, target), ("cross", target, source))
     }
-    return page("attention", f"Attention {HOSTILE}", page_data(found, **shown))  # type: ignore[arg-type]
+    content = page("attention", f"Attention {HOSTILE}", page_data(found, **shown))  # type: ignore[arg-type]
+    (folder / "attention.html").write_text(content, encoding="utf-8")
+    return (folder / "attention.html").as_uri()
+
+
+def random_weights(rows: int, columns: int) -> torch.Tensor:
+    return torch.rand(2, 3, rows, columns, generator=torch.Generator().manual_seed(1)).softmax(-1)
 
 
 def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
@@ -197,13 +193,13 @@ def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", [start_record(init_from=HOSTILE), train_record(10, 1.0), sample])
     other = write_run(tmp_path / "other", [start_record(), train_record(10, 1.0), sample])
     run("report", folder, other, "--name", HOSTILE, "--name=other", "--output", tmp_path / "report.html")
-    (tmp_path / "attention.html").write_text(attention_page([HOSTILE, "▁a"], ["<s>", HOSTILE]), encoding="utf-8")
-    for name in ("report", "attention"):
-        with opened(browser, (tmp_path / f"{name}.html").as_uri()) as shown:
+    report, attention = (tmp_path / "report.html").as_uri(), attention_page(tmp_path, [HOSTILE, "▁a"], ["<s>", HOSTILE])
+    for address in (report, attention):
+        with opened(browser, address) as shown:
             assert HOSTILE.split("\u2028")[0].strip() in shown.title()
             assert shown.locator("img").count() == shown.locator("b >> text=amp").count() == 0
             assert shown.locator("h1").text_content().count("<img") == 1
-            if name == "report":
+            if address == report:
                 assert shown.locator(".sample span[dir]").last.text_content() == HOSTILE
                 shown.evaluate("pointAt(10)")
                 assert HOSTILE in shown.evaluate("charts[0].tip.textContent")
@@ -214,8 +210,7 @@ def test_hostile_text_stays_text(browser: Any, tmp_path: Path) -> None:
 
 def test_nothing_scrolls_sideways_on_a_phone(browser: Any, report: str, tmp_path: Path) -> None:
     pieces = [f"▁piece{number}" for number in range(60)]
-    (tmp_path / "page.html").write_text(attention_page(pieces, pieces), encoding="utf-8")
-    for address in (report, (tmp_path / "page.html").as_uri()):
+    for address in (report, attention_page(tmp_path, pieces, pieces)):
         with opened(browser, address, width=390) as shown:
             for details in shown.locator("summary").all():
                 details.click()
@@ -223,15 +218,12 @@ def test_nothing_scrolls_sideways_on_a_phone(browser: Any, report: str, tmp_path
 
 
 def test_attention_shows_the_weights_of_the_chosen_head(browser: Any, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(attention_page(["▁a", "b", "▁c"], ["▁x", "▁y"]), encoding="utf-8")
-    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+    with opened(browser, attention_page(tmp_path, ["▁a", "b", "▁c"], ["▁x", "▁y"])) as shown:
         assert shown.locator("#shown").inner_text() == "Cross-attention, layer 2, head 1"
         shown.get_by_label("layer 1, head 3").press("Enter")
         shown.locator("#rows button").nth(1).focus()
-        expected = torch.rand(2, 3, 2, 3, generator=torch.Generator().manual_seed(1)).softmax(-1)[0, 2, 1]
-        best = int(expected.argmax())
-        piece = ["▁a", "b", "▁c"][best]
-        assert shown.locator("#status").inner_text() == f"▁y → {piece}: {expected[best]:.3f}"
+        weight, best = random_weights(2, 3)[0, 2, 1].max(0)
+        assert shown.locator("#status").inner_text() == f"▁y → {['▁a', 'b', '▁c'][best]}: {weight:.3f}"
         with shown.expect_download() as download:
             shown.locator("#save").click()
         svg = download.value.path().read_text()
@@ -240,14 +232,12 @@ def test_attention_shows_the_weights_of_the_chosen_head(browser: Any, tmp_path: 
 
 
 def test_attention_begins_with_the_given_head(browser: Any, tmp_path: Path) -> None:
-    content = attention_page(["▁a"], ["▁x", "▁y"], kind="decoder", layer=1, head=3)
-    (tmp_path / "page.html").write_text(content, encoding="utf-8")
-    with opened(browser, (tmp_path / "page.html").as_uri()) as shown:
+    address = attention_page(tmp_path, ["▁a"], ["▁x", "▁y"], kind="decoder", layer=1, head=3)
+    with opened(browser, address) as shown:
         assert shown.locator("#shown").inner_text() == "Decoder self-attention, layer 1, head 3"
         assert shown.locator("#query-name").inner_text() == "translation, as read"
-        assert shown.locator("#kind option").all_inner_texts() == [
-            "Cross-attention", "Encoder self-attention", "Decoder self-attention"
-        ]  # fmt: skip
+        kinds = ["Cross-attention", "Encoder self-attention", "Decoder self-attention"]
+        assert shown.locator("#kind option").all_inner_texts() == kinds
         shown.locator("#kind").select_option("cross")
         assert shown.locator("#shown").inner_text() == "Cross-attention, layer 1, head 1"
 
@@ -307,8 +297,7 @@ def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tm
         words.nth(2).click()
         page.wait_for_selector("#alternatives button")
         prefix = "".join(segments[:2])
-        body = {"source": "some words.", "prefix": prefix}
-        offered = server.post("/alternatives", body).json["alternatives"]
+        offered = server.post("/alternatives", {"source": "some words.", "prefix": prefix}).json["alternatives"]
         assert page.locator("#alternatives button > :first-child").all_inner_texts() == [a["word"] for a in offered]
         page.fill("#alternatives input", "片段")
         page.press("#alternatives input", "Enter")
@@ -323,13 +312,11 @@ def test_the_page_shows_hypotheses_attention_and_errors(server: Server, browser:
         assert "\n\n" in page.locator("#translation").text_content()
         assert page.locator("#translation b").count() == 0
         page.locator("#n-best button").nth(1).click()
-        second = server.translate("some <b>words</b>", n_best=2)["translations"][0]["sentences"][0]["hypotheses"][1][
-            "text"
-        ]
+        (sentence,) = server.translate("some <b>words</b>", n_best=2)["translations"][0]["sentences"]
+        second = sentence["hypotheses"][1]["text"]
         assert page.locator("#translation .sentence").first.text_content().split() == second.split()
         page.click("#show-attention")
-        frame = page.frame_locator("#attention iframe")
-        frame.locator("svg").first.wait_for()
+        page.frame_locator("#attention iframe").locator("svg").first.wait_for()
         page.click("#close-attention")
         page.fill("#beam", "99")
         page.locator("#beam").blur()

@@ -39,12 +39,6 @@ def generated(model: Path, lines: list[str], *options: str) -> list[list[dict[st
     return [json.loads(line)["hypotheses"] for line in done.stdout.splitlines()]
 
 
-def check_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    assert (ours["text"], ours["pieces"]) == (theirs["text"], theirs["pieces"])
-    for name in ("score", "log_prob", "log_probs"):
-        assert ours[name] == pytest.approx(theirs[name], abs=1e-3)
-
-
 def test_greedy_translations_are_the_same(model: Path) -> None:
     lines = [*some_sentences(60, seed=3), "", "some words " * 30]
     options = ["--beam=1", "--max-source-length=40", "--alignments"]
@@ -52,8 +46,10 @@ def test_greedy_translations_are_the_same(model: Path) -> None:
     # Where a translation reaches its maximum length, the engines cut it at different places.
     ended = [line for line, (h,) in enumerate(found) if len(h["pieces"]) < 20]
     assert len({expected[line][0]["text"] for line in ended}) > 20
-    for line in ended:
-        check_same(found[line][0], expected[line][0])
+    for (ours,), (theirs,) in ((found[line], expected[line]) for line in ended):
+        assert (ours["text"], ours["pieces"]) == (theirs["text"], theirs["pieces"])
+        for name in ("score", "log_prob", "log_probs"):
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-3)
     linked = [found[line][0]["alignment"] == expected[line][0]["alignment"] for line in ended]
     assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
 
@@ -73,9 +69,8 @@ def test_no_translation_has_bos_or_padding_however_probable_they_are(
     )
     save_checkpoint(checkpoint, tmp_path / "model.pt")
     found = generated(tmp_path / "model.pt", some_sentences(5, seed=6), "--beam=1", *engine)
-    special = set(checkpoint.codec.target.pieces([BOS, PAD]))
-    assert not any(special & set(h["pieces"]) for (h,) in found)
-    assert any(h["pieces"] for (h,) in found)
+    pieces = {piece for (h,) in found for piece in h["pieces"]}
+    assert pieces and not pieces & set(checkpoint.codec.target.pieces([BOS, PAD]))
 
 
 def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
@@ -83,7 +78,7 @@ def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
     pairs = [h for of_line in generated(model, lines, "--n-best=3", *CT2) for h in of_line]
     assert all(h["score"] == pytest.approx(h["log_prob"] / ((5 + len(h["log_probs"])) / 6) ** 0.6) for h in pairs)
     text = run("generate", model, *SHORT, *CT2, stdin="".join(f"{line}\n" for line in lines).encode()).stdout.decode()
-    assert text.splitlines() == [of_line[0]["text"] for of_line in generated(model, lines, "--n-best=3", *CT2)]
+    assert text.splitlines() == [h["text"] for h in pairs[::3]]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -159,11 +154,11 @@ def test_the_service_translates_with_it(model: Path) -> None:
     lines = some_sentences(20, seed=6)
     with serving(model, *CT2) as server:
         answer = server.translate(lines, max_length_offset=20, pieces=False)
-        texts = [translation["text"] for translation in answer["translations"]]
-        assert texts == [found[0]["text"] for found in generated(model, lines, *CT2)]
+        expected = [found[0]["text"] for found in generated(model, lines, *CT2)]
+        assert [translation["text"] for translation in answer["translations"]] == expected
         (scored,) = server.post("/score", {"pairs": [{"source": "some words", "target": "a few"}]}).json["scores"]
-        command = ["rescore", model, *PYTORCH]
-        assert scored["log_prob"] == pytest.approx(float(run(*command, stdin=b"some words\ta few").stdout), abs=1e-3)
+        rescored = run("rescore", model, *PYTORCH, stdin=b"some words\ta few").stdout
+        assert scored["log_prob"] == pytest.approx(float(rescored), abs=1e-3)
         found = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
         assert found[0]["prefix"].startswith("more ")
         said = server.refused("/translate", {"source": "a", "constraints": ["b"]})
