@@ -134,16 +134,10 @@ def test_without_dropout_the_data_is_the_same_to_the_byte(corpus: Path, tmp_path
 def test_each_sentence_has_its_encodings_and_only_in_training(corpus: Path, tmp_path: Path, sides: str) -> None:
     options = ["--subword-dropout=0.2", "--encodings=3", f"--sampled-side={sides}"]
     data = preprocess(corpus, tmp_path / "data", *options)
-    for split, side, lang in (
-        (data.split("train"), "source", "en"),
-        (data.split("train"), "target", "de"),
-        (data.split("valid"), "source", "en"),
-    ):
-        name = "train" if split is data.split("train") else "valid"
+    for name, side, lang in (("train", "source", "en"), ("train", "target", "de"), ("valid", "source", "en")):
         text = (corpus / f"{name}.{lang}").read_text().splitlines()
-        encode = data.codec.encode_source if side == "source" else data.codec.encode_target
-        plain = encode(text)
-        epochs = [getattr(split.in_epoch(1, epoch), side) for epoch in range(3)]
+        plain = getattr(data.codec, f"encode_{side}")(text)
+        epochs = [getattr(data.split(name).in_epoch(1, epoch), side) for epoch in range(3)]
         found = [[epoch[i].tolist() for epoch in epochs] for i in range(len(text))]
         if name == "train" and sides in ("both", side):
             assert any(len(set(map(tuple, of_line))) == 3 for of_line in found)
