@@ -167,6 +167,7 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
     run(*theirs.command())
     ours = nmt.Translator.load(tmp_path / "nmt.pt", runtime=FP32)
     assert ours.codec.config.joint_vocab == CASES[case].get("joint", True)
+    assert ours.models[0].config.activation_dropout == CASES[case].get("relu_dropout", 0)
     activation = F.gelu if CASES[case].get("activation_fn") == "gelu" else F.relu
     pre = theirs.options["encoder_normalize_before"]
     for line in TEXT[:4]:

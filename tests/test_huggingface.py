@@ -21,7 +21,7 @@ from marian import mixed_lines, write_model
 from test_export import check_probabilities
 
 import nmt
-from nmt.checkpoint import Checkpoint
+from nmt.checkpoint import Checkpoint, save_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, Subword
@@ -218,13 +218,15 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
     )
 
 
+@pytest.mark.parametrize("trained", [False, True])  # the biases of a new model are zero
 @pytest.mark.parametrize("options", [
     {}, {"attention_biases": True, "output_bias": True, "activation": "swish", "attention_dropout": 0.1},
 ])  # fmt: skip
-def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, Any]) -> None:
-    new, back, marian = small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "back.pt", tmp_path / "marian"
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, Any], trained: bool) -> None:
+    first, back, marian = (tmp_path / name for name in ("first.pt", "back.pt", "marian"))
+    new = small_checkpoint(0, replace(CONFIG, **options))
     random = {name: torch.randn_like(weight) for name, weight in new.weights.items()}
-    first = saved(replace(new, weights=random), tmp_path / "first.pt")
+    save_checkpoint(replace(new, weights=random) if trained else new, first)
     run("export", first, "--format=huggingface", "--output", marian)
     command = ["import", "huggingface", marian, "--output", back]
     run(*command, "--source-lang=en")
