@@ -170,15 +170,6 @@ def test_a_job_that_is_stopped_resumes_with_the_same_output(
     assert not kept.exists()
 
 
-def test_translation_that_is_killed_resumes_with_the_same_output(trained: Path, source: Path, tmp_path: Path) -> None:
-    command = ["generate", trained / "run" / "best.pt", "--input", source, *OPTIONS]
-    command += ["--output-format=jsonl", "--shard-lines=10", "--output"]
-    forks.run(*command, tmp_path / "out", before=At(REPLACE, matching="shards", call=3), code=-signal.SIGKILL)
-    assert "resuming after 20 of 61" in run(*command, tmp_path / "out").stderr
-    run(*command, tmp_path / "whole")
-    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
 @pytest.fixture
 def interrupted(command: Words) -> Words:
     """Returns a command whose job was interrupted after its first shard."""
@@ -485,7 +476,9 @@ def test_several_inputs_are_translated_one_after_the_other(trained: Path, source
     (tmp_path / "b.gz").write_bytes(gzip.compress(lines[7]))
     command = ["generate", trained / "run" / "best.pt", "--output-format=jsonl", *OPTIONS]
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b.gz"]
-    run(*command, *inputs, "--output", tmp_path / "out", "--shard-lines=4")
+    job = [*command, *inputs, "--output", tmp_path / "out", "--shard-lines=4"]
+    forks.run(*job, before=At(REPLACE, matching="shards", call=4), code=-signal.SIGKILL)
+    assert "resuming after 11 of 61" in run(*job).stderr  # the first input has 7 lines
     for found in (run(*command, *inputs).stdout, (tmp_path / "out").read_bytes()):
         records = [json.loads(line) for line in found.splitlines()]
         assert [record["source"] for record in records] == source.read_text().splitlines()

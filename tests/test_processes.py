@@ -196,18 +196,15 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "number", "code"),
-    [
-        (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGTERM, 75),
-        (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGUSR1, 75),
-        (["generate", "nowhere"], signal.SIGINT, -signal.SIGINT),
-        (["generate", "nowhere"], signal.SIGTERM, -signal.SIGTERM),
-        (["generate", "nowhere", "--output-format=text"], signal.SIGTERM, -signal.SIGTERM),
-        (["generate", "nowhere", "--input=a", "--output=b"], signal.SIGTERM, 75),
-        (["rescore", "nowhere", "--output", "b"], signal.SIGTERM, 75),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "number", "code"), [
+    (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGTERM, 75),
+    (["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"], signal.SIGUSR1, 75),
+    (["generate", "nowhere"], signal.SIGINT, -signal.SIGINT),
+    (["generate", "nowhere"], signal.SIGTERM, -signal.SIGTERM),
+    (["generate", "nowhere", "--output-format=text"], signal.SIGTERM, -signal.SIGTERM),
+    (["generate", "nowhere", "--input=a", "--output=b"], signal.SIGTERM, 75),
+    (["rescore", "nowhere", "--output", "b"], signal.SIGTERM, 75),
+])  # fmt: skip
 def test_a_signal_during_imports_ends_the_command(arguments: list[str], number: signal.Signals, code: int) -> None:
     """The signal arrives when Python starts to import torch."""
     done = subprocess.run(
@@ -231,16 +228,13 @@ def test_spinning_is_limited_unless_the_user_sets_how_threads_wait(monkeypatch: 
     assert int(os.environ["GOMP_SPINCOUNT"]) > 0
 
 
-@pytest.mark.parametrize(
-    ("groups", "files", "expected"),
-    [
-        ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "250000 100000", "a/b/cpu.max": "400000 100000"}, 2),
-        ("0::/a", {"a/cpu.max": "50000 100000"}, 1),
-        ("3:cpu,cpuacct:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
-        ("3:cpu:/c\n1:memory:/", {"cpu/c/cpu.cfs_quota_us": "-1", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
-        ("0::/elsewhere", {}, 64),
-    ],
-)
+@pytest.mark.parametrize(("groups", "files", "expected"), [
+    ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "250000 100000", "a/b/cpu.max": "400000 100000"}, 2),
+    ("0::/a", {"a/cpu.max": "50000 100000"}, 1),
+    ("3:cpu,cpuacct:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
+    ("3:cpu:/c\n1:memory:/", {"cpu/c/cpu.cfs_quota_us": "-1", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
+    ("0::/elsewhere", {}, 64),
+])  # fmt: skip
 def test_usable_cores_respect_the_limits_of_control_groups(
     groups: str, files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

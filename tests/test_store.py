@@ -133,21 +133,14 @@ def test_missing_and_truncated_files_are_named(store: Path, side: str, kind: str
         DataFolder.open(store)
 
 
-def test_damaged_models_and_meta_are_named(store: Path) -> None:
+def test_damaged_models_are_named(store: Path) -> None:
     model = store / "subword.model"
-    good = model.read_bytes()
-    model.write_bytes(good.replace(b"ba", b"ab", 1))
+    model.write_bytes(model.read_bytes().replace(b"ba", b"ab", 1))
     with pytest.raises(NmtError, match=r"subword\.model is not the subword model that the data was encoded with"):
         DataFolder.open(store)
     model.unlink()
     with pytest.raises(NmtError, match=r"subword\.model cannot be read"):
         DataFolder.open(store)
-    model.write_bytes(good)
-    meta = json.loads((store / "meta.json").read_text())
-    for text in (json.dumps({**meta, "splits": None}), json.dumps({**meta, "text": {}}), "{", "\xff"):
-        (store / "meta.json").write_text(text, encoding="latin-1")
-        with pytest.raises(NmtError, match=r"meta\.json (is damaged|cannot be read)"):
-            DataFolder.open(store)
 
 
 def test_other_folders_and_schemas_are_refused(store: Path, tmp_path: Path) -> None:
