@@ -14,7 +14,7 @@ from nmt.serving.scheduler import Busy, Item, Scheduler
 class Workers:
     """Records batches and finishes them when told to. The scheduler has done all it can when a method returns."""
 
-    def __init__(self, count: int = 1) -> None:
+    def __init__(self, count: int) -> None:
         self.batches: list[str] = []
         self._futures: list[Future[Sequence[str]]] = []
         self.scheduler = Scheduler(self._submit, workers=count, batch_tokens=4, most_waiting=10)
@@ -39,6 +39,11 @@ class Workers:
         await settled()
 
 
+@pytest.fixture
+def workers() -> Workers:
+    return Workers(1)
+
+
 async def settled() -> None:
     await asyncio.sleep(1)  # of virtual time: it passes when nothing else can be done
 
@@ -48,9 +53,7 @@ def items(names: str, kind: str = "a", tokens: int = 1, shares: bool = True) -> 
 
 
 @in_virtual_time
-async def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_are_made() -> None:
-    workers = Workers()
-
+async def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_are_made(workers: Workers) -> None:
     async def batches_at_the_answer() -> int:
         await workers.scheduler.run(items("x"))
         return len(workers.batches)
@@ -65,8 +68,7 @@ async def test_a_worker_gets_its_next_batch_before_the_answers_of_the_last_one_a
 
 
 @in_virtual_time
-async def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens() -> None:
-    workers = Workers()
+async def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens(workers: Workers) -> None:
     requests = [await workers.request(*items(names)) for names in ("x", "bc", "d", "ef")]
     requests.append(await workers.request(*items("g", kind="b")))
     assert workers.batches == ["x"]
@@ -79,8 +81,7 @@ async def test_waiting_items_of_one_kind_share_a_batch_up_to_its_tokens() -> Non
 
 
 @in_virtual_time
-async def test_a_long_request_does_not_hold_up_a_short_one() -> None:
-    workers = Workers()
+async def test_a_long_request_does_not_hold_up_a_short_one(workers: Workers) -> None:
     long = await workers.request(*items("abcdefgh", tokens=4))
     short = await workers.request(*items("s", kind="b", tokens=4))
     await workers.finish(0, 1, 2)
@@ -90,8 +91,7 @@ async def test_a_long_request_does_not_hold_up_a_short_one() -> None:
 
 
 @in_virtual_time
-async def test_items_that_do_not_share_are_alone() -> None:
-    workers = Workers()
+async def test_items_that_do_not_share_are_alone(workers: Workers) -> None:
     request = await workers.request(*items("ab", shares=False), *items("c"))
     await workers.finish(0, 1, 2)
     assert await request == ["A", "B", "C"]
@@ -108,8 +108,7 @@ async def test_all_workers_get_their_share() -> None:
 
 
 @in_virtual_time
-async def test_a_full_queue_turns_requests_away() -> None:
-    workers = Workers()
+async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
     first = await workers.request(*items("a", tokens=4))
     second = await workers.request(*items("bcdefghi"))
     with pytest.raises(Busy):
@@ -126,8 +125,7 @@ async def test_a_full_queue_turns_requests_away() -> None:
 
 
 @in_virtual_time
-async def test_an_item_that_fails_does_not_spoil_the_others() -> None:
-    workers = Workers()
+async def test_an_item_that_fails_does_not_spoil_the_others(workers: Workers) -> None:
     requests = [await workers.request(*items(name)) for name in "xab"]
     await workers.finish(0)
     await workers.fail(1, "one of them")
@@ -141,8 +139,7 @@ async def test_an_item_that_fails_does_not_spoil_the_others() -> None:
 
 
 @in_virtual_time
-async def test_the_rest_of_a_request_that_has_failed_is_not_tried() -> None:
-    workers = Workers()
+async def test_the_rest_of_a_request_that_has_failed_is_not_tried(workers: Workers) -> None:
     request = await workers.request(*items("abc"))
     await workers.fail(0, "one of them")
     await workers.fail(1, "it was the first one")

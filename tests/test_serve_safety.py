@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import cycle, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(model: Path) -> Iterator[Server]:
     (model.parent / "token").write_text("secret\n")
     options = ["--allow-host=mt.example", "--allow-origin=https://friend.example", "--max-waiting=40"]
-    token_file = f"--token-file={model.parent / 'token'}"
-    with serving(model, "--device=cpu", token_file, *options, token="secret") as running:
+    with serving(model, "--device=cpu", "--token-file", model.parent / "token", *options, token="secret") as running:
         yield running
 
 
@@ -53,18 +52,14 @@ def hostile_bodies(draw: random.Random) -> list[bytes]:
     deep = draw.randrange(1000, 15_000)
     path = "../" * draw.randrange(1, 9) + "etc/passwd"
     objects: list[Any] = [
-        {"source": draw.choice([None, 3, {}, [[]], [None], True])},
+        {"source": draw.choice([None, {}, [[]], [None], True])},
         {"source": "a", "beam": draw.choice([0, -1, 10**9, "4", 1.5, None, [], "9" * 5000])},
         {"source": "a", "model": path},
         {"source": "a", path: "x"},
         {"source": "a", "prefix": ["<script>alert(1)</script>"]},
         {"source": "a", "temperature": draw.choice([float("nan"), float("inf"), -1, 5])},
-        {"source": "ab " * draw.randrange(4000, 9000)},
         {"source": ["x"] * draw.randrange(41, 3000)},
-        {"source": "\ud800" * draw.randrange(1, 9)},
-        [],
-        "text",
-        draw.random(),
+        draw.choice([[], "text", draw.random(), None]),
     ]
     bodies = [json.dumps(value).encode() for value in objects]
     bodies += [b"[" * deep, b'{"source":' * deep, b'{"source": "' + noise + b'\xff"}', noise, b"", b"\0" * 50]
@@ -95,14 +90,13 @@ def test_memory_stays_flat_in_thousands_of_malformed_requests(server: Server) ->
     assert sizes[1] < sizes[0] + 20_000
 
 
-@pytest.mark.parametrize("path", [
-    "/../../etc/passwd", "/static/../server.py", "/static/%2e%2e/server.py", "/static//etc/passwd",
-    "/attention/..%2f..", "/%00", "/static/page.js%00.css", "/docs/../..", "/models/x", "/" + "a" * 3000,
-])  # fmt: skip
-def test_no_path_of_a_request_reaches_a_file(server: Server, path: str) -> None:
-    answer = server.send("GET", path)
-    assert answer.status == 404
-    assert answer.json.keys() == {"error"}
+def test_no_path_of_a_request_reaches_a_file(server: Server) -> None:
+    for path in (
+        "/../../etc/passwd", "/static/../server.py", "/static/%2e%2e/server.py", "/static//etc/passwd",
+        "/attention/..%2f..", "/%00", "/static/page.js%00.css", "/docs/../..", "/models/x", "/" + "a" * 3000,
+    ):  # fmt: skip
+        answer = server.get(path)
+        assert (answer.status, [*answer.json]) == (404, ["error"]), path
 
 
 def test_text_is_data(server: Server) -> None:
@@ -126,13 +120,10 @@ def test_host_origin_and_token_are_checked(server: Server, name: str, status: in
         assert server.post("/translate", {"source": "a"}, **{name: value}).status == status, value
 
 
-def test_pages_of_this_server_and_of_allowed_origins_may_send_requests(server: Server) -> None:
+def test_allowed_pages_may_send_requests_and_pages_without_content_need_no_token(server: Server) -> None:
     assert server.post("/translate", {"source": "a"}, Origin="http://mt.example", Host="mt.example").status == 200
     answer = server.post("/translate", {"source": "a"}, Origin="https://friend.example")
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://friend.example")
-
-
-def test_only_paths_without_content_need_no_token(server: Server) -> None:
     assert server.get("/health", Authorization="").status == 200
     assert server.get("/models", Authorization="").status == 401
 
@@ -173,18 +164,19 @@ def test_broken_http_is_refused_or_closed(server: Server, data: bytes) -> None:
     assert is_translated(server)
 
 
-async def connected(answer: str = "", answer_seconds: float = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Returns a connection to an application behind the limits of the service. Only the application is another one."""
+async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Returns a connection to an application whose answers to POST are large and take 1000 seconds."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await asyncio.sleep(answer_seconds)
-        await PlainTextResponse(answer)(scope, receive, send)
+        is_slow = scope["method"] == "POST"
+        await asyncio.sleep(1000 * is_slow)
+        await PlainTextResponse("a" * 5_000_000 * is_slow)(scope, receive, send)
 
     guarded = gate.Gate(app, Access({"localhost"}, (), None), Metrics(), lambda: 0, 100_000, set())
     config = uvicorn.Config(guarded, http=connections.Connection, lifespan="off", log_config=None)
     ours, theirs = socket.socketpair()
-    connection = connections.Connection(config, ServerState(), {})
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, theirs)
+    protocol = connections.Connection(config, ServerState(), {})
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, theirs)
     return await asyncio.open_connection(sock=ours)
 
 
@@ -198,6 +190,7 @@ def statuses(answers: bytes) -> list[bytes]:
     (HEALTH, b"X: a\r\n", []),
     (HEALTH + b"\r\n", b"\r\n", [b"200"]),
     (HEALTH + b"\r\n" + HEALTH, b"X: a\r\n", [b"200"]),
+    (head(len(GOOD)) + GOOD + HEALTH, b"X: a\r\n", []),
     (head(1000), b" ", [b"408"]),
     (HEALTH + b"Content-Length: 1000\r\n\r\n", b" ", [b"408"]),
     (HEALTH + b"\r\n" + head(1000), b" ", [b"200", b"408"]),
@@ -209,7 +202,7 @@ async def test_slow_senders_are_cut_off_after_ten_seconds(beginning: bytes, rest
     reader, writer = await connected()
     writer.write(beginning)
     answers = asyncio.create_task(reader.read())
-    for byte in takewhile(lambda _: not answers.done(), cycle(rest)):
+    for byte in takewhile(lambda _: not answers.done(), rest * 10):
         writer.write(bytes([byte]))
         await asyncio.sleep(3)
     assert asyncio.get_running_loop().time() == 12  # at the byte after the end
@@ -221,7 +214,7 @@ async def test_slow_senders_are_cut_off_after_ten_seconds(beginning: bytes, rest
 async def test_answers_may_come_late_and_clients_may_take_five_minutes_to_read(
     seconds: float, received: list[bytes]
 ) -> None:
-    reader, writer = await connected(answer="a" * 5_000_000, answer_seconds=1000)
+    reader, writer = await connected()
     writer.write(head(len(GOOD)) + GOOD + head(len(GOOD), "Connection: close") + GOOD)
     await asyncio.sleep(1000 + seconds)
     answers = await reader.read()
