@@ -125,12 +125,14 @@ def test_damage_is_noticed_anywhere_in_the_file(tmp_path: Path, times: int) -> N
     assert refusals > times / 2
 
 
-def test_a_changed_number_in_a_valid_file_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_number_or_shape_in_a_valid_file_is_noticed(tmp_path: Path) -> None:
     path = saved(small_checkpoint(1), tmp_path / "x.pt")
-    content = torch.load(path, weights_only=True)
-    next(iter(content["content"]["weights"].values()))[0, 0] += 1e-6
-    torch.save(content, path)
-    assert "does not have the checksum in the file" in refused(path)
+    name, tensor = next(iter(small_checkpoint(1).weights.items()))
+    for changed in (tensor + 1e-6, tensor.view(1, *tensor.shape)):
+        content = torch.load(path, weights_only=True)
+        content["content"]["weights"][name] = changed
+        torch.save(content, path)
+        assert "does not have the checksum in the file" in refused(path)
 
 
 def test_training_resumes_from_the_earlier_state_if_the_newest_is_damaged(

@@ -3,7 +3,6 @@
 Their checksums are correct if their content can have a checksum.
 """
 
-import io
 import os
 import random
 import struct
@@ -203,25 +202,20 @@ def test_shapes_that_contradict_the_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_compressed_old_and_overlapping_archives_are_refused(good: Path, tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
+    path, message = tmp_path / "x.pt", "is not a checkpoint of nmt"
     with zipfile.ZipFile(good) as read:
         entries = {info.filename: read.read(info) for info in read.infolist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, data in entries.items():
-            made.writestr(name, data)
-    refused(path)
+    for compression, copies in ((zipfile.ZIP_DEFLATED, 1), (zipfile.ZIP_STORED, 100)):
+        with zipfile.ZipFile(path, "w", compression) as made:
+            for name, data in entries.items():
+                made.writestr(name, data)
+            made.filelist *= copies  # the directory of the archive lists the same bytes many times
+        assert message in refused(path)
     archive(path, b"\x80\x02" + b"}" * 10**7, compression=zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 10**5
-    refused(path)
+    assert message in refused(path)
     torch.save(torch.load(good, weights_only=True), path, _use_new_zipfile_serialization=False)
-    refused(path)
-    # The directory of this archive lists the same bytes many times.
-    overlapping = io.BytesIO()
-    with zipfile.ZipFile(overlapping, "w") as made:
-        made.writestr("archive/data.pkl", b"\0" * 10**5)
-        made.filelist *= 100
-    path.write_bytes(overlapping.getvalue())
-    refused(path)
+    assert message in refused(path)
 
 
 def test_numbers_in_the_other_byte_order_are_read(good: Path, tmp_path: Path) -> None:
@@ -294,11 +288,12 @@ def test_a_loaded_model_has_the_parameters_and_buffers_of_the_saved_one(good: Pa
 
 
 def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = replace(CONFIG, d_model=10_000, heads=1000, d_k=50_000, d_v=50_000, learned_positions=1)
     message = "does not fit into memory"
+    monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 1000)
     with pytest.raises(NmtError, match=message):
-        new_model(large, small_codec())
+        new_model(CONFIG, small_codec())
     monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 2**80)  # now only torch can notice it
+    large = replace(CONFIG, d_model=10_000, heads=1000, d_k=50_000, d_v=50_000, learned_positions=1)
     with pytest.raises(NmtError, match=message):
         new_model(large, small_codec())
 
