@@ -43,15 +43,14 @@ def aligned(tmp_path_factory: pytest.TempPathFactory) -> Path:
             triples[3] = ("", "", "")  # is dropped
         for kind, lines in zip(("en", "de", "links"), zip(*triples, strict=True), strict=True):
             (folder / f"{name}.{kind}").write_text("".join(f"{line}\n" for line in lines))
-    preprocess(folder, "--weight=1", "--weight=2")
+    preprocess(folder)
     return folder
 
 
-def preprocess(folder: Path, *options: str) -> None:
-    corpora = [f"--train={folder / name}" for name in ("one", "two")]
-    links = [f"--alignments={folder / name}.links" for name in ("one", "two")]
-    run("preprocess", *LANGS, *corpora, *links, *options, f"--valid={folder}/valid", f"--dest={folder}/data",
-        "--vocab-size=330")  # fmt: skip
+def preprocess(folder: Path) -> None:
+    corpora = [f"--train={folder}/one", f"--alignments={folder}/one.links", "--weight=1"]
+    corpora += [f"--train={folder}/two", f"--alignments={folder}/two.links", "--weight=2"]
+    run("preprocess", *LANGS, *corpora, f"--valid={folder}/valid", f"--dest={folder}/data", "--vocab-size=330")
 
 
 def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -> None:
@@ -66,13 +65,8 @@ def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -
     assert split.links is not None
     for number, (source, target, links) in enumerate(kept):
         words = codec.source_words(source, split.source[number]), codec.target_words(target, split.target[number])
-        expected = {
-            (i, j)
-            for a, b in numbers(links)
-            for i in range(len(words[0]))
-            for j in range(len(words[1]))
-            if (words[0][i], words[1][j]) == (a, b)
-        }
+        given = set(numbers(links))
+        expected = {(i, j) for i, a in enumerate(words[0]) for j, b in enumerate(words[1]) if (a, b) in given}
         assert set(map(tuple, split.links[number].reshape(-1, 2).tolist())) == expected
     assert data.split("valid").links is None
 
@@ -175,7 +169,7 @@ def test_damaged_links_are_noticed_before_training(tmp_path: Path, aligned: Path
 def test_other_alignments_are_other_data(tmp_path: Path, aligned: Path) -> None:
     shutil.copytree(aligned, tmp_path, ignore=shutil.ignore_patterns("data"), dirs_exist_ok=True)
     (tmp_path / "one.links").write_text("\n" * 150)
-    preprocess(tmp_path, "--weight=1", "--weight=2")
+    preprocess(tmp_path)
     folders = [DataFolder.open(folder / "data") for folder in (aligned, tmp_path)]
     assert folders[0].fingerprint != folders[1].fingerprint
     counts = [json.loads((folder.path / "meta.json").read_text())["splits"]["train"] for folder in folders]
