@@ -8,6 +8,8 @@ import pytest
 from commands import records, run, train
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab
+from sacrebleu.tokenizers.tokenizer_ja_mecab import TokenizerJaMecab
+from sacrebleu.tokenizers.tokenizer_ko_mecab import TokenizerKoMecab
 
 from nmt.config import ScoreConfig
 from nmt.scoring.bleu import corpus_scores
@@ -41,10 +43,7 @@ def test_bleu_uses_the_tokeniser_of_the_target_language(lang: str | None, tokeni
     assert found.score == BLEU(tokenize=tokenizer).corpus_score(HYPOTHESES, [REFERENCES]).score
 
 
-@pytest.mark.parametrize("lang, analyser", [
-    ("ja", tokenizer_ja_mecab.TokenizerJaMecab),
-    ("ko", tokenizer_ko_mecab.TokenizerKoMecab),
-])  # fmt: skip
+@pytest.mark.parametrize("lang, analyser", [("ja", TokenizerJaMecab), ("ko", TokenizerKoMecab)])
 def test_bleu_uses_an_analyser_that_is_installed(lang: str, analyser: type, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analyser, "__init__", lambda _: None)
     monkeypatch.setattr(analyser, "__call__", lambda _, line: " ".join(line))
@@ -54,11 +53,13 @@ def test_bleu_uses_an_analyser_that_is_installed(lang: str, analyser: type, monk
 
 
 @pytest.mark.usefixtures("no_analysers")
-def test_a_missing_analyser_is_reported(files: list[str]) -> None:
+def test_scores_report_a_missing_analyser_or_language(files: list[str]) -> None:
     done = run("score", *files, "--target-lang", "ja")
     assert "|tok:char|" in done.stdout.decode()
     assert "pip install 'sacrebleu[ja]'" in done.stderr
     assert run("score", *files, "--target-lang", "zh").stderr == ""
+    assert "2 of 2 reference lines are in a script without spaces" in run("score", *files).stderr
+    assert run("score", *files, "--tokenize", "13a").stderr == ""
 
 
 def test_a_given_tokeniser_wins(files: list[str]) -> None:
@@ -67,11 +68,6 @@ def test_a_given_tokeniser_wins(files: list[str]) -> None:
     assert "|tok:char|" in found["signature"]
     assert found["score"] == BLEU(tokenize="char").corpus_score(HYPOTHESES, [REFERENCES]).score
     assert done.stderr == ""
-
-
-def test_a_missing_target_language_is_reported(files: list[str]) -> None:
-    assert "2 of 2 reference lines are in a script without spaces" in run("score", *files).stderr
-    assert run("score", *files, "--tokenize", "13a").stderr == ""
 
 
 def test_a_model_for_chinese_is_trained_and_scored_over_characters(tmp_path: Path) -> None:
