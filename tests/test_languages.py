@@ -81,10 +81,11 @@ def test_a_model_for_chinese_is_trained_and_scored_over_characters(tmp_path: Pat
     log = run("preprocess", *options, *corpora, f"--dest={tmp_path / 'data'}").stderr
     assert "tokenisation: en moses-en, zh none; --normalize-punctuation both" in log
 
-    train(tmp_path / "data", tmp_path / "run", "--max-updates=4")
+    train(tmp_path / "data", tmp_path / "run", "--max-updates=20")
     (valid,) = records(tmp_path / "run", "valid")
     assert [sample["reference"] for sample in valid["samples"]] == (tmp_path / "valid.zh").read_text().split("\n")[:-1]
     outputs, references = ([sample[key] for sample in valid["samples"]] for key in ("output", "reference"))
+    assert all(outputs)  # there is something to score
     metric = BLEU(tokenize="zh")
     assert valid["bleu"] == metric.corpus_score(outputs, [references]).score
     assert valid["bleu_signature"] == str(metric.get_signature())
