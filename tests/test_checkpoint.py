@@ -71,7 +71,7 @@ def test_an_average_has_the_mean_of_the_weights(tmp_path: Path) -> None:
         expected = torch.stack([checkpoint.weights[name].double() for checkpoint in checkpoints]).mean(0)
         torch.testing.assert_close(tensor.double(), expected, rtol=0, atol=1e-7)
         assert tensor.dtype == checkpoints[0].weights[name].dtype
-    assert average.provenance["averaged"] == [str(p) for p in paths]
+    assert average.provenance == {"averaged": [str(p) for p in paths], "last": {"update": 2}}
 
 
 def test_checkpoints_of_different_models_are_not_averaged(tmp_path: Path) -> None:
