@@ -210,35 +210,25 @@ def test_text_and_lines_stand_out_from_their_background(theme: int) -> None:
         assert min(_contrast(colour, background) for background in backgrounds) >= 4.5, name
 
 
-def test_runs_are_named_by_the_parts_of_their_paths_that_differ(trained: Path, tmp_path: Path) -> None:
+def test_runs_are_named_by_the_parts_of_their_paths_that_differ(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    for name in ("a/model", "b/model"):
-        shutil.copytree(trained / "run", tmp_path / name)
-    runs = [tmp_path / "a" / "model", tmp_path / "b" / "model" / "metrics.jsonl"]
-    run("report", *runs, "--output", page)
-    assert [found["name"] for found in data_of(page)["runs"]] == ["a/model", "b/model"]
-    run("report", runs[0], "--output", page)
-    assert [found["name"] for found in data_of(page)["runs"]] == ["model"]
-    run("report", *runs, "--name=x", "--name=y", "--output", page)
-    assert [found["name"] for found in data_of(page)["runs"]] == ["x", "y"]
-    assert "--name must be given once for each of the 2 runs, but was given 1 time;" in failed(
-        "report", *runs, "--name=x"
-    )
+    first, second = (write_run(tmp_path / name / "model", [start_record()]) for name in ("a", "b"))
+    runs = [first, second / "metrics.jsonl"]
+    for given, names in (
+        (runs, ["a/model", "b/model"]), (runs[:1], ["model"]), ([*runs, "--name=x", "--name=y"], ["x", "y"])
+    ):  # fmt: skip
+        run("report", *given, "--output", page)
+        assert [found["name"] for found in data_of(page)["runs"]] == names
+    assert "--name must be given once for each of the 2 runs, but was" in failed("report", *runs, "--name=x")
     assert "--name x was given more than once; give each run" in failed("report", *runs, "--name=x", "--name=x")
     assert "--name is empty; give a name" in failed("report", *runs, "--name=x", "--name=")
     assert f"the run of {runs[0]}" in (said := failed("report", runs[0], runs[0])) and "give each run once" in said
     assert "--watch writes no file, but --output was given" in failed("report", runs[0], "--watch", "--output", page)
 
 
-def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained / "run", tmp_path / "run")
-    page, metrics = tmp_path / "page.html", tmp_path / "run" / "metrics.jsonl"
-
-    def shown() -> dict:
-        run("report", tmp_path / "run", "--output", page)
-        return data_of(page)["runs"][0]  # type: ignore[no-any-return]
-
-    found, valid = shown(), records(trained / "run", "valid")
+def test_the_report_says_what_a_run_has_reached(trained: Path, tmp_path: Path) -> None:
+    run("report", trained / "run", "--output", tmp_path / "page.html")
+    (found,), valid = data_of(tmp_path / "page.html")["runs"], records(trained / "run", "valid")
     assert (found["status"], found["message"]) == ("finished", "")
     best = max(valid, key=lambda record: (record["bleu"], -record["nll"]))
     facts = {name: (value, note) for name, value, note in found["facts"]}
@@ -247,22 +237,24 @@ def test_the_report_says_how_a_run_stands(trained: Path, tmp_path: Path) -> None
     assert facts["last perplexity"] == (f"{valid[-1]['ppl']:.2f}", "at update 40")
     assert found["valid"]["update"][found["best"]] == best["update"]
     assert re.match("nmt train .*/data'? --device cpu ", found["command"])
-    (sample, *_) = found["samples"]
-    assert [update for update, _ in sample["outputs"]] == [20, 40]
-    lines = [line for line in metrics.read_text().splitlines(keepends=True) if '"kind": "end"' not in line]
-    metrics.write_text("".join(lines))
-    assert shown()["status"] == "finished"  # all updates are done
-    metrics.write_text("".join(lines).replace('"max_updates": 40', '"max_updates": 50'))
-    assert shown()["status"] == "stopped"
-    with locked(tmp_path / "run", "busy", "wait"):
-        found = shown()
-    assert found["status"] == "running"
-    assert {name: note for name, _, note in found["facts"]}["training time"].startswith("about 0:00:0")
+    assert [update for update, _ in found["samples"][0]["outputs"]] == [20, 40]
+
+
+def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:
+    def shown(most: int, *end: dict) -> dict:
+        folder = write_run(tmp_path / "run", [start_record(max_updates=most), train_record(40, 2.0), *end])
+        run("report", folder, "--output", tmp_path / "page.html")
+        return data_of(tmp_path / "page.html")["runs"][0]  # type: ignore[no-any-return]
+
+    assert (shown(40)["status"], shown(50)["status"]) == ("finished", "stopped")
     failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
-    metrics.write_text("".join(lines) + json.dumps(failure) + "\n")
-    assert (shown()["status"], shown()["message"]) == ("failed", "why")
-    with locked(tmp_path / "run", "busy", "wait"):  # it is about to resume
-        assert shown()["status"] == "running"
+    found = shown(50, failure)
+    assert (found["status"], found["message"]) == ("failed", "why")
+    with locked(tmp_path / "run", "busy", "wait"):
+        assert shown(50, failure)["status"] == "running"  # it is about to resume
+        found = shown(50)
+    assert found["status"] == "running"
+    assert ["training time", "0:00:20", "about 0:00:05 left"] in found["facts"]
 
 
 def test_a_watched_report_follows_the_training(tmp_path: Path) -> None:
