@@ -1,22 +1,68 @@
-"""The WMT14 recipes from archives to scores, on tiny stand-ins for the corpora, in their formats and of their names."""
+"""The recipes from raw files to scores, on tiny stand-ins for the corpora, in their formats and of their names.
+
+In the gate, the recipes' commands are forked. The nightly tests run the same recipes with the `nmt` on the PATH.
+"""
 
 import gzip
 import io
+import json
 import os
+import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 
+import commands
+import forks
 import pytest
 from conftest import invented_pairs
 from marian import write_model
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "recipes"))
+
+import table1  # noqa: E402
+import table3  # noqa: E402
+
+BIN = Path(sys.executable).parent
 TINY = [
     "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
-    "--max-updates=20", "--save-updates=1", "--batch-tokens=800", "--valid-metric=nll", "--device=cpu",
+    "--max-updates=5", "--save-updates=1", "--batch-tokens=300", "--device-tokens=500", "--valid-metric=nll",
+    "--device=cpu", "--precision=fp32",
 ]  # fmt: skip
+LONGER = [*TINY, "--max-updates=20"]  # as many checkpoints as the recipe averages
+# What is added to the arguments of commands and programs, so that they take less time. None: the program is not run.
+Added = dict[str, list[str] | None]
+QUICK: Added = {"generate": ["--max-length-offset=5"], "benchmark": ["--max-length-offset=5"]}
+# The same for recipes that take no options.
+QUICKER: Added = QUICK | {
+    "preprocess": ["--vocab-size=400"],
+    "train": [*TINY, "--max-updates=2", "--decoder-layers=3"],
+    "average-checkpoints": ["--last=2"],
+    "benchmark": ["--help"],  # checks the flags and ends
+    "recipes/grammar.py": ["--train=120", "--valid=4", "--test=6"],
+    **dict.fromkeys(f"recipes/{name}.py" for name in ("chaos", "compare_peers", "load", "translate_cluster")),
+}
+# The file `nmt` or `python`, which hands its arguments to `answer` and ends as that says.
+STAND_IN = f"""#!/usr/bin/env bash
+here=${{0%/*}} name=${{0##*/}}
+if [ $name = python ] && [[ $1 != recipes/* ]]; then exec {BIN}/python "$@"; fi
+printf '%s\\0' "$PWD" $name "$@" > "$here/asked"
+read -r code < "$here/answered"
+cat "$here/stdout"
+cat "$here/stderr" >&2
+exit "$code"
+"""
+Recipe = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def corpus(pairs: int, seed: int) -> tuple[bytes, bytes]:
@@ -72,20 +118,77 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_recipe(script: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+def answer(folder: Path, added: Added) -> None:
+    """Forks the commands and programs that the files in `folder` ask for, until an empty text is written to `asked`."""
+    # A benchmark measures how long an interpreter takes to start, too. That figure is not tested here.
+    no_interpreters = partial(exec, "import sys; sys.executable = 'true'")
+    while asked := (folder / "asked").read_text():
+        cwd, name, *arguments = asked.split("\0")[:-1]
+        more = added.get(arguments[0], [])
+        program = None
+        if name == "python":
+            program = partial(runpy.run_path, str(ROOT / arguments.pop(0)), run_name="__main__")
+        if more is None:
+            program = partial(print, "not run")
+        try:
+            command = forks.start(*arguments, *(more or ()), cwd=cwd, before=no_interpreters, instead=program)
+            code, output, errors = command.wait(), command.output, command.errors
+        except BaseException:  # otherwise, the recipe would wait forever
+            code, output, errors = 1, "", traceback.format_exc()
+        (folder / "stdout").write_text(output)
+        (folder / "stderr").write_text(errors)
+        (folder / "answered").write_text(f"{code}\n")
+
+
+@contextmanager
+def stand_ins(folder: Path, added: Added) -> Iterator[Path]:
+    """Makes `nmt` and `python` in `folder` start forked commands and programs, with the arguments in `added`."""
+    for name in ("nmt", "python"):
+        (folder / name).write_text(STAND_IN)
+        (folder / name).chmod(0o755)
+    for name in ("asked", "answered"):
+        os.mkfifo(folder / name)
+    thread = Thread(target=answer, args=(folder, added), daemon=True)
+    thread.start()
+    yield folder
+    if thread.is_alive():
+        (folder / "asked").write_text("")
+    thread.join()
+
+
+def run_with(path: Path, script: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Runs a recipe with the commands in the folder `path`."""
     environment = os.environ | {"ENVIRONMENT": "active", "WORKERS": "1"} | settings
-    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment["PATH"] = f"{path}:{BIN}:{os.environ['PATH']}"
     command = ["bash", str(ROOT / "recipes" / script), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
-def recipe(name: str, data: Path, run_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_recipe(f"wmt14_{name}.sh", *arguments, DATA=str(data), RUN=str(run_dir), VOCAB_SIZE="400")
+@pytest.fixture(params=["forked", pytest.param("whole", marks=pytest.mark.nightly)])
+def recipe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recipe]:
+    """Returns a function that runs a recipe."""
+    if request.param == "whole":
+        yield partial(run_with, BIN)
+    else:
+        with stand_ins(tmp_path_factory.mktemp("bin"), QUICK) as path:
+            yield partial(run_with, path)
 
 
-@pytest.mark.parametrize(("name", "size", "train", "valid"), [("en_de", "base", 180, 8), ("en_fr", "big", 300, 16)])
-def test_from_archives_to_scores(name: str, size: str, train: int, valid: int, archives: Path, tmp_path: Path) -> None:
-    done = recipe(name, archives, tmp_path / "run", size, "--", *TINY)
+@pytest.fixture
+def quicker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recipe]:
+    """Returns a function that runs a recipe with less text and less training than the recipe says."""
+    with stand_ins(tmp_path_factory.mktemp("bin"), QUICKER) as path:
+        yield partial(run_with, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "options", "train", "valid"), [("en_de", "base", TINY, 180, 8), ("en_fr", "big", LONGER, 300, 16)]
+)
+def test_wmt14(
+    name: str, size: str, options: list[str], train: int, valid: int, recipe: Recipe, archives: Path, tmp_path: Path
+) -> None:
+    paths = {"DATA": str(archives), "RUN": str(tmp_path / "run")}
+    done = recipe(f"wmt14_{name}.sh", size, "--", *options, **paths, VOCAB_SIZE="400")
     assert done.returncode == 0, done.stderr
     target = name[-2:]
     assert f"train: {train} pairs" in done.stderr
@@ -95,44 +198,35 @@ def test_from_archives_to_scores(name: str, size: str, train: int, valid: int, a
     assert [line.split()[0] for line in lines] == ["BLEU", "paper-BLEU"] * 2
     assert all(("compounds:split" in line) == (target == "de") for line in lines if line.startswith("paper"))
     assert len((tmp_path / "run" / size / f"newstest2014-filtered.{target}").read_text().splitlines()) == 4
-    again = recipe(name, archives, tmp_path / "run", size, "preprocess", "train", "--", *TINY)
+    again = recipe(f"wmt14_{name}.sh", size, "preprocess", "train", "--", *options, **paths, VOCAB_SIZE="400")
     assert again.returncode == 0
     assert "data exists already" in again.stderr
     assert "nothing to do" in again.stderr
 
 
 def test_what_is_wrong_with_an_archive_is_said(archives: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    for path in archives.iterdir():
-        (data / path.name).symlink_to(path)
+    data = Path(shutil.copytree(archives, tmp_path / "data"))
+    unpack = partial(run_with, BIN, "wmt14_en_de.sh", DATA=str(data), RUN=str(tmp_path / "run"))
     broken = data / "training-parallel-commoncrawl.tgz"
-    broken.unlink()
-    broken.write_bytes((archives / broken.name).read_bytes()[:500])
-    done = recipe("en_de", data, tmp_path / "run", "unpack")
+    broken.write_bytes(broken.read_bytes()[:500])
+    done = unpack("unpack")
     assert done.returncode == 1
-    assert (
-        "training-parallel-commoncrawl.tgz does not have all of commoncrawl.de-en.en commoncrawl.de-en.de"
-        in done.stderr
-    )
+    assert f"{broken.name} does not have all of commoncrawl.de-en.en commoncrawl.de-en.de" in done.stderr
     assert not (tmp_path / "run" / "text" / "commoncrawl.de-en.de").exists()
     pack(broken, {"commoncrawl.de-en.en": b"a\n"})
-    assert "does not have all of" in recipe("en_de", data, tmp_path / "run", "unpack").stderr
-    assert "steps (all of them if none is named)" in recipe("en_de", data, tmp_path / "run", "trian").stderr
+    assert "does not have all of" in unpack("unpack").stderr
+    assert "steps (all of them if none is named)" in unpack("trian").stderr
 
 
-def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_path: Path) -> None:
+def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path: Path) -> None:
     subjects = ["cats", "dogs", "birds", "fish", "(cows)"]
     bank = [f"( (S (NP-SBJ (NNS {noun}{i})) (VP (VBP sleep)) (. .)))" for i, noun in enumerate(subjects * 4)]
-    for name, trees in (("train", bank), ("dev", bank[:3])):
+    for name, trees in (("train", bank), ("dev", bank[:2])):
         text = "".join(f"{tree}\n" for tree in trees).replace("(cows)", "-LRB-cows-RRB-")
         (tmp_path / f"{name}.mrg").write_text(text)
     (tmp_path / "unlabelled").write_text("cats :) sleep .\n\n( dogs ) sleep\n")
     paths = {"TREEBANK": str(tmp_path), "UNLABELLED": str(tmp_path / "unlabelled"), "RUN": str(tmp_path / "run")}
-    options = [flag for flag in TINY if flag not in ("--valid-metric=nll", "--batch-tokens=800")]
-    done = run_recipe(
-        "wsj_parsing.sh", *options, "--batch-tokens=200", **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2"
-    )
+    done = recipe("wsj_parsing.sh", *LONGER, **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2")
     assert done.returncode == 0, done.stderr
     assert "train: 22 pairs" in done.stderr  # 20 trees, which are used twice as often, and two that are new
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
@@ -144,57 +238,134 @@ def test_parsing_from_a_treebank_to_f1_with_sentences_that_have_no_trees(tmp_pat
 def multi30k(tmp_path: Path) -> Path:
     """A stand-in for the corpus."""
     folder = tmp_path / "multi30k"
-    folder.mkdir()
-    for seed, (name, size) in enumerate({"train": 101, "val": 20, "test_2016_flickr": 10}.items()):
+    (folder / "tok").mkdir(parents=True)
+    for seed, (name, size) in enumerate({"train": 101, "val": 4, "test_2016_flickr": 5}.items()):
         for lang, text in zip(("en", "de"), corpus(size, seed), strict=True):
             (folder / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+            (folder / "tok" / f"{name}.lc.norm.tok.{lang}").write_bytes(text.lower())
     return folder
 
 
-def test_back_translation_from_half_a_corpus_to_scores(multi30k: Path, tmp_path: Path) -> None:
+def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
     paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "VOCAB_SIZE": "430", "AVERAGED": "2"}
-    done = run_recipe("back_translation.sh", "sample", *TINY, **paths)
+    done = recipe("back_translation.sh", "sample", *TINY, **paths)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["BLEU", "BLEU"]
     synthetic = tmp_path / "run" / "synthetic-sample"
     assert [len((synthetic / f"text.{lang}").read_text().splitlines()) for lang in ("en", "de")] == [50, 50]
-    assert "is not beam or sample; usage" in run_recipe("back_translation.sh", "x", **paths).stderr
+    assert "is not beam or sample; usage" in recipe("back_translation.sh", "x", **paths).stderr
 
 
-def test_distillation_from_a_teacher_to_scores_and_speeds(trained: Path, multi30k: Path, tmp_path: Path) -> None:
+def test_distillation(recipe: Recipe, trained: Path, multi30k: Path, tmp_path: Path) -> None:
     paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "AVERAGED": "2", "REPEATS": "1"}
     teacher = str(trained / "run" / "average.pt")
-    done = run_recipe("distillation.sh", teacher, "--", *TINY, **paths)
+    done = recipe("distillation.sh", teacher, "--", *TINY, **paths)
     assert done.returncode == 0, done.stderr
     speeds = [line for line in done.stdout.splitlines() if "sentences/s" in line]
     assert [line.split(":")[0] for line in speeds] == ["teacher", "student"]
     assert done.stdout.count("out.int8.de") == 2
     assert len((tmp_path / "run" / "distilled.de").read_text().splitlines()) == 101
-    assert "no teacher is given; usage" in run_recipe("distillation.sh", "--", *TINY, **paths).stderr
+    assert "no teacher is given; usage" in recipe("distillation.sh", "--", *TINY, **paths).stderr
 
 
-def test_a_model_of_transformers_is_tuned_compared_and_exported(tmp_path: Path) -> None:
+def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) -> None:
     write_model(tmp_path / "marian", scale_embedding=True, activation_function="swish")
     paths = {"RUN": str(tmp_path / "run")}
     for seed, (name, size) in enumerate({"TRAIN": 60, "VALID": 10, "TEST": 3}.items()):
         for lang, text in zip(("en", "fr"), corpus(size, seed), strict=True):
             (tmp_path / f"{name}.{lang}").write_bytes(text)
         paths[name] = str(tmp_path / name)
-    options = ["--lr=1e-2", "--batch-tokens=1000", "--valid-updates=2", "--max-updates=4", "--device=cpu"]
-    done = run_recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths)
+    options = ["--lr=1e-2", "--batch-tokens=300", "--device-tokens=500", "--valid-updates=1", "--max-updates=2"]
+    done = recipe("fine_tune.sh", str(tmp_path / "marian"), "en", "fr", *options, **paths)
     assert done.returncode == 0, done.stderr
     assert "before.fr" in done.stdout and "after.fr" in done.stdout and "bs:1000" in done.stdout
     assert "BLEU" in (tmp_path / "run" / "exported" / "README.md").read_text()
-    assert "usage: TRAIN=prefix" in run_recipe("fine_tune.sh", "marian", **paths).stderr
+    assert "usage: TRAIN=prefix" in recipe("fine_tune.sh", "marian", **paths).stderr
+
+
+def test_quickstart_and_alignments(quicker: Recipe, tmp_path: Path) -> None:
+    missing = quicker("alignments.sh", RUN=str(tmp_path / "run"))
+    assert "run recipes/quickstart.sh first" in missing.stderr
+    done = quicker("quickstart.sh", RUN=str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    *samples, score = filter(None, done.stdout.splitlines())
+    assert [line.split()[0] for line in samples] == ["source", "output", "reference"] * 5
+    assert score.startswith("BLEU")
+    for arguments in ([], ["--guided"]):
+        found = quicker("alignments.sh", *arguments, RUN=str(tmp_path / "run"))
+        assert [line.split()[0] for line in found.stdout.splitlines()] == ["AER", "AER"], found.stderr
+
+
+@pytest.mark.parametrize(("arguments", "tokenizer"), [([], "13a"), (["--published"], "none")])
+def test_multi30k(quicker: Recipe, multi30k: Path, tmp_path: Path, arguments: list[str], tokenizer: str) -> None:
+    paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run")}
+    prepared = quicker("multi30k.sh", *arguments, "--prepare", **paths)
+    assert prepared.returncode == 0, prepared.stderr
+    assert not (tmp_path / "run" / "model").exists()
+    done = quicker("multi30k.sh", *arguments, **paths)
+    assert f"tok:{tokenizer}" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "starts"),
+    [
+        ("chaos.sh", ["3"], ["chaos.py {run}/data --folder {run} --kills 3 --gpus 1"]),
+        ("compare_peers.sh", ["--only", "train"], ["compare_peers.py {run} --repeats 3 --only train"]),
+        ("load.sh", [], [f"load.py {{model}} {{run}}/data/test.en.txt --engine {engine} --repeats 3" for engine in
+                         ("pytorch --compute-type auto", "ctranslate2 --compute-type int8")]),
+        ("translate_cluster.sh", [], ["translate_cluster.py {model} {run}/input {run} --shard-lines 1000"]),
+        ("benchmark_gpu.sh", [], []),
+    ],
+)  # fmt: skip
+def test_recipes_that_measure_or_kill_reach_their_programs(
+    quicker: Recipe, trained: Path, tmp_path: Path, script: str, arguments: list[str], starts: list[str]
+) -> None:
+    run = tmp_path / "run"
+    (run / "model").mkdir(parents=True)
+    model = run / "model" / "average.pt"
+    shutil.copy(trained / "run" / "average.pt", model)
+    shutil.copytree(trained / "data", run / "data")
+    settings = {"MODEL": str(model), "TEXT": str(trained / "test.en"), "LINES": "25"}
+    done = quicker(script, *arguments, RUN=str(run), **settings)
+    assert done.returncode == 0, done.stderr
+    found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/")]
+    expected = [f"== python recipes/{start.format(run=run, model=model)}" for start in starts]
+    assert [line for line in found if "grammar.py" not in line] == expected
+    if script == "translate_cluster.sh":
+        assert (run / "input").read_text().count("\n") == 25
+
+
+def check_table_3(folder: Path, printed: str) -> None:
+    """Checks the files of table3.py after the rows base and a_h4 were trained for two updates."""
+    first, second = json.loads((folder / "table3.json").read_text())
+    assert (first["name"], second["name"]) == ("base", "a_h4")
+    assert (first["paper_ppl"], first["paper_bleu"], first["paper_parameters"]) == (4.92, 25.8, "65M")
+    assert first["parameters"] == second["parameters"]
+    assert first["ppl"] == pytest.approx(commands.records(folder / "base", "valid")[-1]["ppl"], abs=0.01)
+    assert (folder / "table3.md").read_text() == printed
+
+
+def test_table_3_trains_each_row_once(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table3, "SMALL", replace(table3.SMALL, width=16, depth=6))
+    run = lambda command: SimpleNamespace(returncode=commands.run(*command[3:]).code)  # noqa: E731
+    monkeypatch.setattr(table3.subprocess, "run", run)
+    options = ["base", "a_h4", "--updates=2", "--device=cpu", "--device-tokens=2500"]
+    monkeypatch.setattr(sys, "argv", ["table3.py", str(trained / "data"), str(tmp_path), *options])
+    for _ in range(2):  # the second time, it only prints the results of the first
+        table3.main()
+        printed = capsys.readouterr()
+    assert "nmt train" not in printed.err
+    check_table_3(tmp_path, printed.out)
+
+
+@pytest.mark.nightly
+def test_table_3_from_its_script(trained: Path, tmp_path: Path) -> None:
+    paths = {"DATA": str(trained / "data"), "RUN": str(tmp_path)}
+    done = run_with(BIN, "table3.sh", "base", "a_h4", "--updates=2", "--device=cpu", **paths)
+    check_table_3(tmp_path, done.stdout)
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:
-    program = (
-        "import table1\n"
-        "for kind in table1.KINDS:\n"
-        "    assert table1.seconds(kind, 40, 64, 'cpu', 1) > 0, kind\n"
-        "print(len(table1.KINDS))"
-    )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT / "recipes", capture_output=True, text=True, timeout=100)
-    assert done.stdout == "5\n", done.stderr
+    assert [table1.seconds(kind, 40, 64, "cpu", 1) > 0 for kind in table1.KINDS] == [True] * 5
