@@ -1,7 +1,11 @@
 """`nmt benchmark` as a user runs it. No test here requires any speed."""
 
 import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,52 +17,82 @@ from nmt.benchmark.report import Report
 from nmt.data.store import DataFolder
 from nmt.processes.origins import CAN_FORK
 
+TINY = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=300", "--device-tokens=500", "--device=cpu", "--updates=1"]
+
+
+@pytest.fixture
+def no_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the commands whose start is measured run in this process."""
+
+    def started(command: list[str], *, input: str, **_: object) -> "subprocess.CompletedProcess[str]":
+        done = run(*command[3:], stdin=input.encode(), code=None)
+        return subprocess.CompletedProcess(command, done.code, done.stdout.decode(), done.stderr)
+
+    monkeypatch.setattr("nmt.benchmark.command.subprocess.run", started)
+
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
     """Runs a benchmark twice, checks the order of its figures, and returns its report."""
-    found = json.loads(run("benchmark", *arguments, "--repeats", "2", "--json").stdout)
+    found = json.loads(run("benchmark", *arguments, "--repeats=2", "--json").stdout)
     for figure in found["figures"].values():
         assert figure["min"] <= figure["median"] <= figure["max"]
         assert figure["max"] > 0
     return found
 
 
+@pytest.mark.usefixtures("no_interpreters")
 def test_training_is_measured_on_data_and_on_generated_sentences(trained: Path, tmp_path: Path) -> None:
-    options = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=800", "--device=cpu", "--updates=2"]
     profile = tmp_path / "profile.json"
-    found = measured("train", *options, "--data", trained / "data", "--profile", profile)
+    found = measured("train", *TINY, "--data", trained / "data", "--profile", profile)
     assert set(found["figures"]) >= {"speed", "padding", "peak memory", "start-up", "achieved", "utilisation"}
     assert len(found["figures"]["speed"]["values"]) == 2
     assert json.loads(profile.read_text())["traceEvents"]
-    table = run("benchmark", "train", *options, "--vocab-size=500", "--mean-length=9", "--repeats=1").stdout.decode()
-    assert "target tok/s" in table
+    generated = ["--vocab-size=500", "--mean-length=9", "--repeats=1"]
+    assert "target tok/s" in run("benchmark", "train", *TINY, *generated).stdout.decode()
 
 
+def test_training_that_cannot_start_ends_the_benchmark(trained: Path) -> None:
+    """This test also starts a true interpreter."""
+    message = failed("benchmark", "train", *TINY, "--data", trained / "data", "--device-tokens=5")
+    assert "nmt train, started by the benchmark, failed: --device-tokens 5 is too small" in message
+
+
+@pytest.mark.usefixtures("no_interpreters")
 def test_translation_is_measured_with_a_checkpoint_and_with_an_untrained_model(trained: Path) -> None:
-    command = ["--checkpoint", trained / "run" / "average.pt", "--input", trained / "valid.en", "--device=cpu"]
-    translated = run("generate", trained / "run" / "average.pt", "--output-format=jsonl", *command[2:]).stdout
+    model, options = trained / "run" / "average.pt", ["--device=cpu", "--max-length-offset=3"]
+    translated = run("generate", model, "--input", trained / "test.en", *options, "--output-format=jsonl").stdout
     tokens = sum(len(json.loads(line)["hypotheses"][0]["pieces"]) + 1 for line in translated.splitlines())
+    command = ["generate", "--checkpoint", model, "--input", trained / "test.en", *options]
     for workers in ("1", "2"):
-        figures = measured("generate", *command, "--workers", workers)["figures"]
+        figures = measured(*command, f"--workers={workers}")["figures"]
         for output, speed in zip(figures["output"]["values"], figures["speed"]["values"], strict=True):
-            assert output / speed == pytest.approx(tokens / 20)
+            assert output / speed == pytest.approx(tokens / 10)
         if workers == "1" or CAN_FORK:  # other systems do not tell the memory of several processes
             assert figures["peak memory" if workers == "1" else "memory of all processes"]["min"] > 100
-    untrained = ["--arch=transformer_tiny", "--lines=4", "--vocab-size=500", "--max-length-offset=0", "--device=cpu"]
-    found = json.loads(run("benchmark", "generate", *untrained, "--repeats=1", "--json").stdout)
-    assert found["model"] == "transformer_tiny, untrained"
+    untrained = ["--arch=transformer_tiny", "--lines=2", "--vocab-size=50", "--max-length-offset=0", "--device=cpu"]
+    assert measured("generate", *untrained)["model"] == "transformer_tiny, untrained"
 
 
 def test_measuring_preprocessing_leaves_no_data_folder(trained: Path, tmp_path: Path) -> None:
     langs = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", "--workers=1"]
     corpora = ["--train", trained / "train", "--valid", trained / "valid", "--dest", tmp_path / "data"]
     assert "lines/s" in json.dumps(measured("preprocess", *langs, *corpora))
-    assert not (tmp_path / "data").exists()
+    assert not list(tmp_path.iterdir())
 
 
-def test_batching_is_measured_on_data_and_on_generated_sentences(trained: Path) -> None:
+@contextmanager
+def in_this_process(make_task: Callable[[int], Callable[[str], Report]], _: int) -> Iterator[Callable[[str], Any]]:
+    """Takes the place of a pool of workers."""
+    yield lambda chunk: SimpleNamespace(result=lambda: make_task(0)(chunk))
+
+
+def test_batching_is_measured_on_data_and_on_generated_sentences(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
     assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "tokens an update", "padding"}
+    monkeypatch.setattr("nmt.benchmark.batching.worker_pool", in_this_process)
+    monkeypatch.setattr("nmt.benchmark.batching.Spawned", lambda make_task: make_task)
     figures = measured("batching", "--pairs=3000", "--vocab-size=100", "--batch-tokens=2000")["figures"]
     assert figures["tokens an update"]["max"] < 2200
 
