@@ -262,7 +262,8 @@ def test_the_code_in_the_model_card_translates_without_nmt(
 ) -> None:
     """The model has all that MarianTokenizer does not do: Moses and lowercasing; and separate vocabularies."""
     words = ["eins", "Zwei", "drei", "vier", "fünf", "sechs"]
-    lines, targets = [line for line, _ in invented_pairs(6)], [" ".join(words[: i + 1]) + "." for i in range(6)]
+    lines = [f"“{line.upper()}”" for line, _ in invented_pairs(6)]
+    targets = [" ".join(words[: i + 1]) + "." for i in range(6)]
     corpus = write_corpus("text", 20 * list(zip(lines, targets, strict=True)))
     corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
     text = ["--vocab-size=300", "--separate-vocab", "--lowercase", "--workers=1"]
