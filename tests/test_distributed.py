@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import forks
 import pytest
-from commands import SMALL, TRAIN, records, run, same_weights, weights
+from commands import SMALL, TRAIN, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
 from nmt.training import distributed
 
+pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
 UPDATE = "nmt.training.loop.train_update"
 OPTIONS = [*TRAIN, *SMALL, "--save-updates=5", "--log-updates=5", "--valid-updates=10", "--valid-metric=nll"]
 LAST = "snapshot-00000020.pt"
@@ -75,9 +76,8 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(
 ) -> None:
     monkeypatch.setenv(distributed.UNSAVED_MARKER, str(tmp_path / "unsaved"))
     train = command(data, tmp_path / "run")
-    term, usr1 = (
-        forks.At(UPDATE, call, forks.Interrupt(number)) for call, number in ((8, signal.SIGTERM), (6, signal.SIGUSR1))
-    )
+    term = forks.At(UPDATE, 8, forks.Interrupt(signal.SIGTERM))
+    usr1 = forks.At(UPDATE, 6, forks.Interrupt(signal.SIGUSR1))
     for before, update in (((None, term), 7), ((usr1, usr1), 12)):
         log = train_on_two(train, 75, 75, before=before)
         assert log.count(f"stopped after update {update} with its state saved in {tmp_path}/run") == 1
@@ -87,10 +87,7 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(
     assert "resumed from" in train_on_two(train)
     assert not (tmp_path / "unsaved").exists()
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
-    expected, found = (
-        [(r["update"], r["nll"]) for r in records(folder, "valid")] for folder in (uninterrupted, tmp_path / "run")
-    )
-    assert found == expected
+    assert valid_losses(tmp_path / "run") == valid_losses(uninterrupted)
     assert [r["update"] for r in records(tmp_path / "run", "train")] == [5, 10, 15, 20]
 
 
@@ -217,7 +214,7 @@ def run_below_a_launcher(*, is_rank: bool) -> None:
 
 @pytest.mark.parametrize("is_rank", [True, False])
 def test_training_ends_with_the_process_that_started_it(data: Path, tmp_path: Path, is_rank: bool) -> None:
-    train = command(data, tmp_path / "run", "--max-updates=100000", "--save-updates=100000")
+    train = command(data, tmp_path / "run", "--max-updates=1000", "--save-updates=1000")
     before = partial(run_below_a_launcher, is_rank=is_rank)
     (launcher,) = forks.start_ranks(1, *train, before=[before], stderr=subprocess.PIPE)
     log = launcher.stderr.read().decode()  # until the training ends
@@ -238,7 +235,7 @@ def test_if_data_disappears_for_one_rank_all_ranks_save_the_state_and_end(data: 
     for rank in "01":
         shutil.copytree(data, tmp_path / rank / "data")
     folder = tmp_path / "run"
-    train = command("data", folder, "--max-updates=100000", "--save-updates=100000")
+    train = command("data", folder, "--max-updates=1000", "--save-updates=1000")
     log = train_on_two(train, 1, 1, before=(partial(os.chdir, tmp_path / "0"), partial(lose_data, tmp_path / "1")))
     assert log.count("error: ") == 1, log
     (state,) = folder.glob("state-*.pt")
@@ -253,14 +250,10 @@ def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
-def fill_disk_at_update_8() -> None:
-    """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
-    forks.At(UPDATE, 8, partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000)))()
-
-
 def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    train = command(data, tmp_path)
-    log = forks.run(*train, code=1, before=fill_disk_at_update_8).errors
+    """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
+    train, limit = command(data, tmp_path), partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000))
+    log = forks.run(*train, code=1, before=forks.At(UPDATE, 8, limit)).errors
     assert log.count("error: ") == 1
     assert "cannot be written (File too large); free some space" in log
     assert not list(tmp_path.glob(".*.partial-*"))

@@ -102,16 +102,13 @@ def test_wrong_files_of_options_are_refused_in_one_sentence(tmp_path: Path, text
     assert f"--config {file}" in message and said in message
 
 
-def test_a_file_of_options_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    (tmp_path / "options.toml").write_bytes(b"\xef\xbb\xbfheads = 0")
-    assert "--heads must be at least 1" in failed("train", "--config", tmp_path / "options.toml")
-
-
-def test_files_of_options_that_cannot_be_read_and_second_ones_are_refused(tmp_path: Path) -> None:
-    assert "cannot be read (No such file or directory)" in failed("train", "--config", tmp_path / "none")
+def test_a_file_of_options_is_a_single_regular_file_that_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "options.toml"
+    assert "cannot be read (No such file or directory)" in failed("train", "--config", file)
     assert "cannot be read (it is not a regular file)" in failed("train", "--config", tmp_path)
-    (tmp_path / "a").touch()
-    said = failed("train", "--config", tmp_path / "a", "--config", tmp_path / "a")
+    file.write_bytes(b"\xef\xbb\xbfheads = 0")
+    assert "--heads must be at least 1" in failed("train", "--config", file)
+    said = failed("train", "--config", file, "--config", file)
     assert "--config was given 2 times; give one file, and the other options as flags" in said
 
 
