@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 import torch
 import typer
@@ -168,19 +170,17 @@ def test_a_folder_that_may_not_be_entered_is_named(
     assert "ermission" in message
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and Linux's limits on memory")
-def test_running_out_of_memory_ends_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Path("zeros").open("wb") as file:
-        file.truncate(2**33)
+def limit_memory() -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, before[1]))
-    try:
-        message = failed("score", "--reference=zeros", stdin=b"a\n")
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
-    assert message.startswith("error: memory ran out; ")
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, and Linux's limits on memory")
+def test_running_out_of_memory_ends_in_one_sentence(tmp_path: Path) -> None:
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(2**33)
+    command = forks.run("score", "--reference=zeros", stdin=b"a\n", cwd=tmp_path, before=limit_memory, code=1)
+    assert command.errors.startswith("error: memory ran out; ")
 
 
 def raising(error: Exception) -> Callable[..., None]:
@@ -214,35 +214,51 @@ def test_an_error_about_two_files_names_both(monkeypatch: pytest.MonkeyPatch) ->
     assert failed("report", "run").startswith("error: a and b cannot be used (Permission denied); ")
 
 
-def in_shell(command: str, **environment: str) -> tuple[int, str]:
-    """Runs a shell command, in which $NMT starts `nmt`; returns its exit code, and its output with its errors."""
-    environment |= {"NMT": f"{sys.executable} -m nmt", "PATH": os.environ["PATH"]}
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=60
-    )
-    return done.returncode, (done.stdout + done.stderr).decode("ascii")
+def test_help_and_errors_can_be_printed_on_ascii_terminals() -> None:
+    """The environment decides on the encoding when the interpreter starts, so this test starts two."""
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": os.environ["PATH"]}
+    environment["NMT"] = f"{sys.executable} -m nmt"
+    command = ["bash", "-c", "$NMT generate --help && $NMT score --hypothesis ä --reference ä"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, timeout=60)
+    assert done.returncode == 1
+    assert "length) / 6)^?" in done.stdout.decode("ascii")
+    assert done.stderr.decode("ascii").splitlines()[-1].startswith("error: ")
 
 
-@pytest.mark.parametrize("environment", [
-    {"PYTHONIOENCODING": "ascii"},
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+def close(*numbers: int) -> None:
+    """Closes standard streams, as the interpreter finds them if a shell has closed them."""
+    for number in numbers:
+        os.close(number)
+        name = ("stdin", "stdout", "stderr")[number]
+        setattr(sys, name, None)
+        setattr(sys, f"__{name}__", None)
+
+
+@pytest.mark.parametrize("closed, arguments, said", [
+    ((1,), ["--version"], "error: the system refused an operation (Bad file descriptor)"),
+    ((0,), ["score", "--reference", ROOT / "README.md"], "error: standard input cannot be read (Bad file descriptor)"),
+    ((2,), ["score", "--reference", "nowhere"], ""),
+    ((1, 2), ["--version"], ""),
 ])  # fmt: skip
-def test_help_and_errors_can_be_printed_on_ascii_terminals(environment: dict[str, str]) -> None:
-    code, printed = in_shell("$NMT generate --help && $NMT score --hypothesis ä --reference ä", **environment)
-    assert "length) / 6)^?" in printed
-    assert code == 1
-    assert printed.splitlines()[-1].startswith("error: ")
+def test_closed_streams_end_in_at_most_one_sentence(
+    closed: tuple[int, ...], arguments: list[str | Path], said: str
+) -> None:
+    command = forks.run(*arguments, before=partial(close, *closed), code=1)
+    assert command.errors.startswith(said)
+    assert command.errors.count("\n") == (1 if said else 0)
+    assert not command.output
 
 
-@pytest.mark.parametrize("command, said", [
-    ("$NMT --version >&-", "error: the system refused an operation (Bad file descriptor)"),
-    ("$NMT architectures >/dev/full", "error: the system refused an operation (No space left on device)"),
-    ("$NMT score --reference README.md <&-", "error: standard input cannot be read (Bad file descriptor)"),
-    ("$NMT score --reference nowhere 2>&-", ""),
-    ("$NMT --version >&- 2>&-", ""),
-])  # fmt: skip
-def test_closed_and_full_streams_end_in_at_most_one_sentence(command: str, said: str) -> None:
-    code, printed = in_shell(command)
-    assert code == 1
-    assert printed.startswith(said)
-    assert printed.count("\n") == (1 if said else 0)
+def test_a_stream_that_the_shell_closed_ends_in_one_sentence() -> None:
+    """This test shows that a true interpreter starts like the forks above."""
+    command = f"exec '{sys.executable}' -m nmt --version >&-"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
+    assert done.stderr.startswith(b"error: the system refused an operation (Bad file descriptor)")
+
+
+def test_a_full_disk_ends_in_one_sentence() -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = forks.run("architectures", stdout=full.fileno(), code=1)
+    assert command.errors.startswith("error: the system refused an operation (No space left on device)")
+    assert command.errors.count("\n") == 1
