@@ -139,7 +139,7 @@ def test_a_decrease_of_offsets_is_found_at_the_end_of_a_block_and_of_the_file(tm
         writer.finish(CODEC, {"train": split.counts}, {})
     path = tmp_path / "data" / "train.en.offsets"
     good = np.fromfile(path, "<i8")
-    for sentence in (1 << 18, (1 << 18) + 1, pairs - 1):
+    for sentence in ((1 << 18) - 1, 1 << 18, pairs - 1):
         bad = good.copy()
         bad[sentence] = bad[sentence + 1] + 1
         bad.tofile(path)
