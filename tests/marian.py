@@ -56,7 +56,9 @@ def write_vocabulary(path: Path, *models: bytes) -> int:
     return len(found)
 
 
-def write_model(folder: Path, *, separate_vocabs: bool = False, spare_ids: int = 0, **options: Any) -> "transformers.MarianMTModel":
+def write_model(
+    folder: Path, *, separate_vocabs: bool = False, spare_ids: int = 0, **options: Any
+) -> "transformers.MarianMTModel":
     """Writes a folder with a random model, and returns the model.
 
     Args:
