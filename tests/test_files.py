@@ -52,10 +52,10 @@ def test_devices_and_pipes_are_written_to(trained: Path, tmp_path: Path) -> None
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     os.mkfifo(tmp_path / "pipe")
     copy = tmp_path / "copy.pt"
-    reader = threading.Thread(target=lambda: copy.write_bytes((tmp_path / "pipe").read_bytes()))
+    reader = threading.Thread(target=lambda: copy.write_bytes((tmp_path / "pipe").read_bytes()), daemon=True)
     reader.start()
     run(*average, "--output", tmp_path / "pipe")
-    reader.join()
+    reader.join(120)
     assert same_weights(copy, trained / "run/average.pt")
 
 

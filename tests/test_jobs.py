@@ -140,7 +140,7 @@ def test_a_job_that_is_killed_anywhere_resumes_with_the_same_output(
     for death, shards in (
         (At(REPLACE, matching="offsets.npy"), 0),
         (At(REPLACE, matching="manifest.json"), 0),
-        (At(REPLACE, matching="shards", call=3), 2),
+        (At(REPLACE, matching="shards/", call=3), 2),
         (At(ADD, call=2, after=True), 4),
         (At("nmt.jobs.folder.find_results", call=2), 7),  # when the output is put together
         (At(REPLACE, matching="/.out.partial"), 7),
@@ -477,7 +477,7 @@ def test_several_inputs_are_translated_one_after_the_other(trained: Path, source
     command = ["generate", trained / "run" / "best.pt", "--output-format=jsonl", *OPTIONS]
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b.gz"]
     job = [*command, *inputs, "--output", tmp_path / "out", "--shard-lines=4"]
-    forks.run(*job, before=At(REPLACE, matching="shards", call=4), code=-signal.SIGKILL)
+    forks.run(*job, before=At(REPLACE, matching="shards/", call=4), code=-signal.SIGKILL)
     assert "resuming after 11 of 61" in run(*job).stderr  # the first input has 7 lines
     for found in (run(*command, *inputs).stdout, (tmp_path / "out").read_bytes()):
         records = [json.loads(line) for line in found.splitlines()]
