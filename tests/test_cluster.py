@@ -1,342 +1,381 @@
-"""Jobs on a local Ray cluster: the same bytes as from one process, whatever dies meanwhile."""
+"""Jobs on a Ray cluster: a stand-in for Ray, whose workers and machines die when a test says so, and one real node."""
 
 import gzip
 import os
 import signal
-import subprocess
+import socket
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
+import forks
 import pytest
-from commands import failed, run
-from conftest import invented_pairs
+from commands import run
 from rich.console import Console
-from test_jobs import Doubling, finished_shards
+from tasks import Doubling
+from test_jobs import finished_shards
 
 from nmt import console
-from nmt.config import JobConfig
-from nmt.decoding.output import JobOutput
-from nmt.errors import NmtError
+from nmt.config import JobConfig, RuntimeConfig
+from nmt.decoding.output import placed
+from nmt.errors import Interrupted, NmtError
 from nmt.jobs.folder import job_folder
 from nmt.jobs.manifest import Preparation
 from nmt.jobs.ray_connection import connected
-from nmt.jobs.ray_worker import RayWorker, Shipped
+from nmt.jobs.runner import finish_shards
 
-pytestmark = pytest.mark.xdist_group("cluster")  # two clusters at once would kill each other's workers
-MEMORY = 80 * 2**20
-# A machine that does not answer for a second is dead.
-QUICK = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_timeout_ms": 500}
+Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Yields a cluster of two nodes on this machine, each with room for one worker."""
-    # Ray reads these when it is imported, in this process and in those of the cluster. Workers import this module.
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": paths}.items():
-            patch.setenv(name, value)
-        cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
-        yield from nodes_of(cluster_utils)
+class RayError(Exception):
+    def __init__(self, text: str = "", cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
-def nodes_of(cluster_utils: Any) -> Iterator[Any]:
-    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": MEMORY}
-    found = cluster_utils.Cluster(
-        initialize_head=True, head_node_args=head | {"_system_config": QUICK | {"health_check_failure_threshold": 4}}
+class RayTaskError(RayError): ...
+
+
+class ActorUnavailableError(RayError): ...
+
+
+DIED = ActorUnavailableError()
+
+
+class Call:
+    def __init__(self, actor: Any, method: str, *arguments: Any) -> None:
+        self.actor, self.method, self.arguments = actor, method, arguments
+        self.shard = arguments[0].number if arguments else None
+
+
+class FakeRay:
+    """Stands in for the package ray. Each `wait` ends the oldest call whose worker is on a machine.
+
+    Attributes:
+        machines: the resources of each machine.
+        errors: how calls end, by number of the shard, or None for the call that loads the model.
+        events: what happens at the n-th `wait`.
+        ended: for each call that ended, the shards that its worker had in flight, oldest first.
+    """
+
+    exceptions = SimpleNamespace(
+        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=ActorUnavailableError
     )
-    add_node(found)
-    yield found
-    found.shutdown()
+    put = staticmethod(lambda value: value)
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.machines = {"a": {"CPU": 1}}
+        self.errors: dict[int | None, list[Exception]] = {}
+        self.events: dict[int, Callable[[], object]] = {}
+        self.actors: list[Any] = []
+        self.ended: list[list[int | None]] = []
+        self._waits, self._machine, self._private = 0, "", Mock()
+        patch.setitem(sys.modules, "ray", self)  # type: ignore[arg-type]
+        patch.setitem(sys.modules, "ray._private.worker", self._private.worker)
+        patch.setattr(console, "stderr", Console(stderr=True, soft_wrap=True))
+        console.warn_once.cache_clear()
+
+    def remote(self, cls: Any) -> Any:
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=partial(self._start, cls, options)))
+
+    def _start(self, cls: Any, options: dict[str, int], *arguments: Any) -> Any:
+        assert (options["max_restarts"], options["max_task_retries"]) == (-1, 2)
+        actor = Mock(**options, machine="", worker=None, is_dead=False, console=Console(), new=partial(cls, *arguments))
+        actor.load.remote, actor.do.remote = partial(Call, actor, "load"), partial(Call, actor, "do")
+        self.actors.append(actor)
+        return actor
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"NodeID": name, "NodeManagerHostname": f"host-{name}", "Alive": name != "dead", "Resources": resources}
+            for name, resources in {"dead": {"CPU": 9}, **self.machines}.items()
+        ]
+
+    def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
+        self._waits += 1
+        assert calls and timeout and self._waits < 99, "the driver waits for ever"
+        self.events.pop(self._waits, lambda: None)()
+        for call in calls:
+            call.actor.machine = call.actor.machine or self._free_machine(call.actor.num_cpus)
+            if call.actor.machine in self.machines:
+                self.ended.append([other.shard for other in calls if other.actor is call.actor])
+                return [call], [other for other in calls if other is not call]
+        return [], calls
+
+    def _free_machine(self, cores: int) -> str:
+        used = [actor.machine for actor in self.actors if not actor.is_dead]
+        return next((n for n, has in self.machines.items() if (used.count(n) + 1) * cores <= has["CPU"]), "")
+
+    def get(self, call: Any) -> Any:
+        if not isinstance(call, Call):  # what `put` was given
+            return call
+        if self.errors.get(call.shard):
+            raise self.errors[call.shard].pop()
+        actor, self._machine = call.actor, call.actor.machine
+        actor.worker = actor.worker or actor.new()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(console, "stderr", actor.console)  # a process of its own has its own
+            try:
+                return getattr(actor.worker, call.method)(*call.arguments)
+            except Exception as error:
+                raise RayTaskError(cause=error) from error
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(get_node_id=lambda: self._machine)
+
+    def kill(self, actor: Any) -> None:
+        actor.is_dead = True
+        raise RayError("it was dead before")
 
 
-def add_node(cluster: Any) -> Any:
-    return cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return FakeRay(monkeypatch)
 
 
-@dataclass(frozen=True)
-class Command:
-    """A job of each kind: the command without its output, the flag of the output, and what it writes alone."""
-
-    arguments: list[str]
-    flag: str
-    expected: dict[str, bytes]
-
-    def check(self, output: Path) -> None:
-        assert content(output) == self.expected
-
-
-def content(output: Path) -> dict[str, bytes]:
-    """Returns the bytes of a file or of all files of a data folder; meta.json also records --dest and --workers."""
-    if output.is_file():
-        return {"": output.read_bytes()}
-    return {path.name: path.read_bytes() for path in output.iterdir() if path.name != "meta.json"}
-
-
-@pytest.fixture(scope="module")
-def commands(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
-    folder = tmp_path_factory.mktemp("commands")
-    for name, pairs in (("small", 40), ("large", 12_000)):
-        for lang, lines in zip(("en", "de"), zip(*invented_pairs(pairs, seed=5), strict=True), strict=True):
-            (folder / f"{name}.{lang}").write_text("".join(f"{line}\n" for line in lines))
-    model, small = str(trained / "run" / "best.pt"), folder / "small"
-    generate = ["generate", model, f"--input={small}.en", "--max-length-offset=3", "--device=cpu", "--shard-lines=4"]
-    rescore = ["rescore", model, f"--source={small}.en", f"--target={small}.de", "--device=cpu", "--shard-lines=4"]
-    preprocess = ["preprocess", "--source-lang=en", "--target-lang=de", f"--train={folder / 'large'}"]
-    preprocess += [f"--valid={small}", "--vocab-size=330", "--subword-sample=300", "--shard-lines=50"]
-    found = {}
-    for name, arguments, flag in (
-        ("generate", [*generate, "--output-format=jsonl"], "--output"),
-        ("sample", [*generate, "--sample", "--samples=2"], "--output"),
-        ("rescore", rescore, "--output"),
-        ("preprocess", preprocess, "--dest"),
-    ):
-        run(*arguments, flag, folder / name)
-        found[name] = Command(arguments, flag, content(folder / name))
-    return found
+def double(
+    folder: Path, *, rows: int = 2, workers: int | None = None, survives: int = 0, device: str = "cpu", **options: Any
+) -> list[str]:
+    """Doubles the numbers from 1 to 20 on a cluster. Returns the descriptions of the progress."""
+    (folder / "deaths").touch()
+    (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
+    begin = Preparation(segments=[[str(folder / "numbers")]], columns=["--input"], shard_rows=rows, settings={})
+    config, progress = JobConfig(**{"cluster": "head:1", **options}), console.Progress("double", None, "number")
+    with job_folder(str(folder / "out"), "--output", begin, config) as job, progress:
+        progress.describe = Mock()  # type: ignore[method-assign]
+        finish_shards(Doubling(folder / "deaths", survives, device=device), job, config, workers, progress)
+        found = b"".join(result.content for _, result in job.results())
+        job.finish()
+    assert progress.completed == 20
+    assert found.decode() == "".join(f"{2 * n}\n" for n in range(1, 21))
+    return [call.args[0] for call in progress.describe.call_args_list]
 
 
-@pytest.mark.parametrize("name", ["generate", "sample", "rescore", "preprocess"])
-@pytest.mark.parametrize("nodes", [2, 3])
-def test_a_cluster_writes_the_same_bytes_as_one_process(
-    cluster: Any, commands: dict[str, Command], tmp_path: Path, name: str, nodes: int
+@pytest.mark.parametrize(
+    "workers, cores, rows, expected", [(None, 1, 2, 5), (3, 1, 2, 3), (None, 2, 2, 2), (None, 1, 9, 3)]
+)
+def test_workers_follow_the_room_the_bound_and_the_shards(
+    ray: FakeRay, tmp_path: Path, workers: int | None, cores: int, rows: int, expected: int
 ) -> None:
-    if nodes == 3 and len(cluster.list_all_nodes()) == 2:
-        add_node(cluster)
-    said = run(*commands[name].arguments, commands[name].flag, tmp_path / "out", "--cluster", cluster.address).stderr
-    assert "worker" in said
-    commands[name].check(tmp_path / "out")
-    assert not (tmp_path / "out.unfinished").exists()
+    ray.machines = {"a": {"CPU": 2}, "b": {"CPU": 3}}
+    found = double(tmp_path, workers=workers, rows=rows, worker_cores=cores)
+    assert found[-1] == f"double, {expected} workers on 2 machines"
+    assert len(ray.actors) == expected and all(actor.is_dead for actor in ray.actors)
+    assert max(map(len, ray.ended)) == 2
 
 
-def test_machines_without_the_files_get_them_from_the_driver(
-    cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nmt.jobs.folder.identity", lambda _: "the folder of another machine")
-    for name in ("rescore", "preprocess"):
-        command = commands[name]
-        run(*command.arguments, command.flag, tmp_path / name, "--cluster", cluster.address)
-        command.check(tmp_path / name)
+def test_machines_that_join_get_workers(ray: FakeRay, tmp_path: Path) -> None:
+    ray.events[6] = lambda: ray.machines.update(b={"CPU": 1})
+    found = double(tmp_path)
+    assert found[0] == "double, 1 worker on 1 machine" and found[-1] == "double, 2 workers on 2 machines"
 
 
-def test_models_of_an_ensemble_may_have_the_same_name(
-    cluster: Any, commands: dict[str, Command], trained: Path, tmp_path: Path
-) -> None:
-    average = tmp_path / "best.pt"
-    average.write_bytes((trained / "run" / "average.pt").read_bytes())
-    name, model, *options = commands["rescore"].arguments
-    for output, cluster_options in (("alone", []), ("out", ["--cluster", cluster.address])):
-        run(name, average, model, *options, "--output", tmp_path / output, *cluster_options)
-    assert content(tmp_path / "out") == content(tmp_path / "alone")
+def test_deaths_of_machines_are_not_blamed_on_a_shard(ray: FakeRay, tmp_path: Path) -> None:
+    for n in range(1, 5):
+        ray.events[2 * n] = partial(setattr, ray, "machines", {f"{n}": {"CPU": 1}})
+    double(tmp_path)
+    assert len(ray.actors) == 5
 
 
-def test_a_machine_with_other_input_gets_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "stderr", Console())  # a worker redirects it
-    (tmp_path / "numbers").write_text("1\n2\n")
-    preparation = Preparation(segments=[[str(tmp_path / "numbers")]], columns=["--input"], shard_rows=1, settings={})
-    with job_folder(str(tmp_path / "out"), "--output", preparation, JobConfig()) as folder:
-        shipped = Shipped(Doubling(tmp_path, 0), folder.path, folder.identity, folder.plan)
-        assert RayWorker().load(shipped)
-        (tmp_path / "numbers").write_text("3\n4\n5\n")
-        assert not RayWorker().load(shipped)
+def test_a_process_that_ray_starts_anew_loads_the_model(ray: FakeRay, tmp_path: Path) -> None:
+    ray.machines["b"] = {"CPU": 1}
+    ray.events = {4: lambda: vars(ray.actors[0]).update(worker=None, machine="b"), 6: lambda: ray.machines.pop("a")}
+    double(tmp_path, workers=1)
+    assert len(ray.actors) == 1
 
 
-def test_a_cluster_with_another_version_of_ray_is_one_sentence(
-    commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init(**_: object) -> None:
-        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0")
-
-    monkeypatch.setattr("ray.init", init)
-    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster=auto")
-    assert "--cluster auto cannot be used (Version mismatch: The cluster was started with: Ray: 1.0)" in said
-
-
-def test_the_driver_decompresses_input(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:
-    command = commands["rescore"]
-    arguments = []
-    for argument in command.arguments:
-        flag, _, path = argument.partition("=")
-        if flag in ("--source", "--target"):
-            compressed = tmp_path / f"{Path(path).name}.gz"
-            compressed.write_bytes(gzip.compress(Path(path).read_bytes()))
-            argument = f"{flag}={compressed}"
-        arguments.append(argument)
-    run(*arguments, command.flag, tmp_path / "out", "--cluster", cluster.address)
-    command.check(tmp_path / "out")
-
-
-# What dies
-
-
-def shards_of(output: Path) -> int:
-    return finished_shards(Path(f"{output}.unfinished"))
-
-
-def has_grown(output: Path, shards: int) -> bool:
-    return shards_of(output) > shards
-
-
-@contextmanager
-def meanwhile(act: Callable[[], Any]) -> Iterator[None]:
-    """Does something in another thread during the block; fails if that fails."""
-    errors: list[BaseException] = []
-
-    def catch() -> None:
-        try:
-            act()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=catch)
-    thread.start()
-    yield
-    thread.join()
-    assert not errors, errors
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def workers() -> list[int]:
-    """Returns the process ids of the workers of this machine."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::RayWorker"):
-                found.append(int(process.name))
-        except OSError:  # it has ended
-            pass
-    return found
-
-
-def test_ten_killed_workers_change_nothing(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    killed = []
-
-    def kill_ten() -> None:
-        while len(killed) < 10:
-            wait_for(partial(has_grown, output, shards_of(output) + 5))
-            wait_for(workers)
-            for worker in workers()[:1]:
-                os.kill(worker, signal.SIGKILL)
-                killed.append(worker)
-
-    command = commands["preprocess"]
-    with meanwhile(kill_ten):
-        run(*command.arguments, command.flag, output, "--cluster", cluster.address)
-    assert len(killed) == 10
-    command.check(output)
-
-
-def test_a_machine_may_die_and_another_one_may_join(cluster: Any, commands: dict[str, Command], tmp_path: Path) -> None:
-    command, output = commands["preprocess"], tmp_path / "out"
-    arguments = [*command.arguments, command.flag, str(output), "--cluster", cluster.address]
-    driver = subprocess.Popen([sys.executable, "-m", "nmt", *arguments], stderr=subprocess.PIPE, text=True)
-    wait_for(partial(has_grown, output, 20))
-    cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
-    add_node(cluster)
-    said = driver.communicate(timeout=120)[1]
-    assert driver.returncode == 0, said
-    command.check(output)
-
-
-def test_a_driver_that_is_killed_three_times_goes_on(
-    cluster: Any, commands: dict[str, Command], tmp_path: Path
-) -> None:
-    command, output = commands["preprocess"], tmp_path / "out"
-    arguments = [*command.arguments, command.flag, str(output), "--cluster", cluster.address]
-    done = 0
-    for number in (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
-        driver = subprocess.Popen([sys.executable, "-m", "nmt", *arguments], stderr=subprocess.PIPE, text=True)
-        wait_for(partial(has_grown, output, done + 10))
-        driver.send_signal(number)
-        said = driver.communicate(timeout=60)[1]
-        done = shards_of(output)
-    assert driver.returncode == 75, said
-    assert "which are kept in" in said
-    assert f"resuming after {50 * done:,} of 12,000 pairs" in run(*arguments).stderr
-    command.check(output)
-
-
-def test_a_shard_that_kills_three_workers_is_reported_and_the_rest_goes_on(
-    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
-    (tmp_path / "deaths").touch()
-    options = JobConfig(cluster=cluster.address)
-
-    def double() -> None:
-        with connected(options), console.Progress("double", None, "number") as progress:
-            JobOutput(
-                job=Doubling(tmp_path / "deaths", survives=3),
-                segments=[[str(tmp_path / "numbers")]],
-                columns=["--input"],
-                output=str(tmp_path / "out"),
-                settings={},
-                shard_rows=6,
-                options=options,
-                workers=None,
-                progress=progress,
-            ).write()
-
-    with pytest.raises(NmtError, match=r"1 of 4 shards failed \(lines 1-6: 3 workers died on it, the last one on"):
-        double()
-    assert "warning: lines 1-6 failed" in capsys.readouterr().err
-    assert shards_of(tmp_path / "out") == 3
-    double()
-    assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
-
-
-# What is wrong from the start
-
-
-def test_another_version_on_a_machine_is_one_sentence(
-    cluster: Any, commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nmt.jobs.ray_driver.__version__", "99.0")
-    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster", cluster.address)
-    assert "of nmt, but this machine has 99.0; install the same version on all machines" in said
-
-
-def test_a_wrong_line_is_one_sentence_of_the_worker(cluster: Any, trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "pairs").write_text("a\tb\n" * 9 + "no tab\n")
-    arguments = ["rescore", trained / "run" / "best.pt", "--input", tmp_path / "pairs", "--output", tmp_path / "out"]
-    said = failed(*arguments, "--shard-lines=4", "--cluster", cluster.address)
-    assert said.endswith("pairs, line 10 has 0 tabs; give source, a tab, target")
-
-
-@pytest.mark.parametrize("address, message", [
-    ("localhost:1", "--cluster localhost:1 cannot be reached"),
-    ("nowhere", "--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is 'nowhere'"),
-    ("", "--cluster is empty; give auto or the address of a cluster's head"),
+@pytest.mark.parametrize("error, message", [
+    (DIED, "3 workers died on it, perhaps because memory ran out"),
+    (RayTaskError(cause=ValueError("odd")), "ValueError: odd"),
+    (RayError("it is lost\nmore"), "it is lost"),
 ])  # fmt: skip
-def test_a_wrong_address_is_one_sentence(
-    commands: dict[str, Command], tmp_path: Path, address: str, message: str
+def test_a_shard_that_fails_alone_too_is_reported_and_the_rest_goes_on(
+    ray: FakeRay, tmp_path: Path, capsys: Capture, error: Exception, message: str
 ) -> None:
-    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", f"--cluster={address}")
-    assert message in said
+    ray.errors[1] = [error] * 2
+    with pytest.raises(NmtError, match=rf"1 of 10 shards failed \(lines 3-4: {message}, on machine host-a"):
+        double(tmp_path)
+    assert f"warning: lines 3-4 failed: {message}" in capsys.readouterr().err
+    assert finished_shards(tmp_path / "out.unfinished") == 9
+    assert [found for found in ray.ended if found[0] in (1, 2)] == [[1, 2], [1], [2]]
+    assert [2, 3] not in ray.ended and [3, 4] in ray.ended
+    double(tmp_path)
 
 
-def test_without_ray_the_extra_is_named(
-    commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_warnings_of_workers_are_shown_once(
+    ray: FakeRay, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Doubling, "__call__", lambda _, ns: console.warn(f"{ns} is odd") or [2 * n for n in ns])
+    ray.errors[1] = [DIED]
+    double(tmp_path)
+    expected = [f"warning: [{n}, {n + 1}] is odd" for n in range(1, 21, 2)]
+    assert [line for line in capsys.readouterr().err.splitlines() if "odd" in line] == expected
+
+
+UNLOADED = (
+    r"a worker could not load the model \({}\); check that nmt .* is installed on all machines and that they have"
+)
+
+
+@pytest.mark.parametrize("shard, error, message", [
+    (1, RayTaskError(cause=NmtError("line 3 is bad")), r"^line 3 is bad$"),
+    (None, DIED, UNLOADED.format("3 workers died on it, perhaps because memory ran out")),
+    (None, RayError("It failed:\n  ModuleNotFoundError: nmt"), UNLOADED.format("ModuleNotFoundError: nmt")),
+    (None, RuntimeError("odd"), UNLOADED.format("RuntimeError: odd")),
+    (None, RuntimeError("CUDA out of memory"), r"model does not fit into the memory of .* \(CUDA out of memory\); use"),
+    (None, MemoryError("8 GB"), r"the model does not fit into the memory of .* \(8 GB\)"),
+    (None, None, r"has version .* of nmt, but the machine of the command has 99.0; install the same version on all"),
+])  # fmt: skip
+def test_what_ends_a_job_is_one_sentence(
+    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int | None, error: Any, message: str
+) -> None:
+    if not error:
+        monkeypatch.setattr("nmt.jobs.ray_driver.__version__", "99.0")
+    elif isinstance(error, RayError):
+        ray.errors[shard] = [error]
+    else:
+        monkeypatch.setattr(Doubling, "load", Mock(side_effect=error))
+    with pytest.raises(NmtError, match=message):
+        double(tmp_path)
+    assert [actor.is_dead for actor in ray.actors] == [True]
+
+
+def test_a_signal_ends_the_job_which_resumes(ray: FakeRay, tmp_path: Path) -> None:
+    ray.events[5] = partial(signal.raise_signal, signal.SIGTERM)
+    with pytest.raises(Interrupted, match="stopped after 6 lines, which are kept in"):
+        double(tmp_path)
+    assert ray.actors[0].is_dead
+    double(tmp_path)
+    assert [found[0] for found in ray.ended] == [None, 0, 1, 2, None, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("cluster, machines", [("auto", "ab"), ("head:1", "a")])
+def test_a_job_waits_for_a_machine_with_room(
+    ray: FakeRay, tmp_path: Path, capsys: Capture, cluster: str, machines: str
+) -> None:
+    ray.machines = {name: {"CPU": 1, "GPU": 3} for name in machines}
+    ray.events[4] = lambda: ray.machines.update(c={"CPU": 4, "GPU": 1})
+    found = double(tmp_path, device="cuda", cluster=cluster, worker_cores=2)
+    assert found[-1] == "double, 1 worker on 1 machine"
+    assert "no machine of the cluster has 2 CPU and 1 GPU for a worker; waiting for one" in capsys.readouterr().err
+    assert [(actor.num_cpus, actor.num_gpus) for actor in ray.actors] == [(2, 1)]
+
+
+def test_one_machine_without_room_is_an_error(ray: FakeRay, tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="this machine has no room for a worker with --worker-cores 2; lower it"):
+        double(tmp_path, cluster="auto", worker_cores=2)
+    assert not ray.actors
+
+
+# Connecting
+
+
+def test_the_cluster_decides_the_device(ray: Any) -> None:
+    ray.cluster_resources = lambda: {"GPU": 2}
+    options = JobConfig(cluster="head:1")
+    assert [placed(RuntimeConfig(device=name), options).device for name in ("auto", "cpu")] == ["cuda", "cpu"]
+    ray.cluster_resources = lambda: {"CPU": 2}
+    assert placed(RuntimeConfig(), options).device == "cpu"
+    with pytest.raises(NmtError, match="--device is cuda, but the cluster has no GPU; give --device cpu"):
+        placed(RuntimeConfig(device="cuda"), options)
+
+
+def test_a_cluster_of_this_machine_is_started_if_there_is_none(ray: Any, capsys: Capture) -> None:
+    def init(address: str, **_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if address == "auto":
+            raise ConnectionError("there is none")
+
+    ray.init, ray.shutdown = Mock(side_effect=init), Mock()
+    before = signal.getsignal(signal.SIGTERM)
+    with connected(JobConfig(cluster="auto")):
+        assert signal.getsignal(signal.SIGTERM) == before
+        assert [call.kwargs["address"] for call in ray.init.call_args_list] == ["auto", "local"]
+        ray.shutdown.assert_not_called()
+    ray.shutdown.assert_called_once()
+    assert "no Ray cluster runs here; starting one of this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address, errors, message", [
+    ("auto", [RuntimeError("Version mismatch:\n   Ray: 1.0")], r"be used \(Version mismatch: Ray: 1.0\); check the"),
+    ("auto", [ConnectionError(), Exception("no room\npages")], r"Ray could not be started here \(no room\); start a"),
+    ("localhost:PORT", [ConnectionError("no answer")], r"cannot be used \(no answer\); check the address, and that"),
+    ("localhost:1", [], "--cluster localhost:1 cannot be reached"),
+    ("nowhere", [], "--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is 'nowhere'"),
+    ("ray://head:10001", [], "--cluster must be auto or HOST:PORT"),
+    ("", [], "--cluster is empty; give auto or the address of a cluster's head"),
+])  # fmt: skip
+def test_a_cluster_that_cannot_be_used_is_one_sentence(ray: Any, address: str, errors: Any, message: str) -> None:
+    ray.init = Mock(side_effect=errors)
+    with socket.create_server(("localhost", 0)) as server, pytest.raises(NmtError, match=message):
+        connected(JobConfig(cluster=address.replace("PORT", str(server.getsockname()[1])))).__enter__()
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    said = failed(*commands["rescore"].arguments, "--output", tmp_path / "out", "--cluster=auto")
-    assert "--cluster needs the package ray" in said and "install it with pip install '.[ray]'" in said
+    with pytest.raises(NmtError, match=r"--cluster needs the package ray \(.*\); install it with pip install '.\[ra"):
+        connected(JobConfig(cluster="auto")).__enter__()
+
+
+def refuse_ray() -> None:
+    assert "nmt.jobs.ray_driver" in sys.modules and "ray" not in sys.modules
 
 
 def test_nothing_imports_ray_without_a_cluster() -> None:
-    commands = "import nmt.cli.app, nmt.decoding.output, nmt.data.preprocess, sys"
-    subprocess.run([sys.executable, "-c", f"{commands}; assert 'ray' not in sys.modules"], check=True)
+    forks.run(instead=refuse_ray)
+
+
+# A real node
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+HEAD = {**NODE, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+PATIENT = {  # a busy machine starts processes slowly, and loses requests to those that are not ready
+    "RAY_agent_register_timeout_ms": "600000",
+    "RAY_gcs_server_request_timeout_seconds": "10",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+
+
+@contextmanager
+def running_cluster(nodes: int) -> Iterator[Any]:
+    """Yields a cluster of this machine. Each node has room for one worker, which can import test modules."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
+        # Ray reads these when it is imported, in this process and in those of the cluster.
+        paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        variables = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", **PATIENT}
+        for name, value in {**variables, "RAY_TMPDIR": folder, "PYTHONPATH": paths}.items():
+            patch.setenv(name, value)
+        cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
+        with pytest.MonkeyPatch.context() as starting:
+            # Ray gives a node 30 seconds to start.
+            starting.setattr("ray._private.node.time", Mock(wraps=time, **{"monotonic.return_value": 0.0}))
+            cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=HEAD)
+        try:
+            for _ in range(nodes - 1):
+                cluster.add_node(**NODE)
+            yield cluster
+        finally:
+            cluster.shutdown()
+
+
+def test_a_real_cluster_writes_the_same_bytes_as_one_process(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained)
+    Path("other").mkdir()
+    Path("run/average.pt").rename("other/best.pt")
+    for name in ("test.en", "test.de"):
+        Path(f"{name}.gz").write_bytes(gzip.compress(Path(name).read_bytes()))
+    command = "rescore other/best.pt run/best.pt --device=cpu --shard-lines=4 --source=test.en.gz --target=test.de.gz"
+    run(*command.split(), f"--output={tmp_path / 'alone'}")
+    with running_cluster(1) as cluster:
+        run(*command.split(), f"--output={tmp_path / 'out'}", "--cluster", cluster.address)
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "alone").read_bytes()
+    assert not (tmp_path / "out.unfinished").exists()

@@ -45,7 +45,6 @@ class JobFolder:
 
     Attributes:
         plan: the shards.
-        identity: what tells the job from any other.
         is_complete: whether the output is there, so that a signal need not keep the folder.
         prepared: what was prepared before the first shard, as plain data.
         data: the folder for what the command prepares.
@@ -53,11 +52,11 @@ class JobFolder:
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
-        self.identity = identity(path)
+        self._identity = identity(path)
         self.is_complete = False
         self.data = path / _DATA
         self._done = np.zeros(len(plan), bool)
-        find_results(path, self.identity, self._done)
+        find_results(path, self._identity, self._done)
 
     @property
     def rows_done(self) -> int:
@@ -76,11 +75,7 @@ class JobFolder:
         Raises:
             NmtError: it cannot be written.
         """
-        write_result(self.path, self.identity, shard.number, result)
-        self.mark(shard)
-
-    def mark(self, shard: Shard) -> None:
-        """Notes that the result of a shard has been written."""
+        write_result(self.path, self._identity, shard.number, result)
         self._done[shard.number] = True
 
     def results(self) -> Iterator[tuple[Shard, Result]]:
@@ -90,7 +85,7 @@ class JobFolder:
             NmtError: a shard is missing or damaged, or the input has changed.
         """
         self.check_input()
-        find_results(self.path, self.identity, self._done)  # other processes may have written some
+        find_results(self.path, self._identity, self._done)  # other processes may have written some
         if missing := np.flatnonzero(~self._done).tolist():
             named = ", ".join(self.plan.named(self.plan[i]) for i in missing[:_NAMED_SHARDS])
             more = ", …" if len(missing) > _NAMED_SHARDS else ""

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     """What became of a shard.
 
     Attributes:
-        result: None if it failed, or if it is in the folder of the job already.
+        result: None if it failed.
         failure: why it failed as often as it was tried.
     """
 

@@ -87,11 +87,8 @@ def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, An
 
 
 def identity(folder: Path) -> str:
-    """Returns what tells a job from any other; empty if its folder cannot be seen, as from another machine."""
-    try:
-        return sha256((folder / MANIFEST).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+    """Returns what tells a job from any other."""
+    return sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:

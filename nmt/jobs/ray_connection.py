@@ -14,6 +14,10 @@ from nmt.errors import NmtError, importing
 from nmt.signals import STOPPING
 
 _CONNECT_SECONDS = 5.0
+# Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker died or
+# its machine. If it waited for one second, as by default, it would use up all attempts on a machine that has died, and
+# a shard would seem to kill its workers.
+_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_death_info": "30000"}
 
 
 @contextmanager
@@ -38,7 +42,8 @@ def connected(options: JobConfig) -> Iterator[None]:
 
 def _connect(address: str) -> Any:
     """Returns the module ray after connecting it; `auto` starts a cluster of this machine if there is none."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in _VARIABLES.items():
+        os.environ.setdefault(name, value)
     if address != "auto":
         _check_address(address)
     with importing("ray", "--cluster", "'.[ray]' in the folder of the toolkit"):
@@ -48,23 +53,27 @@ def _connect(address: str) -> Any:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
         ray.init(address=address, **quiet)
-    except ConnectionError as error:
-        if address != "auto":
-            raise NmtError(f"--cluster {address} cannot be reached ({error}); check the address") from error
-        console.info("no Ray cluster runs here; starting one of this machine")
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
-        try:
-            ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
-        except Exception as failure:  # Ray raises a plain Exception, with pages of text
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if address != "auto" or not isinstance(error, ConnectionError):
+            said = " ".join(str(error).split())
             raise NmtError(
-                f"Ray could not be started here ({reason(failure)}); start a cluster by ray start --head"
-            ) from failure
-    except ValueError as error:
-        raise NmtError(f"--cluster {address} is not an address ({error}); give auto or HOST:PORT") from error
-    except RuntimeError as error:  # above all, other versions of Ray or Python in the cluster
-        said = " ".join(str(error).split())
-        raise NmtError(f"--cluster {address} cannot be used ({said:.300}); correct that on the machines") from error
+                f"--cluster {address} cannot be used ({said:.300}); check the address, and that all machines have the "
+                f"same versions of Ray and Python"
+            ) from error
+        _start(ray, quiet)
     return ray
+
+
+def _start(ray: Any, quiet: dict[str, Any]) -> None:
+    """Starts a cluster of this machine."""
+    console.info("no Ray cluster runs here; starting one of this machine")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
+    try:
+        ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+    except Exception as error:  # Ray raises a plain Exception, with pages of text
+        raise NmtError(
+            f"Ray could not be started here ({reason(error)}); start a cluster by ray start --head"
+        ) from error
 
 
 def _check_address(address: str) -> None:

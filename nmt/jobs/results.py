@@ -1,7 +1,7 @@
 """The results of finished shards, each in a file that appears under its name only when it is complete.
 
 The file shards/NUMBER of a job's folder is a line of JSON with the identity of the job, and the size and the SHA-256 of
-what follows, then these bytes. A worker that outlived its job may write a result late, which no other job must take.
+what follows, then these bytes. A process that outlived its job may write a result late, which no other job must take.
 """
 
 import json

@@ -40,8 +40,6 @@ def finish_shards(
                 console.warn(f"{folder.plan.named(outcome.shard)} failed: {outcome.failure}; the rest goes on")
             elif outcome.result:
                 folder.add(outcome.shard, outcome.result)
-            else:
-                folder.mark(outcome.shard)
     folder.check_input()
     if failures:
         raise NmtError(_failed(folder, failures))
