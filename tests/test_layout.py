@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -22,19 +23,11 @@ FILES = {
 # Search knows no model, so it lies below the rest of `nmt.decoding`.
 SEARCH = [
     f"nmt.decoding.{module}"
-    for module in (
-        "beam",
-        "candidates",
-        "constraints",
-        "diversity",
-        "outputs",
-        "phrases",
-        "protocol",
-        "rules",
-        "sampling",
+    for module in [
+        "beam", "candidates", "constraints", "diversity", "outputs", "phrases", "protocol", "rules", "sampling",
         "search",
-    )
-]
+    ]
+]  # fmt: skip
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
@@ -57,6 +50,7 @@ COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-def
 BENCHMARKS = [f"benchmark {command}" for command in ("train", "generate", "preprocess", "batching")]
 
 
+@cache
 def parsed(module: str) -> ast.Module:
     return ast.parse(FILES[module].read_text(encoding="utf-8"))
 
@@ -72,6 +66,7 @@ def imported(module: str) -> Iterator[str]:
             yield from (name if name in FILES else str(node.module) for name in names)
 
 
+@cache
 def own_imports(module: str) -> set[str]:
     """Returns the modules of this project that a module imports, except `nmt` itself."""
     return {name for name in imported(module) if name in FILES and name != "nmt"}
@@ -99,10 +94,9 @@ def reachable(module: str) -> set[str]:
 MODULES = [module for module, path in FILES.items() if path.name != "__init__.py"]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down(module: str) -> None:
-    above = {name for name in own_imports(module) if level_of(name) > level_of(module)}
-    assert not above, f"{module} must not import {', '.join(sorted(above))}"
+def test_imports_point_down() -> None:
+    above = {m: {name for name in own_imports(m) if level_of(name) > level_of(m)} for m in MODULES}
+    assert not {module: names for module, names in above.items() if names}
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
@@ -138,19 +132,65 @@ def test_the_legend_has_all_shape_letters() -> None:
             assert set(found[1]) <= letters, f"{module} has {found[0]}; docs/architecture.md lists the letters"
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, *BENCHMARKS])
-def test_help_does_not_load_torch(command: str) -> None:
+def test_help_does_not_load_torch() -> None:
+    """One interpreter shows all help pages."""
     program = (
         "import sys; from nmt.cli.app import app\n"
-        "try: app(sys.argv[1:])\n"
-        "finally: print('loaded:', *sorted({'torch', 'sacrebleu'} & set(sys.modules)), file=sys.stderr)"
+        "for command in sys.argv[1:]:\n"
+        "    try: app([*command.split(), '--help'])\n"
+        "    except SystemExit as ended: assert not ended.code, command\n"
+        "    loaded = {'torch', 'sacrebleu'} & set(sys.modules)\n"
+        "    assert not loaded, f'{command}: {loaded}'"
     )
-    arguments = [*command.split(), "--help"]
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0
-    assert "Usage" in done.stdout
-    assert done.stderr.strip() == "loaded:"
+    pages = ["", *COMMANDS, *BENCHMARKS]
+    done = subprocess.run([sys.executable, "-c", program, *pages], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Usage") == len(pages)
 
 
 def test_the_list_of_commands_has_the_main_ones() -> None:
     assert {"preprocess", "train", "average-checkpoints", "generate", "score", "serve", "export"} <= set(COMMANDS)
+
+
+CLOCKS = {"sleep", "monotonic", "monotonic_ns", "time", "time_ns", "perf_counter", "perf_counter_ns"}
+
+
+def is_nightly(node: ast.AST) -> bool:
+    """Returns whether a function or class is marked as nightly."""
+    return "pytest.mark.nightly" in map(ast.unparse, getattr(node, "decorator_list", []))
+
+
+def clocks(node: ast.AST) -> Iterator[str]:
+    """Yields the clocks that code reads or waits for, outside of what is nightly."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom) and child.module == "time":
+            yield from (f"line {child.lineno}: {alias.name}" for alias in child.names if alias.name in CLOCKS)
+        elif isinstance(child, ast.Attribute) and ast.unparse(child.value) == "time" and child.attr in CLOCKS:
+            yield f"line {child.lineno}: time.{child.attr}"
+        if not is_nightly(child):
+            yield from clocks(child)
+
+
+def test_tests_do_not_wait_for_clocks() -> None:
+    """A test of the gate gives the same result on a busy machine."""
+    found = {}
+    for path in Path(__file__).parent.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"^pytestmark = .*pytest\.mark\.nightly", text, re.MULTILINE):
+            found[path.name] = list(clocks(ast.parse(text)))
+    assert not {name: lines for name, lines in found.items() if lines}
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("import time\ntime.sleep(1)", 1),
+        ("from time import monotonic, strftime", 1),
+        ("def test(): return [time.perf_counter]", 1),
+        ("@pytest.mark.nightly\ndef test(): time.sleep(1)", 0),
+        ("@pytest.mark.skipif(True)\ndef test(): time.time()", 1),
+        ("time.strftime('')\nx.sleep(1)", 0),
+    ],
+)
+def test_clocks_are_found(code: str, count: int) -> None:
+    assert len(list(clocks(ast.parse(code)))) == count
