@@ -55,7 +55,7 @@ QUICKER: Added = QUICK | {
 # The file `nmt` or `python`, which hands its arguments to `answer` and ends as that says.
 STAND_IN = f"""#!/usr/bin/env bash
 here=${{0%/*}} name=${{0##*/}}
-if [ $name = python ] && [[ $1 != recipes/* ]]; then exec {BIN}/python "$@"; fi
+if [ $name = python ] && [[ $1 != recipes/* ]]; then exec "{BIN}/python" "$@"; fi
 printf '%s\\0' "$PWD" $name "$@" > "$here/asked"
 read -r code < "$here/answered"
 cat "$here/stdout"

@@ -217,8 +217,8 @@ def test_an_error_about_two_files_names_both(monkeypatch: pytest.MonkeyPatch) ->
 def test_help_and_errors_can_be_printed_on_ascii_terminals() -> None:
     """The environment decides on the encoding when the interpreter starts, so this test starts two."""
     environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": os.environ["PATH"]}
-    environment["NMT"] = f"{sys.executable} -m nmt"
-    command = ["bash", "-c", "$NMT generate --help && $NMT score --hypothesis ä --reference ä"]
+    environment["PYTHON"] = sys.executable
+    command = ["bash", "-c", '"$PYTHON" -m nmt generate --help && "$PYTHON" -m nmt score --hypothesis ä --reference ä']
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, timeout=60)
     assert done.returncode == 1
     assert "length) / 6)^?" in done.stdout.decode("ascii")
