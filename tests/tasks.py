@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 from nmt.errors import NmtError
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, result_of_lines
-from nmt.processes.origins import CAN_FORK, Origin
+from nmt.processes.origins import Origin
 from nmt.processes.pool import worker_pool
 from nmt.signals import cleaning_up
 
@@ -154,7 +154,7 @@ class Doubling:
     survives: int
     models: tuple[str, ...] = ()
     device: str = "cpu"
-    shares_memory: bool = CAN_FORK
+    shares_memory: bool = False  # so that workers need not import torch
 
     def with_models(self, paths: tuple[str, ...]) -> "Doubling":
         return replace(self, models=paths)

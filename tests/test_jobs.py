@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import forks
 import numpy as np
@@ -22,7 +22,7 @@ import pytest
 import tasks
 import torch
 from checkpoints import CONFIG, small_codec
-from commands import failed, needs_forks, run
+from commands import failed, run
 from conftest import invented_pairs
 from forks import At
 from hypothesis import given, settings
@@ -54,25 +54,38 @@ def answer(pipe: IO[bytes]) -> bytes:
     return pipe.readline()
 
 
-def test_a_line_is_answered_before_the_pipe_is_closed(trained: Path) -> None:
-    command = [sys.executable, "-m", "nmt", "generate", trained / "run" / "best.pt"]
-    with subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin and process.stdout
-        for _ in range(2):
-            process.stdin.write(b"Ba de ki.\n")
-            assert answer(process.stdout).endswith(b"\n")
-    assert process.returncode == 0
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_signal_ends_a_command_that_waits_for_a_line(trained: Path, workers: int) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = forks.start("generate", trained / "run" / "best.pt", f"--workers={workers}", **pipes)
-    command.stdin.write(b"Ba de ki.\n")
-    assert answer(command.stdout).endswith(b"\n")
-    command.send(signal.SIGINT)
-    command.wait(130)
+@pytest.mark.parametrize("end", ["close", "signal"])
+def test_a_line_is_answered_before_the_pipe_is_closed_and_a_signal_ends_the_wait(trained: Path, end: str) -> None:
+    command = forks.start("generate", trained / "run" / "best.pt", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for _ in range(2):
+        command.stdin.write(b"Ba de ki.\n")
+        assert answer(command.stdout).endswith(b"\n")
+    if end == "close":
+        command.stdin.close()
+    else:
+        command.send(signal.SIGINT)
+    command.wait(0 if end == "close" else 130)
     assert "Fatal" not in command.errors
+
+
+def test_workers_with_several_threads_answer_lines_until_a_signal(tmp_path: Path) -> None:
+    """A fork of a process whose OpenMP has started threads would wait for them forever."""
+    torch.manual_seed(0)
+    config = replace(CONFIG, d_model=512)
+    weights = new_model(config, small_codec()).state_dict()
+    save_checkpoint(Checkpoint(config, small_codec(), weights, {}), tmp_path / "model.pt")
+    command = [sys.executable, "-m", "nmt", "generate", tmp_path / "model.pt", "--workers=2", "--max-length-offset=0"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, bufsize=0, env={**os.environ, "OMP_NUM_THREADS": "2"}, **pipes) as process:
+        try:
+            for _ in range(2):
+                process.stdin.write(b"some words\n")
+                assert answer(process.stdout).endswith(b"\n")
+            process.send_signal(signal.SIGINT)
+            assert "Fatal" not in tasks.read_to_end(process.stderr)  # the workers have ended
+            assert process.wait(120) == 130
+        finally:
+            process.kill()
 
 
 def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
@@ -179,8 +192,15 @@ def interrupted(command: Words) -> Words:
 
 def interrupt(command: Words) -> None:
     """Runs a command whose job gets SIGTERM after one shard."""
-    said = forks.run(*command, before=At(ADD, after=True, do=signal.SIGTERM), code=75).errors
-    assert "stopped after 10 lines, which are kept in" in said
+
+    def add_and_stop(*shard: Any) -> None:
+        add(*shard)
+        raise SystemExit(128 + signal.SIGTERM)
+
+    add = JobFolder.add
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobFolder, "add", add_and_stop)
+        assert "stopped after 10 lines, which are kept in" in run(*command, code=75).stderr
 
 
 @pytest.mark.parametrize("change, message", [
@@ -507,10 +527,9 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
         ).write()
 
 
-@pytest.mark.parametrize("shares_memory", [False, pytest.param(True, marks=needs_forks)])
-def test_the_batch_of_a_worker_that_dies_is_done_again(shares_memory: bool, tmp_path: Path) -> None:
+def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
     (tmp_path / "deaths").touch()
-    doubled(Doubling(tmp_path / "deaths", survives=2, shares_memory=shares_memory), tmp_path)
+    doubled(Doubling(tmp_path / "deaths", survives=2), tmp_path)
     assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
     assert (tmp_path / "deaths").read_text() == "xx"
 
@@ -520,7 +539,7 @@ def test_lines_that_kill_three_workers_are_named_and_the_rest_goes_on(
 ) -> None:
     (tmp_path / "deaths").touch()
     (tmp_path / "before").write_text("10\n" * 7)
-    job, lines = Doubling(tmp_path / "deaths", survives=3, shares_memory=False), f"lines 1-6 of {tmp_path / 'numbers'}"
+    job, lines = Doubling(tmp_path / "deaths", survives=3), f"lines 1-6 of {tmp_path / 'numbers'}"
     with pytest.raises(NmtError) as found:
         doubled(job, tmp_path, tmp_path / "before")
     said = str(found.value)
@@ -530,28 +549,3 @@ def test_lines_that_kill_three_workers_are_named_and_the_rest_goes_on(
     assert finished_shards(tmp_path / "out.unfinished") == 5
     doubled(job, tmp_path, tmp_path / "before")
     assert (tmp_path / "out").read_text() == "20\n" * 7 + "".join(f"{2 * n}\n" for n in range(1, 21))
-
-
-def test_workers_do_not_change_the_output(command: Words) -> None:
-    one, two = (run(*command[:-3], f"--workers={workers}").stdout for workers in (1, 2))
-    assert one == two
-    assert len(set(one.splitlines())) == 61
-
-
-def test_workers_may_have_several_threads(tmp_path: Path) -> None:
-    """A fork of a process whose OpenMP has started threads would wait for them forever."""
-    torch.manual_seed(0)
-    config = replace(CONFIG, d_model=512)
-    save_checkpoint(
-        Checkpoint(config, small_codec(), new_model(config, small_codec()).state_dict(), {}), tmp_path / "model.pt"
-    )
-    command = ["generate", tmp_path / "model.pt", "--workers=2", "--max-length-offset=0"]
-    done = subprocess.run(
-        [sys.executable, "-m", "nmt", *command],
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-        input=b"some words\n" * 3,
-        capture_output=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(b"\n") == 3
