@@ -3,21 +3,22 @@
 A checkpoint is self-contained: it has the architecture, the text processing with its subword models, the weights and
 the provenance. `nmt.checkpoint_file` defines the format of the file. A run folder has
 
-    snapshot-00012000.pt   a checkpoint, for averaging and translating
-    state-00012000.pt      a training state: a checkpoint with everything that training needs to resume
-    best.pt                the checkpoint with the best validation score
+    snapshot-00012000.safetensors   a checkpoint, for averaging and translating
+    state-00012000.safetensors      a training state: a checkpoint with everything that training needs to resume
+    best.safetensors                the checkpoint with the best validation score
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from nmt.checkpoint_file import TAKE_ANOTHER, read_content, write_content
+from nmt.checkpoint_file import TAKE_ANOTHER, TEXT, TRAINING, codec_of, read_file, write_file
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
@@ -27,8 +28,6 @@ from nmt.model.transformer import Transformer
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
 
-# Parts of tensor names in schema version 2, and their present spelling.
-_RENAMED = {"memory_attention": "cross_attention", "_positions.table_LD": "_positions.table"}
 WEIGHT_BYTES = 4  # of a parameter
 # The largest numbers of tensors, and of differences between two checkpoints, that a message lists.
 _NAMED_TENSORS, _NAMED_DIFFERENCES = 100, 3
@@ -42,8 +41,11 @@ class Checkpoint:
         model_config: the architecture.
         codec: the text processing.
         weights: the model's tensors by name, on the CPU.
-        provenance: how the weights were made, as plain data: versions, options, data, updates.
-        training: what training needs to resume, as plain data and tensors. It is empty unless this is a training state.
+        provenance: how the weights were made: versions, options, data, updates.
+        training: what training needs to resume, besides tensors. It is empty unless this is a training state.
+        training_tensors: tensors that training needs to resume, by name.
+
+    `provenance` and `training` have what JSON has, so lists take the place of tuples when a checkpoint is read.
     """
 
     model_config: ModelConfig
@@ -51,6 +53,7 @@ class Checkpoint:
     weights: dict[str, Tensor]
     provenance: dict[str, Any]
     training: dict[str, Any] = field(default_factory=dict)
+    training_tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
@@ -69,56 +72,38 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
     Raises:
         NmtError: the file cannot be written.
     """
-    content = {
+    text = checkpoint.codec.to_dict()
+    models = {TEXT + name: text.pop(name) for name in ("source_model", "target_model")}
+    document = {
         "model": checkpoint.model_config.to_dict(),
-        "text": checkpoint.codec.to_dict(),
-        "weights": dict(checkpoint.weights),
+        "text": text,
         "provenance": checkpoint.provenance,
         "training": checkpoint.training,
     }
-    write_content(content, file)
+    tensors = checkpoint.weights | {TRAINING + name: t for name, t in checkpoint.training_tensors.items()}
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+    arrays |= {name: np.frombuffer(model, np.uint8) for name, model in models.items() if model is not None}
+    write_file(file, document, arrays)
 
 
-def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Returns the checkpoint in a file, with all tensors on the CPU.
+def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
+    """Returns the checkpoint in a file. All tensors are on the CPU and mapped into memory: nothing is read before use.
+
+    Args:
+        verify: whether to compare the file with its SHA-256 even if it is large.
 
     Raises:
         NmtError: the file is missing, not a checkpoint, damaged, or has another schema version.
     """
-    content = read_content(Path(path))
-    _check_parts(content, path)
+    document, tensors = read_file(Path(path), verify=verify)
     return Checkpoint(
-        ModelConfig.from_dict(content["model"], str(path)),
-        TextCodec.from_dict(content["text"], str(path)),
-        {_current_name(name): tensor for name, tensor in content["weights"].items()},
-        content["provenance"],
-        content["training"],
+        ModelConfig.from_dict(document["model"], str(path)),
+        codec_of(document, tensors, path),
+        {name: tensor for name, tensor in tensors.items() if not name.startswith((TEXT, TRAINING))},
+        document["provenance"],
+        document["training"],
+        {name.removeprefix(TRAINING): tensor for name, tensor in tensors.items() if name.startswith(TRAINING)},
     )
-
-
-def _current_name(name: str) -> str:
-    for old, new in _RENAMED.items():
-        name = name.replace(old, new)
-    return name
-
-
-def _check_parts(content: Mapping[str, Any], origin: str | Path) -> None:
-    """Raises an error unless the content has exactly the parts of a checkpoint, and each is a dict with text keys."""
-    expected = {"model", "text", "weights", "provenance", "training"}
-    wrong = expected ^ content.keys()
-    if not wrong:
-        wrong = {part for part, values in content.items() if type(values) is not dict or not _all_are(str, values)}
-    if not wrong and not _all_are(Tensor, content["weights"].values()):
-        wrong = {"weights"}
-    if wrong:
-        raise NmtError(
-            f"{origin} was written by another version of nmt or is damaged "
-            f"({', '.join(sorted(f'{part!r:.20}' for part in wrong))} is wrong); {TAKE_ANOTHER}"
-        )
-
-
-def _all_are(kind: type, values: Iterable[Any]) -> bool:
-    return all(type(value) is kind for value in values)
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
@@ -219,6 +204,8 @@ def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) ->
             yield f"{name} is missing"
         elif tensor.shape != found[name].shape:
             yield f"{name} is {tuple(found[name].shape)} instead of {tuple(tensor.shape)}"
+        elif tensor.dtype != found[name].dtype:
+            yield f"{name} is of {found[name].dtype} instead of {tensor.dtype}"
     for name in found.keys() - expected.keys():
         yield f"{name!r:.80} is unexpected"
 
@@ -230,10 +217,10 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
         NmtError: a checkpoint differs from the first one in architecture, text processing or tensors. The message names
             the first differences.
     """
-    first = last = load_checkpoint(paths[0])
+    first = last = load_checkpoint(paths[0], verify=True)
     sums = {name: tensor.double() for name, tensor in first.weights.items()}
     for path in paths[1:]:
-        last = load_checkpoint(path)
+        last = load_checkpoint(path, verify=True)
         _refuse_differences(paths[0], first, path, last)
         for name, tensor in last.weights.items():
             sums[name] += tensor.double()

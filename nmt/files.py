@@ -143,7 +143,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--output") -> Iterator[Output]:
+def output_file(
+    path: str, inputs: Iterable[str | Path] = (), flag: str = "--output", suffix: str = ""
+) -> Iterator[Output]:
     """Yields the output file of a command; `-` is standard output.
 
     A regular file appears, or is replaced, only when it is complete. A failure changes nothing. Symbolic links are
@@ -152,12 +154,15 @@ def output_file(path: str, inputs: Iterable[str | Path] = (), flag: str = "--out
     Args:
         inputs: the files that the command reads, which the output must not replace; `-` is standard input.
         flag: the flag that names the file, for messages.
+        suffix: what the name must end in.
 
     Raises:
-        NmtError: the output is also an input, is a folder, or cannot be written.
+        NmtError: the output is also an input, is a folder, has another suffix, or cannot be written.
     """
     if not path:
         raise NmtError(f"{flag} is empty; give the name of a file")
+    if not path.endswith(suffix):
+        raise NmtError(f"{flag} {path} is the name of another format; give a name that ends in {suffix}")
     name = "standard output" if path == STDIO else f"{flag} {path}"
     advice = "free some space" if path == STDIO else "choose another file"
     refuse_inputs(path, inputs, name)

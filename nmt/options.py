@@ -136,8 +136,10 @@ class Config:
 
         Args:
             other: the `to_dict` of the earlier configuration. Fields that it does not have had their default then.
+                Lists, which come from JSON, stand for tuples.
         """
         present = self.to_dict()
+        other = {name: tuple(value) if isinstance(value, list) else value for name, value in other.items()}
         defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # type: ignore[arg-type]
         earlier = defaults | {name: other[name] for name in present if name in other}
         return [(name, earlier[name], present[name]) for name in earlier if earlier[name] != present[name]]

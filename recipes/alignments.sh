@@ -17,7 +17,7 @@ guided=${1:-}
 run_dir=$(path_or "${RUN:-}" runs/quickstart)
 linked=$run_dir/linked data=$run_dir/guided-data model=$run_dir/model
 
-[ -e "$model/average.pt" ] || fail "$model/average.pt does not exist; run recipes/quickstart.sh first"
+[ -e "$model/average.safetensors" ] || fail "$model/average.safetensors does not exist; run recipes/quickstart.sh first"
 set_up_environment
 run python recipes/grammar.py --out "$linked" --alignments
 cmp "$linked/test.en" "$run_dir/corpus/test.en" || fail "$run_dir has another corpus; run recipes/quickstart.sh again"
@@ -28,7 +28,7 @@ if [ "$guided" ]; then
     train_on_grammar "$data" "$model" --guided-alignment 3
 fi
 for split in valid test; do
-    run nmt rescore "$model/average.pt" --source "$linked/$split.en" --target "$linked/$split.de" --alignments \
+    run nmt rescore "$model/average.safetensors" --source "$linked/$split.en" --target "$linked/$split.de" --alignments \
         --output "$linked/$split.found"
     run python recipes/aer.py --sure "$linked/$split.sure" --possible "$linked/$split.possible" "$linked/$split.found"
 done

@@ -121,12 +121,12 @@ def logged(folder: Path) -> list[tuple[str, int, float]]:
 
 def losses(folder: Path, undisturbed: Path) -> list[str]:
     """Returns a description of everything that differs from the undisturbed run."""
-    newest = f"snapshot-{UPDATES:08d}.pt"
+    newest = f"snapshot-{UPDATES:08d}.safetensors"
     expected, got = weights(undisturbed / newest), weights(folder / newest)
     found = [f"{name} differs" for name in expected if not torch.equal(expected[name], got[name])]
     if logged(folder) != logged(undisturbed):
         found.append(f"{folder / 'metrics.jsonl'} records other updates than the undisturbed run")
-    for path in folder.glob("*.pt"):
+    for path in folder.glob("*.safetensors"):
         try:
             nmt.load_checkpoint(path)
         except nmt.NmtError as error:

@@ -118,7 +118,7 @@ def main() -> None:
             compare(title, "tok/s", contenders, options.repeats, "torch.nn.Transformer loop, fp32")
     if options.only != "train":
         for name, lines in (("model", 1000), ("base", 200)):
-            checkpoint = options.run / name / "average.pt"
+            checkpoint = options.run / name / "average.safetensors"
             with tempfile.TemporaryDirectory() as folder:
                 exported = Path(folder) / "exported"
                 text = (options.run / "data" / "test.en.txt").read_text(encoding="utf-8")

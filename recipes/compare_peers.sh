@@ -10,14 +10,14 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de-published)
-[ -e "$run_dir/model/average.pt" ] ||
-    fail "$run_dir has no model/average.pt; run recipes/multi30k.sh --published first, or set RUN to its run folder"
+[ -e "$run_dir/model/average.safetensors" ] ||
+    fail "$run_dir has no model/average.safetensors; run recipes/multi30k.sh --published first, or set RUN to its run folder"
 set_up_environment
 base=$run_dir/base
 # The quality of this model does not matter. It is trained just enough to end its translations.
-if [ ! -e "$base/average.pt" ]; then
+if [ ! -e "$base/average.safetensors" ]; then
     run nmt train "$run_dir/data" --arch transformer_base --save-dir "$base" --batch-tokens 4096 --valid-metric nll \
         --warmup-updates 200 --lr-scale 0.3 --max-updates 300
-    run nmt average-checkpoints "$base" --last 1 --output "$base/average.pt"
+    run nmt average-checkpoints "$base" --last 1 --output "$base/average.safetensors"
 fi
 run python recipes/compare_peers.py "$run_dir" --repeats "${REPEATS:-3}" "$@"

@@ -22,7 +22,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 for teacher in ${teachers[@]+"${teachers[@]}"}; do
-    [ -e "$teacher" ] || fail "the teacher $teacher does not exist; give checkpoints, such as runs/x/average.pt"
+    [ -e "$teacher" ] || fail "the teacher $teacher does not exist; give checkpoints, such as runs/x/average.safetensors"
 done
 [ ${#teachers[@]} -gt 0 ] || fail "no teacher is given; usage: distillation.sh TEACHER... [-- nmt train option...]"
 corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
@@ -69,10 +69,10 @@ unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run
 unless_there "$run_dir/data" nmt preprocess --like "${teachers[0]}" --source-lang en --target-lang de \
     --train "$run_dir/distilled" --train "$corpus/train" --valid "$corpus/val" --dest "$run_dir/data"
 run nmt train "$run_dir/data" --save-dir "$run_dir/model" "${options[@]}"
-run nmt average-checkpoints "$run_dir/model" --last "${AVERAGED:-5}" --output "$run_dir/average.pt"
+run nmt average-checkpoints "$run_dir/model" --last "${AVERAGED:-5}" --output "$run_dir/average.safetensors"
 zcat < "$corpus/$evaluated.en.gz" > "$run_dir/$evaluated.en"
 measure teacher 4 "${teachers[@]}"
-measure student 1 "$run_dir/average.pt"
+measure student 1 "$run_dir/average.safetensors"
 run nmt score --reference "$corpus/$evaluated.de.gz" --hypothesis "$run_dir/teacher/out.de" \
     --hypothesis "$run_dir/student/out.de" --hypothesis "$run_dir/teacher/out.int8.de" \
     --hypothesis "$run_dir/student/out.int8.de"

@@ -41,18 +41,18 @@ file_of() {
 set_up_environment
 mkdir -p "$run_dir"
 if [ -d "$model" ]; then
-    unless_there "$run_dir/model.pt" nmt import huggingface "$model" --source-lang "$source" --target-lang "$target" \
-        --output "$run_dir/model.pt"
-    model=$run_dir/model.pt
+    unless_there "$run_dir/model.safetensors" nmt import huggingface "$model" --source-lang "$source" --target-lang "$target" \
+        --output "$run_dir/model.safetensors"
+    model=$run_dir/model.safetensors
 fi
 unless_there "$run_dir/data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$train" \
     --valid "$valid" --like "$model" --dest "$run_dir/data"
 run nmt train "$run_dir/data" --init-from "$model" --save-dir "$run_dir/run" "${options[@]}"
 before=$run_dir/before.$target after=$run_dir/after.$target
 unless_there "$before" nmt generate "$model" --input "$(file_of "$source")" --output "$before"
-run nmt generate "$run_dir/run/best.pt" --input "$(file_of "$source")" --output "$after"
+run nmt generate "$run_dir/run/best.safetensors" --input "$(file_of "$source")" --output "$after"
 score=(nmt score --reference "$(file_of "$target")" --target-lang "$target")
 run "${score[@]}" --hypothesis "$before" --hypothesis "$after" --paired bootstrap
 "${score[@]}" --hypothesis "$after" > "$run_dir/scores"
 rm -rf "$run_dir/exported"
-run nmt export "$run_dir/run/best.pt" --format huggingface --scores "$run_dir/scores" --output "$run_dir/exported"
+run nmt export "$run_dir/run/best.safetensors" --format huggingface --scores "$run_dir/scores" --output "$run_dir/exported"

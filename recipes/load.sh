@@ -9,11 +9,11 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de)
-[ -e "$run_dir/model/average.pt" ] ||
-    fail "$run_dir has no model/average.pt; run recipes/multi30k.sh first, or set RUN to its run folder"
+[ -e "$run_dir/model/average.safetensors" ] ||
+    fail "$run_dir has no model/average.safetensors; run recipes/multi30k.sh first, or set RUN to its run folder"
 set_up_environment
 for engine in "pytorch --compute-type auto" "ctranslate2 --compute-type int8"; do
     # shellcheck disable=SC2086 # the options are words
-    run python recipes/load.py "$run_dir/model/average.pt" "$run_dir/data/test.en.txt" --engine $engine \
+    run python recipes/load.py "$run_dir/model/average.safetensors" "$run_dir/data/test.en.txt" --engine $engine \
         --repeats "${REPEATS:-3}" "$@"
 done

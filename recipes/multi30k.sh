@@ -77,7 +77,7 @@ run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DR
     --batch-groups "$BATCH_GROUPS" --warmup-updates "$WARMUP_UPDATES" --lr-scale "$LR_SCALE" --max-updates "$MAX_UPDATES" \
     --save-updates "$SAVE_UPDATES" --keep-checkpoints "$AVERAGED" --valid-updates 1500 \
     ${options[@]+"${options[@]}"}
-run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.pt"
-run nmt generate "$model/average.pt" --input "$(file_of test_2016_flickr "$source")" --output "$output" \
+run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.safetensors"
+run nmt generate "$model/average.safetensors" --input "$(file_of test_2016_flickr "$source")" --output "$output" \
     --beam "$BEAM" --alpha "$ALPHA"
 run nmt score --reference "$(file_of test_2016_flickr "$target")" --hypothesis "$output" --tokenize "$score_tokenizer"

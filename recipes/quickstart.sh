@@ -26,7 +26,7 @@ unless_there "$corpus" write_grammar_corpus "$corpus"
 unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$corpus/train" --valid "$corpus/valid" \
     --test "$corpus/test" --dest "$data" --vocab-size 2000
 train_on_grammar "$data" "$model"
-run nmt generate "$model/average.pt" --input "$corpus/test.en" --output "$output"
+run nmt generate "$model/average.safetensors" --input "$corpus/test.en" --output "$output"
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"
-echo "Translate a sentence of your own: echo 'The old teacher sees a dog.' | nmt generate $model/average.pt" >&2
+echo "Translate a sentence of your own: echo 'The old teacher sees a dog.' | nmt generate $model/average.safetensors" >&2

@@ -11,7 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 run_dir=$(path_or "${RUN:-}" runs/translate-cluster)
-model=$(path_or "${MODEL:-}" runs/quickstart/model/average.pt)
+model=$(path_or "${MODEL:-}" runs/quickstart/model/average.safetensors)
 text=$(path_or "${TEXT:-}" runs/quickstart/corpus/train.en)
 lines=${LINES:-100000}
 [ -e "$model" ] || fail "$model does not exist; run recipes/quickstart.sh first, or set MODEL"

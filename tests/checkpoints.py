@@ -2,17 +2,21 @@
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from nmt.checkpoint import Checkpoint, build_model, load_checkpoint, new_model, save_checkpoint
+from nmt.checkpoint_file import read_file, write_file
 from nmt.config import ModelConfig, TrainConfig
 from nmt.errors import NmtError
+from nmt.files import Output
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
 from nmt.training.run_folder import RunFolder
@@ -66,14 +70,13 @@ def refused(path: Path) -> str:
 def resumable_checkpoint(update: int) -> Checkpoint:
     """Returns a small training state with everything that training needs to resume."""
     checkpoint = small_checkpoint(update)
-    moments = [(torch.rand_like(weight), torch.rand_like(weight)) for weight in checkpoint.weights.values()]
-    state = {
-        number: {"step": torch.tensor(float(update)), "exp_avg": first, "exp_avg_sq": second}
-        for number, (first, second) in enumerate(moments)
-    }
-    training = {"optimizer": {"state": state, "param_groups": []}, "counters": asdict(Counters(update=update))}
+    tensors = {}
+    for number, weight in enumerate(checkpoint.weights.values()):
+        tensors |= {f"optimizer.{number}.{part}": torch.rand_like(weight) for part in ("exp_avg", "exp_avg_sq")}
+        tensors[f"optimizer.{number}.step"] = torch.tensor(float(update))
+    training = {"counters": asdict(Counters(update=update)), "validations": []}
     provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
-    return replace(checkpoint, training=training, provenance=provenance)
+    return replace(checkpoint, training=training, training_tensors=tensors, provenance=provenance)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,15 @@ def change(content: dict[Any, Any], path: str, value: Any) -> None:
     content[last] = value
     if value is ...:
         del content[last]
+
+
+def edit(path: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]], object]) -> None:
+    """Changes the document and the tensors of a checkpoint file, and writes it with a SHA-256 that is right."""
+    document, mapped = read_file(path)
+    tensors = {name: tensor.numpy().copy() for name, tensor in mapped.items()}
+    change(document, tensors)
+    with path.open("wb") as file:
+        write_file(Output(file, path, ""), document, tensors)
 
 
 def folder_with_states(path: Path) -> RunFolder:

@@ -101,5 +101,5 @@ def assert_resumes(train_until: Callable[[Path, int], object], folder: Path, sto
     train_until(folder / "whole", stops[-1])
     for stop in stops:
         train_until(folder / "resumed", stop)
-    snapshot = f"snapshot-{stops[-1]:08d}.pt"
+    snapshot = f"snapshot-{stops[-1]:08d}.safetensors"
     assert same_weights(folder / "whole" / snapshot, folder / "resumed" / snapshot)

@@ -76,7 +76,7 @@ def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def trained(cached_training: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with train.en, train.de, …, data/, run/ (40 updates), run/average.pt and the log train.log.
+    """Returns a folder with train.en, train.de, …, data/, run/ (40 updates, average.safetensors) and train.log.
 
     Each test module has its own copy, which its tests may change.
     """
@@ -115,7 +115,7 @@ def _train_once(folder: Path) -> None:
     forks.run("preprocess", *langs, *corpora, f"--dest={folder}/data", "--vocab-size=330", "--workers=1")
     training = forks.run("train", folder / "data", f"--save-dir={folder}/run", *TRAIN, *SMALL, "--max-updates=40")
     (folder / "train.log").write_text(training.errors)
-    forks.run("average-checkpoints", folder / "run", "--last=2", f"--output={folder}/run/average.pt")
+    forks.run("average-checkpoints", folder / "run", "--last=2", f"--output={folder}/run/average.safetensors")
 
 
 @pytest.fixture

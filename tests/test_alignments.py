@@ -36,7 +36,7 @@ SOURCE = "Ba de ki.\n\nLo “mu” na…  po\tra ☃.\nSi.\n"
 
 @pytest.fixture(scope="module")
 def translator(trained: Path) -> Translator:
-    return Translator.load(trained / "run" / "best.pt", runtime=RUNTIME)
+    return Translator.load(trained / "run" / "best.safetensors", runtime=RUNTIME)
 
 
 def numbers(text: str) -> list[tuple[int, int]]:
@@ -97,7 +97,7 @@ def naive_links(checkpoint: Path, source: str, target: str, pieces: list[str]) -
 
 
 def test_each_target_word_is_linked_to_the_source_word_with_most_attention(trained: Path) -> None:
-    model = trained / "run" / "average.pt"
+    model = trained / "run" / "average.safetensors"
     pairs = ["ba deki lo\tik ab ol", "mu na po rasi\tisar op an um um um", "si tu ve zo ba de\tab ed"]
     said = run("rescore", model, *FP32, "--alignments", "--output-format=jsonl", stdin="\n".join(pairs).encode()).stdout
     found = [json.loads(line) for line in said.splitlines()]
@@ -120,7 +120,7 @@ def test_the_last_decoder_layer_aligns() -> None:
 
 
 def test_text_has_the_links_behind_bars(trained: Path) -> None:
-    model = trained / "run" / "best.pt"
+    model = trained / "run" / "best.safetensors"
     flags = [*FP32, "--max-length-offset=9"]
     plain = run("generate", model, *flags, stdin=SOURCE.encode()).stdout.decode().splitlines()
     objects = run("generate", model, *flags, "--alignments", "--output-format=jsonl", stdin=SOURCE.encode()).stdout

@@ -86,7 +86,7 @@ def scaled_down(config: ModelConfig) -> dict[str, int]:
 def test_every_architecture_translates_and_exports(name: str, tmp_path: Path) -> None:
     """The weights are random. The next test trains, and the nightly set trains all architectures."""
     config = replace(ARCHITECTURES[name], **scaled_down(ARCHITECTURES[name]))
-    model = saved(small_checkpoint(0, config), tmp_path / "model.pt")
+    model = saved(small_checkpoint(0, config), tmp_path / "model.safetensors")
     options = ["--max-length-offset=2", "--device=cpu", "--precision=fp32"]
     assert run("generate", model, *options, stdin=b"some words\nlearn\n").stdout.count(b"\n") == 2
     check_export(name, model, tmp_path)
@@ -112,11 +112,13 @@ def test_architectures_train(name: str, trained: Path, tmp_path: Path) -> None:
     sizes = [f"{flag_name(option)}={value}" for option, value in scaled_down(ARCHITECTURES[name]).items()]
     options = [*TRAIN[1:], *sizes, "--max-updates=2", "--save-updates=1", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", f"--arch={name}", *options)
-    run("average-checkpoints", tmp_path / "run", "--last", "2", "--output", tmp_path / "average.pt")
+    run("average-checkpoints", tmp_path / "run", "--last", "2", "--output", tmp_path / "average.safetensors")
     lines = (trained / "test.en").read_bytes()
     options = ["--max-length-offset=2", "--device=cpu"]
-    assert run("generate", tmp_path / "average.pt", *options, stdin=lines).stdout.count(b"\n") == lines.count(b"\n")
-    check_export(name, tmp_path / "average.pt", tmp_path)
+    assert run("generate", tmp_path / "average.safetensors", *options, stdin=lines).stdout.count(b"\n") == lines.count(
+        b"\n"
+    )
+    check_export(name, tmp_path / "average.safetensors", tmp_path)
 
 
 def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tmp_path: Path) -> None:
@@ -126,6 +128,6 @@ def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tm
     assert "may have 563; give --learned-positions 563 or --valid-metric nll" in message
     assert not (tmp_path / "run").exists()
     run(*learned, "--learned-positions=100", "--valid-metric=nll")
-    generate = ["generate", tmp_path / "run" / "best.pt", "--device=cpu"]
+    generate = ["generate", tmp_path / "run" / "best.safetensors", "--device=cpu"]
     assert "the model learns 100 positions, but" in failed(*generate, stdin=b"ba\n")
     assert run(*generate, "--max-source-length=49", stdin=b"ba\n" + b"ba " * 200).stdout.count(b"\n") == 2

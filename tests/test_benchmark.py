@@ -59,7 +59,7 @@ def test_training_that_cannot_start_ends_the_benchmark(trained: Path) -> None:
 
 @pytest.mark.usefixtures("no_interpreters")
 def test_translation_is_measured_with_a_checkpoint_and_with_an_untrained_model(trained: Path) -> None:
-    model, options = trained / "run" / "average.pt", ["--device=cpu", "--max-length-offset=3"]
+    model, options = trained / "run" / "average.safetensors", ["--device=cpu", "--max-length-offset=3"]
     translated = run("generate", model, "--input", trained / "test.en", *options, "--output-format=jsonl").stdout
     tokens = sum(len(json.loads(line)["hypotheses"][0]["pieces"]) + 1 for line in translated.splitlines())
     command = ["generate", "--checkpoint", model, "--input", trained / "test.en", *options]
@@ -115,9 +115,9 @@ def test_generated_corpora_have_the_requested_lengths(tmp_path: Path) -> None:
 
 def test_options_that_contradict_each_other_are_refused(trained: Path, tmp_path: Path) -> None:
     assert "either --checkpoint, or --arch" in failed("benchmark", "generate", "--beam=2")
-    assert "give --input" in failed("benchmark", "generate", "--checkpoint", trained / "run" / "best.pt")
+    assert "give --input" in failed("benchmark", "generate", "--checkpoint", trained / "run" / "best.safetensors")
     (tmp_path / "empty").touch()
-    options = ["--checkpoint", trained / "run" / "best.pt", "--input", tmp_path / "empty"]
+    options = ["--checkpoint", trained / "run" / "best.safetensors", "--input", tmp_path / "empty"]
     assert "is empty" in failed("benchmark", "generate", *options)
     options = ["--arch=transformer_tiny", "--data", trained / "data", "--profile", tmp_path / "none" / "profile.json"]
     assert "profile.json cannot be written" in failed("benchmark", "train", *options)

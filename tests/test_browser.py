@@ -254,7 +254,7 @@ def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path = tmp_path_factory.mktemp("model") / "model.pt"
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
     save_checkpoint(eloquent_checkpoint(2), path)
     with serving(path, "--device=cpu") as running:
         yield running
@@ -285,9 +285,9 @@ def test_a_person_chooses_another_word_and_the_rest_is_translated_anew(server: S
 
 
 def test_a_click_changes_a_part_of_a_translation_without_spaces(browser: Any, tmp_path: Path) -> None:
-    save_checkpoint(eloquent_checkpoint(2, codec=chinese_codec()), tmp_path / "model.pt")
+    save_checkpoint(eloquent_checkpoint(2, codec=chinese_codec()), tmp_path / "model.safetensors")
     source = "some words. to learn"
-    with serving(tmp_path / "model.pt", "--device=cpu") as server, opened(browser, server.address) as page:
+    with serving(tmp_path / "model.safetensors", "--device=cpu") as server, opened(browser, server.address) as page:
         answer = server.translate(source, alignments=True, n_best=4)
         page.fill("#source", source)
         page.wait_for_function(f"text => {SHOWN} === text", arg=answer["translations"][0]["text"])

@@ -370,12 +370,13 @@ def test_a_real_cluster_writes_the_same_bytes_as_one_process(
 ) -> None:
     monkeypatch.chdir(trained)
     Path("other").mkdir()
-    Path("run/average.pt").rename("other/best.pt")
+    Path("run/average.safetensors").rename("other/best.safetensors")
     for name in ("test.en", "test.de"):
         Path(f"{name}.gz").write_bytes(gzip.compress(Path(name).read_bytes()))
-    command = "rescore other/best.pt run/best.pt --device=cpu --shard-lines=4 --source=test.en.gz --target=test.de.gz"
-    run(*command.split(), f"--output={tmp_path / 'alone'}")
+    command = ["rescore", "other/best.safetensors", "run/best.safetensors", "--device=cpu", "--shard-lines=4"]
+    command += ["--source=test.en.gz", "--target=test.de.gz"]
+    run(*command, f"--output={tmp_path / 'alone'}")
     with running_cluster(1) as cluster:
-        run(*command.split(), f"--output={tmp_path / 'out'}", "--cluster", cluster.address)
+        run(*command, f"--output={tmp_path / 'out'}", "--cluster", cluster.address)
     assert (tmp_path / "out").read_bytes() == (tmp_path / "alone").read_bytes()
     assert not (tmp_path / "out.unfinished").exists()

@@ -21,7 +21,7 @@ from nmt.jobs.ray_connection import connected
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("cluster")]
 ADD = "nmt.jobs.folder.JobFolder.add"  # is called for each finished shard
-GENERATE = "generate run/best.pt --input=valid.en --max-length-offset=3 --device=cpu --shard-lines=2"
+GENERATE = "generate run/best.safetensors --input=valid.en --max-length-offset=3 --device=cpu --shard-lines=2"
 PREPROCESS = "preprocess --source-lang=en --target-lang=de --train=train --valid=valid --vocab-size=330 --shard-lines=1"
 
 
@@ -57,7 +57,7 @@ def check(command: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("command", [
     f"{GENERATE} --output-format=jsonl --output",
     f"{GENERATE} --sample --samples=2 --output",
-    "rescore run/best.pt --source=valid.en --target=valid.de --device=cpu --shard-lines=2 --output",
+    "rescore run/best.safetensors --source=valid.en --target=valid.de --device=cpu --shard-lines=2 --output",
     f"{PREPROCESS} --dest",
 ])  # fmt: skip
 def test_a_cluster_writes_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path, command: str) -> None:

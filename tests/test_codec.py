@@ -117,9 +117,11 @@ MISSING = object()
     ({"source_lang": MISSING}, "source_lang"),
 ])  # fmt: skip
 def test_wrong_values_are_refused(change: dict[str, object], named: str) -> None:
-    with pytest.raises(NmtError, match=rf"run/1\.pt .*{named}"):
+    with pytest.raises(NmtError, match=rf"run/1\.safetensors .*{named}"):
         values = codec().to_dict() | change
-        TextCodec.from_dict({name: value for name, value in values.items() if value is not MISSING}, "run/1.pt")
+        TextCodec.from_dict(
+            {name: value for name, value in values.items() if value is not MISSING}, "run/1.safetensors"
+        )
 
 
 UNSPACED = {
@@ -188,7 +190,7 @@ def test_a_codec_of_version_0_2_is_read(tokenizer: str) -> None:
     new = codec().to_dict()
     for name in ("source_tokenizer", "target_tokenizer", "normalize_punctuation"):
         del new[name]
-    old = TextCodec.from_dict(new | {"tokenizer": tokenizer}, "run/1.pt")
+    old = TextCodec.from_dict(new | {"tokenizer": tokenizer}, "run/1.safetensors")
     expected = ['Ba " kilo " , mu .'] if tokenizer == "moses" else ["Ba “kilo”, mu."]
     assert old.target.decode(old.encode_target(["Ba “kilo”, mu."])) == expected
     assert old.config.target_tokenizer == ("moses-de" if tokenizer == "moses" else "none")

@@ -23,7 +23,7 @@ def test_training_on_a_gpu_gives_the_same_weights_as_on_a_cpu(trained: Path, tmp
     options = ["--max-updates=5", "--dropout=0", "--valid-metric=nll"]
     train(trained / "data", tmp_path / "cpu", *options)
     train(trained / "data", tmp_path / "gpu", *options, *GPU)
-    cpu, gpu = (nmt.load_checkpoint(tmp_path / n / "snapshot-00000005.pt").weights for n in ("cpu", "gpu"))
+    cpu, gpu = (nmt.load_checkpoint(tmp_path / n / "snapshot-00000005.safetensors").weights for n in ("cpu", "gpu"))
     for name, expected in cpu.items():
         torch.testing.assert_close(gpu[name], expected, rtol=0, atol=1e-4, msg=name)
 
@@ -39,7 +39,9 @@ def test_training_in_16_bits_resumes(trained: Path, tmp_path: Path, precision: s
 def test_translations_are_the_same_on_a_gpu_and_on_a_cpu(trained: Path) -> None:
     lines = (trained / "valid.en").read_text().splitlines()
     cpu, gpu = (
-        nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device=device, precision="fp32"))
+        nmt.Translator.load(
+            trained / "run" / "average.safetensors", runtime=RuntimeConfig(device=device, precision="fp32")
+        )
         for device in ("cpu", "cuda")
     )
     assert gpu.translate(lines, SearchConfig()) == cpu.translate(lines, SearchConfig())
@@ -52,7 +54,7 @@ def first_batch(trained: Path, *, packs: bool) -> Batch:
 
 
 def make_loss(trained: Path) -> TrainingLoss:
-    return TrainingLoss(nmt.Translator.load(trained / "run" / "average.pt").models[0].cuda().eval(), 0.1)
+    return TrainingLoss(nmt.Translator.load(trained / "run" / "average.safetensors").models[0].cuda().eval(), 0.1)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -71,7 +73,7 @@ def test_packed_batches_give_the_same_loss_and_gradient_as_padded_batches(traine
 
 
 def test_training_in_bf16_packs_batches(trained: Path) -> None:
-    model = nmt.load_checkpoint(trained / "run" / "average.pt").model_config
+    model = nmt.load_checkpoint(trained / "run" / "average.safetensors").model_config
     gpu = torch.device("cuda")
     assert obstacle_to_packing(model, Runtime(gpu, torch.bfloat16)) is None
     for dtype in (torch.float32, torch.float16):

@@ -63,7 +63,7 @@ def before_update(update: int, function: Callable[..., object], *arguments: obje
 
 def newest_state(folder: Path) -> int:
     """Returns the update of the only training state."""
-    (path,) = folder.glob("state-*.pt")
+    (path,) = folder.glob("state-*.safetensors")
     return int(path.stem.removeprefix("state-"))
 
 
@@ -83,7 +83,7 @@ def test_if_the_data_folder_disappears_training_saves_its_state_and_ends(data: P
     )
     (tmp_path / "gone").rename(data)
     assert f"after update {update}" in run(*command).stderr
-    assert same_weights(*(tmp_path / name / "snapshot-00000020.pt" for name in ("run", "uninterrupted")))
+    assert same_weights(*(tmp_path / name / "snapshot-00000020.safetensors" for name in ("run", "uninterrupted")))
 
 
 @pytest.mark.parametrize("name", ["train.de.offsets", "valid.en.tokens", "valid.de.txt"])
@@ -107,26 +107,31 @@ def test_a_run_folder_that_disappears_ends_training(trained: Path, tmp_path: Pat
 
 def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path) -> None:
     """The first checkpoints of a new training would be the oldest ones of the folder, and be removed at once."""
-    for state in finished.glob("state-*.pt"):
+    for state in finished.glob("state-*.safetensors"):
         state.unlink()
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     (finished / "metrics.jsonl.earlier").touch()
     options = ["--max-updates=4", "--save-updates=2", "--keep-checkpoints=2", "--valid-metric=nll"]
     assert "has checkpoints, but no training state" in train(trained / "data", finished, *options)
-    assert [path.name for path in sorted(finished.glob("snapshot-*.pt"))] == [
-        "snapshot-00000002.pt", "snapshot-00000004.pt",
+    assert [path.name for path in sorted(finished.glob("snapshot-*.safetensors"))] == [
+        "snapshot-00000002.safetensors", "snapshot-00000004.safetensors",
     ]  # fmt: skip
-    for name, end in (("snapshot-00000040.pt", ""), ("best.pt", ""), ("metrics.jsonl", "-2"), ("config.toml", "")):
+    for name, end in (
+        ("snapshot-00000040.safetensors", ""),
+        ("best.safetensors", ""),
+        ("metrics.jsonl", "-2"),
+        ("config.toml", ""),
+    ):
         assert (finished / f"{name}.earlier{end}").read_bytes() == before[name]
 
 
 def test_a_damaged_log_does_not_stop_training(trained: Path, finished: Path) -> None:
-    (finished / "state-00000040.pt").unlink()
+    (finished / "state-00000040.safetensors").unlink()
     log = finished / "metrics.jsonl"
     first, *rest = log.read_bytes().splitlines(keepends=True)
     log.write_bytes(b"".join([first, b"\xff\xfe\n", b"[" * 100_000 + b"\n", *rest, b'{"kind": "tra']))
     said = " ".join(train(trained / "data", finished, "--max-updates=40").split())
     assert f"warning: moved 3 damaged lines of {log} (the first is line 2) to metrics.jsonl.damaged" in said
-    assert same_weights(finished / "snapshot-00000040.pt", trained / "run" / "snapshot-00000040.pt")
+    assert same_weights(finished / "snapshot-00000040.safetensors", trained / "run" / "snapshot-00000040.safetensors")
     assert [r["update"] for r in records(finished, "start", "train", "valid")] == [0, 10, 20, 20, 30, 30, 40, 40]
     assert (finished / "metrics.jsonl.damaged").read_bytes().startswith(b"\xff\xfe\n[[")

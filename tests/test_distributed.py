@@ -21,7 +21,7 @@ from nmt.training import distributed
 pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
 UPDATE = "nmt.training.loop.train_update"
 OPTIONS = [*TRAIN, *SMALL, "--save-updates=5", "--log-updates=5", "--valid-updates=10", "--valid-metric=nll"]
-LAST = "snapshot-00000020.pt"
+LAST = "snapshot-00000020.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
     assert "2 processes" in log
     assert log.count("parameters") == 1
     run(*command(data, tmp_path / "one", *options))
-    one, two = (weights(tmp_path / name / "snapshot-00000010.pt") for name in ("one", "two"))
+    one, two = (weights(tmp_path / name / "snapshot-00000010.safetensors") for name in ("one", "two"))
     # Sums over ranks round differently, and Adam amplifies the difference by a factor that depends on the CPU.
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 5e-5
     for kind, keys in (("train", ("loss", "nll", "gradient_norm")), ("valid", ("nll", "bleu", "chrf"))):
@@ -120,7 +120,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
 
 def test_torchrun_restarts_from_the_newest_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     folder, killed = Path(shutil.copytree(uninterrupted, tmp_path / "run")), tmp_path / "killed"
-    (folder / "state-00000020.pt").unlink()
+    (folder / "state-00000020.safetensors").unlink()
     (tmp_path / "program.py").write_text(f"""
 import os, signal
 if os.environ["RANK"] == "0" and not os.path.exists({str(killed)!r}):
@@ -219,7 +219,7 @@ def test_training_ends_with_the_process_that_started_it(data: Path, tmp_path: Pa
     (launcher,) = forks.start_ranks(1, *train, before=[before], stderr=subprocess.PIPE)
     log = launcher.stderr.read().decode()  # until the training ends
     launcher.wait(-signal.SIGKILL)
-    (state,) = (tmp_path / "run").glob("state-*.pt")
+    (state,) = (tmp_path / "run").glob("state-*.safetensors")
     update = int(state.stem.removeprefix("state-"))
     assert update >= 7
     assert f"stopped after update {update} with its state saved in {tmp_path}/run" in log
@@ -238,7 +238,7 @@ def test_if_data_disappears_for_one_rank_all_ranks_save_the_state_and_end(data: 
     train = command("data", folder, "--max-updates=1000", "--save-updates=1000")
     log = train_on_two(train, 1, 1, before=(partial(os.chdir, tmp_path / "0"), partial(lose_data, tmp_path / "1")))
     assert log.count("error: ") == 1, log
-    (state,) = folder.glob("state-*.pt")
+    (state,) = folder.glob("state-*.safetensors")
     update = int(state.stem.removeprefix("state-"))
     assert f"training stopped after update {update} with its state saved in {folder}: data/" in log
     assert f"after update {update}" in run(*command(data, folder, f"--max-updates={update + 1}")).stderr

@@ -30,19 +30,19 @@ def test_checkpoints_have_the_average_and_training_is_not_changed(
     train(trained / "data", tmp_path, *OPTIONS, "--max-updates=5")
     average: dict[str, torch.Tensor] = {}
     for update in range(1, 6):
-        raw = weights(tmp_path / f"snapshot-{update:08d}.pt")
+        raw = weights(tmp_path / f"snapshot-{update:08d}.safetensors")
         decay = min(0.3, (1 + update) / (10 + update))
         average = {name: decay * average.get(name, w.double()) + (1 - decay) * w.double() for name, w in raw.items()}
-        found = weights(averaged / f"snapshot-{update:08d}.pt")
+        found = weights(averaged / f"snapshot-{update:08d}.safetensors")
         for name in raw:
             torch.testing.assert_close(found[name].double(), average[name], rtol=0, atol=1e-6)
-    assert same_weights(tmp_path / "state-00000005.pt", averaged / "state-00000005.pt")
+    assert same_weights(tmp_path / "state-00000005.safetensors", averaged / "state-00000005.safetensors")
 
 
 def test_validation_uses_the_average(trained: Path, averaged: Path, tmp_path: Path) -> None:
     (loss,) = valid_losses(averaged).values()
-    run("train", trained / "data", f"--init-from={averaged}/best.pt", f"--save-dir={tmp_path}", *TRAIN[1:], *OPTIONS,
-        "--max-updates=1")  # fmt: skip
+    run("train", trained / "data", f"--init-from={averaged}/best.safetensors", f"--save-dir={tmp_path}", *TRAIN[1:],
+        *OPTIONS, "--max-updates=1")  # fmt: skip
     assert valid_losses(tmp_path)[0] == pytest.approx(loss, abs=1e-6)
 
 
@@ -50,7 +50,7 @@ def test_two_ranks_keep_the_average_of_one(trained: Path, tmp_path: Path) -> Non
     options = [*OPTIONS, "--max-updates=5", "--ema=0.3", "--dropout=0"]
     train(trained / "data", tmp_path / "1", *options)
     forks.run_ranks(2, "train", trained / "data", f"--save-dir={tmp_path}/2", *TRAIN, *SMALL, *options)
-    one, two = (weights(tmp_path / ranks / "snapshot-00000005.pt") for ranks in ("1", "2"))
+    one, two = (weights(tmp_path / ranks / "snapshot-00000005.safetensors") for ranks in ("1", "2"))
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=0, atol=1e-5)  # they differ by less than 1e-6
 
@@ -66,9 +66,9 @@ def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_p
     train(trained / "data", tmp_path, *OPTIONS, "--max-updates=2")
     said = train(trained / "data", tmp_path, *OPTIONS, "--max-updates=4", "--ema=0.5")
     assert "changed option: --ema was None and is now 0.5" in said
-    assert not same_weights(tmp_path / "state-00000004.pt", tmp_path / "snapshot-00000004.pt")
+    assert not same_weights(tmp_path / "state-00000004.safetensors", tmp_path / "snapshot-00000004.safetensors")
     train(trained / "data", tmp_path, *OPTIONS, "--max-updates=6")
-    assert same_weights(tmp_path / "state-00000006.pt", tmp_path / "snapshot-00000006.pt")
+    assert same_weights(tmp_path / "state-00000006.safetensors", tmp_path / "snapshot-00000006.safetensors")
 
 
 @pytest.mark.parametrize("averages", [None, [1], {"x": torch.zeros(1)}, "shape"])
@@ -76,7 +76,7 @@ def test_a_damaged_average_is_noticed(tmp_path: Path, averages: object) -> None:
     checkpoint = resumable_checkpoint(2)
     shapes = {name: torch.zeros(1) for name in checkpoint.weights}
     checkpoint.training["average"] = shapes if averages == "shape" else averages
-    save_checkpoint(checkpoint, tmp_path / "state-00000002.pt")
+    save_checkpoint(checkpoint, tmp_path / "state-00000002.safetensors")
     with pytest.raises(NmtError, match="its average"):
         RunFolder(tmp_path).newest_state()
 

@@ -22,7 +22,7 @@ SHORT = ["--max-length-offset=20"]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model.pt"
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
     save_checkpoint(eloquent_checkpoint(3, ending=12), path)
     return path
 
@@ -67,8 +67,8 @@ def test_no_translation_has_bos_or_padding_however_probable_they_are(
         model_config=replace(checkpoint.model_config, output_bias=True),
         weights=checkpoint.weights | {"output_bias": bias},
     )
-    save_checkpoint(checkpoint, tmp_path / "model.pt")
-    found = generated(tmp_path / "model.pt", some_sentences(5, seed=6), "--beam=1", *engine)
+    save_checkpoint(checkpoint, tmp_path / "model.safetensors")
+    found = generated(tmp_path / "model.safetensors", some_sentences(5, seed=6), "--beam=1", *engine)
     pieces = {piece for (h,) in found for piece in h["pieces"]}
     assert pieces and not pieces & set(checkpoint.codec.target.pieces([BOS, PAD]))
 
@@ -106,8 +106,8 @@ def test_a_model_is_exported_once(model: Path, cache: Path, tmp_path: Path) -> N
     written = (folder / "model.bin").stat().st_mtime_ns
     generated(model, ["a"], *CT2, "--compute-type=int8")
     assert (folder / "model.bin").stat().st_mtime_ns == written
-    save_checkpoint(eloquent_checkpoint(1), tmp_path / "other.pt")
-    generated(tmp_path / "other.pt", ["a"], *CT2)
+    save_checkpoint(eloquent_checkpoint(1), tmp_path / "other.safetensors")
+    generated(tmp_path / "other.safetensors", ["a"], *CT2)
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 2
 
 

@@ -21,7 +21,7 @@ FP32 = RuntimeConfig(device="cpu", precision="fp32")
 @pytest.fixture(scope="module")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export") / "model"
-    run("export", trained / "run" / "average.pt", "--format", "ctranslate2", "--output", folder)
+    run("export", trained / "run" / "average.safetensors", "--format", "ctranslate2", "--output", folder)
     return folder
 
 
@@ -43,7 +43,7 @@ def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targ
 
 def test_probabilities_are_the_same(trained: Path, exported: Path) -> None:
     sources, targets = ((trained / f"test.{lang}").read_text().splitlines() for lang in ("en", "de"))
-    check_probabilities(trained / "run" / "average.pt", exported, sources, targets)
+    check_probabilities(trained / "run" / "average.safetensors", exported, sources, targets)
 
 
 def test_translations_are_the_same(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
     run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--vocab-size=330", "--workers=1")
     options = [*TRAIN, *SMALL, "--max-updates=120", "--valid-metric=nll"]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
-    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
-    ours = nmt.Translator.load(tmp_path / "run" / "best.pt", runtime=FP32)
+    run("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "model")
+    ours = nmt.Translator.load(tmp_path / "run" / "best.safetensors", runtime=FP32)
     theirs = ctranslate2.Translator(str(tmp_path / "model"))
     for beam in (1, 4):
         expected = [h[0] for h in ours.hypotheses(lines[:100], SearchConfig(beam=beam, alpha=0))]
@@ -71,7 +71,7 @@ def test_translations_are_the_same(tmp_path: Path) -> None:
         log_probs = [sum(result.log_probs) for result in scored]
         assert [h.log_prob for h in expected] == pytest.approx(log_probs, abs=1e-3)
         pairs = "".join(f"{line}\t{h.text}\n" for line, h in zip(lines, expected, strict=False)).encode()
-        command = ["rescore", tmp_path / "run" / "best.pt", "--precision=fp32", "--device=cpu"]
+        command = ["rescore", tmp_path / "run" / "best.safetensors", "--precision=fp32", "--device=cpu"]
         assert list(map(float, run(*command, stdin=pairs).stdout.split())) == pytest.approx(log_probs, abs=1e-3)
 
 
@@ -81,10 +81,10 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
     run("preprocess", *langs, *corpora, "--dest", tmp_path / "data", "--vocab-size=310", "--separate-vocab")
     options = [*TRAIN, *SMALL, "--max-updates=2", "--valid-metric=nll"]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
-    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
+    run("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "model")
     assert {path.name for path in (tmp_path / "model").glob("subword*")} == {"subword.en.model", "subword.de.model"}
-    check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "model", ["Ba de."], ["ed ab !"])
-    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "int8", "--quantization", "int8")
+    check_probabilities(tmp_path / "run" / "best.safetensors", tmp_path / "model", ["Ba de."], ["ed ab !"])
+    run("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "int8", "--quantization", "int8")
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "model")]
     assert sizes[0] < sizes[1]
     assert ctranslate2.Translator(str(tmp_path / "int8")).compute_type.startswith("int8")
@@ -102,8 +102,10 @@ def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Pa
 def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_path: Path, variant: list[str]) -> None:
     options = [*TRAIN, *SMALL, *variant, "--max-updates=3", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
-    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
-    check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "model", ["Ba de.", "Ki lo mu na."], ["ed ab !", "an"])
+    run("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "model")
+    check_probabilities(
+        tmp_path / "run" / "best.safetensors", tmp_path / "model", ["Ba de.", "Ki lo mu na."], ["ed ab !", "an"]
+    )
 
 
 def test_the_text_processing_is_exported(trained: Path, exported: Path) -> None:
@@ -115,15 +117,15 @@ def test_the_text_processing_is_exported(trained: Path, exported: Path) -> None:
 def test_models_and_paths_that_cannot_be_exported_are_refused(
     trained: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    average = trained / "run" / "average.pt"
+    average = trained / "run" / "average.safetensors"
     assert "already exists" in failed("export", average, "--output", exported)
     options = [*TRAIN, *SMALL, "--d-k=8", "--max-updates=1", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "run", *options)
-    message = failed("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "model")
+    message = failed("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "model")
     assert "has d_model 32, heads 2, d_k 8 and d_v 16" in message
     options = [*TRAIN, *SMALL, "--attention=additive", "--attention-window=5", "--max-updates=1", "--valid-metric=nll"]
     run("train", trained / "data", "--save-dir", tmp_path / "other", *options)
-    message = failed("export", tmp_path / "other" / "best.pt", "--output", tmp_path / "model")
+    message = failed("export", tmp_path / "other" / "best.safetensors", "--output", tmp_path / "model")
     assert "does not support --attention or --attention-window" in message
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     assert "pip install ctranslate2" in failed("export", average, "--output", tmp_path / "model")

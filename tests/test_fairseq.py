@@ -147,7 +147,7 @@ class Fairseq:
     def command(self) -> list[str | Path]:
         dictionaries = [f"--dict={self.folder / name}" for name in ("dict.en.txt", "dict.de.txt")]
         return ["import", "fairseq", self.folder / "model.pt", *dictionaries, "--codes", self.folder / "codes",
-                "--output", self.folder / "nmt.pt"]  # fmt: skip
+                "--output", self.folder / "nmt.safetensors"]  # fmt: skip
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -165,7 +165,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None:
     theirs = Fairseq(tmp_path, **CASES[case])
     run(*theirs.command())
-    ours = nmt.Translator.load(tmp_path / "nmt.pt", runtime=FP32)
+    ours = nmt.Translator.load(tmp_path / "nmt.safetensors", runtime=FP32)
     assert ours.codec.config.joint_vocab == CASES[case].get("joint", True)
     assert ours.models[0].config.activation_dropout == CASES[case].get("relu_dropout", 0)
     activation = F.gelu if CASES[case].get("activation_fn") == "gelu" else F.relu
@@ -190,7 +190,7 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
 def test_text_is_tokenised_escaped_and_cut_as_for_fairseq(tmp_path: Path, fastbpe: bool) -> None:
     theirs = Fairseq(tmp_path, fastbpe=fastbpe)
     run(*theirs.command())
-    codec = nmt.load_checkpoint(tmp_path / "nmt.pt").codec
+    codec = nmt.load_checkpoint(tmp_path / "nmt.safetensors").codec
     found = codec.source.decode(codec.encode_source(["a well-known dog & b"]))
     assert found == ["a well @-@ known dog &amp; b"]
     assert codec.decode_target(codec.encode_target(["a well-known dog & b"])) == ["a well-known dog & b"]
@@ -204,12 +204,28 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     run(*Fairseq(tmp_path).command())
     corpus = write_corpus("text", invented_pairs(10))
     corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
-    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--like", tmp_path / "nmt.pt", "--workers=1")
+    run(
+        "preprocess",
+        "--source-lang=en",
+        "--target-lang=de",
+        *corpora,
+        "--like",
+        tmp_path / "nmt.safetensors",
+        "--workers=1",
+    )
     options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll"]
-    run("train", tmp_path / "data", "--init-from", tmp_path / "nmt.pt", "--save-dir", tmp_path / "run", *options)
-    run("export", tmp_path / "run" / "best.pt", "--output", tmp_path / "ct2")
-    check_probabilities(tmp_path / "run" / "best.pt", tmp_path / "ct2", ["a dog"], ["a dog"])
-    said = failed("export", tmp_path / "nmt.pt", "--format=huggingface", "--output", tmp_path / "hf")
+    run(
+        "train",
+        tmp_path / "data",
+        "--init-from",
+        tmp_path / "nmt.safetensors",
+        "--save-dir",
+        tmp_path / "run",
+        *options,
+    )
+    run("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "ct2")
+    check_probabilities(tmp_path / "run" / "best.safetensors", tmp_path / "ct2", ["a dog"], ["a dog"])
+    said = failed("export", tmp_path / "nmt.safetensors", "--format=huggingface", "--output", tmp_path / "hf")
     assert "does not support --sinusoids" in said
 
 
@@ -231,7 +247,7 @@ def test_unsuitable_models_are_refused(tmp_path: Path, case: str, old: bool) -> 
     trapped = {name: Trap(tmp_path / "trapped") if value == "trap" else value for name, value in options.items()}
     assert message in failed(*Fairseq(tmp_path, old=old, **trapped).command())
     assert not (tmp_path / "trapped").exists()
-    assert not (tmp_path / "nmt.pt").exists()
+    assert not (tmp_path / "nmt.safetensors").exists()
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
@@ -250,7 +266,7 @@ def test_damaged_files_are_refused(tmp_path: Path, name: str, content: str, mess
     theirs = Fairseq(tmp_path)
     (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     assert message in failed(*theirs.command())
-    assert not (tmp_path / "nmt.pt").exists()
+    assert not (tmp_path / "nmt.safetensors").exists()
 
 
 @pytest.mark.parametrize("name", ["model.pt", "dict.en.txt", "codes"])
@@ -267,12 +283,12 @@ def test_an_empty_or_equal_language_is_refused(tmp_path: Path) -> None:
     assert "give it with --source-lang" in failed(*command, "--source-lang=")
     assert "both languages are de" in failed(*command, "--source-lang=de")
     run(*command, "--source-lang=fr")
-    assert nmt.load_checkpoint(tmp_path / "nmt.pt").codec.config.source_lang == "fr"
+    assert nmt.load_checkpoint(tmp_path / "nmt.safetensors").codec.config.source_lang == "fr"
 
 
 def test_the_package_for_the_codes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = Fairseq(tmp_path)
     run(*theirs.command())
     monkeypatch.setitem(sys.modules, "subword_nmt.apply_bpe", None)
-    for command in (theirs.command(), ["generate", tmp_path / "nmt.pt"]):
+    for command in (theirs.command(), ["generate", tmp_path / "nmt.safetensors"]):
         assert "pip install subword-nmt" in failed(*command)

@@ -51,24 +51,24 @@ def test_devices_and_pipes_are_written_to(trained: Path, tmp_path: Path) -> None
     run(*average, "--output=/dev/null")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     os.mkfifo(tmp_path / "pipe")
-    copy = tmp_path / "copy.pt"
+    copy = tmp_path / "copy.safetensors"
     reader = threading.Thread(target=lambda: copy.write_bytes((tmp_path / "pipe").read_bytes()), daemon=True)
     reader.start()
     run(*average, "--output", tmp_path / "pipe")
     reader.join(120)
-    assert same_weights(copy, trained / "run/average.pt")
+    assert same_weights(copy, trained / "run/average.safetensors")
 
 
 def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path: Path) -> None:
     """The inputs are given through a symbolic link, and one output is a hard link to its input."""
     (tmp_path / "run").symlink_to(trained / "run")
-    model, log, text = tmp_path / "run/average.pt", tmp_path / "run/metrics.jsonl", tmp_path / "text"
+    model, log, text = tmp_path / "run/average.safetensors", tmp_path / "run/metrics.jsonl", tmp_path / "text"
     text.write_text("a\n")
     os.link(text, tmp_path / "other")
     for arguments in (
-        ["generate", model, "--output", trained / "run/average.pt"],
+        ["generate", model, "--output", trained / "run/average.safetensors"],
         ["generate", model, "--input", text, "--output", tmp_path / "other"],
-        ["average-checkpoints", model, "--output", trained / "run/average.pt"],
+        ["average-checkpoints", model, "--output", trained / "run/average.safetensors"],
         ["report", trained / "run", "--output", log],
         ["trees", "restore", "--sequences", text, "--words", text, "--output", text],
     ):
@@ -80,11 +80,13 @@ def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path:
 @pytest.mark.parametrize(("name", "reason"), [(".", "Is a directory"), ("/", "Is a directory"), ("", "is empty")])
 def test_an_output_that_is_a_folder_or_empty_is_refused(trained: Path, name: str, reason: str) -> None:
     assert reason in failed("average-checkpoints", trained / "run", "--last=2", "--output", name)
-    assert reason in failed("generate", trained / "run/average.pt", "--output", name, stdin=b"a\n")
+    assert reason in failed("generate", trained / "run/average.safetensors", "--output", name, stdin=b"a\n")
 
 
 def test_a_missing_input_is_not_reported_as_a_fault_of_the_output(trained: Path, tmp_path: Path) -> None:
-    said = failed("generate", trained / "run/average.pt", "--input", tmp_path / "nowhere", "--output", tmp_path / "out")
+    said = failed(
+        "generate", trained / "run/average.safetensors", "--input", tmp_path / "nowhere", "--output", tmp_path / "out"
+    )
     assert "nowhere does not exist" in said
     assert not (tmp_path / "out").exists()
 
@@ -128,7 +130,7 @@ def test_a_failed_start_leaves_no_run_folder(trained: Path, tmp_path: Path) -> N
 
 
 def test_a_failed_export_leaves_no_new_folders(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export = ["export", trained / "run" / "average.pt", "--format=huggingface", "--output"]
+    export = ["export", trained / "run" / "average.safetensors", "--format=huggingface", "--output"]
     (tmp_path / "old").mkdir()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "safetensors.torch", None)

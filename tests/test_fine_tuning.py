@@ -8,12 +8,11 @@ import forks
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, train, valid_losses, weights
+from commands import SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
 import nmt
 from nmt.checkpoint import build_model
-from nmt.checkpoint_file import read_content, write_content
 from nmt.data.store import DataFolder
 from nmt.training.initial import start_from
 
@@ -23,12 +22,12 @@ TUNE = [*TRAIN[1:], "--warmup-updates=5", "--lr-schedule=constant", "--lr=0.002"
 
 @pytest.fixture(scope="module")
 def tuned(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with new.en, new.de, the checkpoint old.pt, and data/ in its vocabulary."""
+    """Returns a folder with new.en, new.de, the checkpoint old.safetensors, and data/ in its vocabulary."""
     folder = tmp_path_factory.mktemp("tuned")
     write_pairs(folder / "new", invented_pairs(100, seed=7))
-    shutil.copy(trained / "run" / "snapshot-00000040.pt", folder / "old.pt")
+    shutil.copy(trained / "run" / "snapshot-00000040.safetensors", folder / "old.safetensors")
     run("preprocess", *LANGS, f"--train={folder}/new", f"--valid={trained}/valid", f"--dest={folder}/data",
-        f"--like={folder}/old.pt")  # fmt: skip
+        f"--like={folder}/old.safetensors")  # fmt: skip
     return folder
 
 
@@ -37,11 +36,11 @@ def fine_tune(tuned: Path, folder: Path, *options: str) -> str:
 
 
 def begin(tuned: Path, folder: Path) -> list[str]:
-    return [f"{tuned}/data", f"--init-from={tuned}/old.pt", f"--save-dir={folder}"]
+    return [f"{tuned}/data", f"--init-from={tuned}/old.safetensors", f"--save-dir={folder}"]
 
 
 def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(tuned: Path) -> None:
-    codec = nmt.load_checkpoint(tuned / "old.pt").codec
+    codec = nmt.load_checkpoint(tuned / "old.safetensors").codec
     data = DataFolder.open(tuned / "data")
     assert data.codec.to_dict() == codec.to_dict()
     for side, lang, encode in (
@@ -59,7 +58,12 @@ def test_text_is_encoded_with_the_vocabulary_of_the_checkpoint(tuned: Path) -> N
 def test_options_that_contradict_the_checkpoint_are_refused(
     tuned: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
-    texts = [f"--train={tuned}/new", f"--valid={tuned}/new", f"--dest={tmp_path}/data", f"--like={tuned}/old.pt"]
+    texts = [
+        f"--train={tuned}/new",
+        f"--valid={tuned}/new",
+        f"--dest={tmp_path}/data",
+        f"--like={tuned}/old.safetensors",
+    ]
     assert message in failed("preprocess", *options, *texts)
 
 
@@ -70,12 +74,12 @@ def test_the_loss_before_the_first_update_is_that_of_the_checkpoint(trained: Pat
     (start,) = records(tmp_path, "start")
     assert "--init-from" in start["command"] and "--d-model" not in start["command"]
     assert " 2.00e-03 " in said
-    assert nmt.load_checkpoint(tmp_path / "state-00000010.pt").training["counters"]["update"] == 10
+    assert nmt.load_checkpoint(tmp_path / "state-00000010.safetensors").training["counters"]["update"] == 10
 
 
 def test_the_first_validation_writes_the_best_checkpoint(tuned: Path, tmp_path: Path) -> None:
     fine_tune(tuned, tmp_path, "--max-updates=2", "--lr=3", "--warmup-updates=1")  # this destroys the model
-    assert same_weights(tuned / "old.pt", tmp_path / "best.pt")
+    assert same_weights(tuned / "old.safetensors", tmp_path / "best.safetensors")
 
 
 def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(tuned: Path, tmp_path: Path) -> None:
@@ -96,10 +100,13 @@ def test_two_ranks_start_from_the_same_weights(trained: Path, tuned: Path, tmp_p
 
 def test_dropout_may_change_but_not_the_sizes(tuned: Path, tmp_path: Path) -> None:
     fine_tune(tuned, tmp_path / "run", "--max-updates=1", "--dropout=0.4")
-    assert nmt.load_checkpoint(tmp_path / "run" / "best.pt").model_config.dropout == 0.4
+    assert nmt.load_checkpoint(tmp_path / "run" / "best.safetensors").model_config.dropout == 0.4
     for extra in ([], ["--dry-run"]):
         said = failed("train", *begin(tuned, tmp_path / "other"), "--heads=4", "--d-k=8", *extra)
-        assert f"the weights of --init-from {tuned}/old.pt do not fit: --heads is 4 instead of 2; --d-k is 8 " in said
+        assert (
+            f"the weights of --init-from {tuned}/old.safetensors do not fit: --heads is 4 instead of 2; --d-k is 8 "
+            in said
+        )
         assert "leave out --arch and these options (in a file of --config: arch, heads, d-k)" in said
     assert not (tmp_path / "other").exists()
 
@@ -121,7 +128,7 @@ def test_frozen_weights_do_not_change_and_all_others_do(
     for stop, given in ((1, options), (2, options[::-1])):
         said = fine_tune(tuned, tmp_path, f"--max-updates={stop}", *given)
     assert f"{' and '.join(sorted(groups))} frozen" in said
-    before, after = weights(tuned / "old.pt"), weights(tmp_path / "snapshot-00000002.pt")
+    before, after = weights(tuned / "old.safetensors"), weights(tmp_path / "snapshot-00000002.safetensors")
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert same == {name for name in before if name.startswith(prefixes)}
     said = failed("train", *begin(tuned, tmp_path), *TRAIN[1:], "--resume-changed")
@@ -153,7 +160,7 @@ class Vocabulary(list[str]):
 @pytest.mark.parametrize("joint", [True, False])
 def test_a_vocabulary_in_another_order_gives_the_same_probabilities(tuned: Path, joint: bool) -> None:
     """Also from a joint vocabulary to separate ones."""
-    path = tuned / "old.pt"
+    path = tuned / "old.safetensors"
     checkpoint = nmt.load_checkpoint(path)
     old = build_model(checkpoint, path).eval()
     size = len(checkpoint.codec.target)
@@ -175,9 +182,12 @@ def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(tuned: P
     write_pairs(tmp_path / "new", invented_pairs(200, seed=9))
     run("preprocess", *LANGS, f"--train={tmp_path}/new", f"--valid={tuned}/new", f"--dest={tmp_path}/data",
         "--vocab-size=350", "--separate-vocab")  # fmt: skip
-    shutil.copy(tuned / "old.pt", tmp_path)
+    shutil.copy(tuned / "old.safetensors", tmp_path)
     said = fine_tune(tmp_path, tmp_path / "run", "--max-updates=1", "--lr=1e-30")
-    old, start = nmt.load_checkpoint(tuned / "old.pt"), weights(tmp_path / "run" / "snapshot-00000001.pt")
+    old, start = (
+        nmt.load_checkpoint(tuned / "old.safetensors"),
+        weights(tmp_path / "run" / "snapshot-00000001.safetensors"),
+    )
     codecs = DataFolder.open(tmp_path / "data").codec
     known = {piece: i for i, piece in enumerate(old.codec.target.pieces(list(range(len(old.codec.target)))))}
     for name, subword in (("source_embedding.weight", codecs.source), ("target_embedding.weight", codecs.target)):
@@ -185,29 +195,13 @@ def test_pieces_that_the_checkpoint_lacks_start_at_random_and_are_named(tuned: P
         shared = [piece for piece in pieces if piece in known]
         new = [piece for piece in pieces if piece not in known]
         assert 0 < len(new) < len(pieces)
-        summary = f"{len(shared):,} of {len(pieces):,} pieces have embeddings in old.pt; {len(new)} start at random"
+        summary = (
+            f"{len(shared):,} of {len(pieces):,} pieces have embeddings in old.safetensors; {len(new)} start at random"
+        )
         assert summary in said
         assert f": {new[0]}" in said
         rows = [(pieces.index(piece), known[piece]) for piece in shared]
         assert all(torch.equal(start[name][i], old.weights["target_embedding.weight"][j]) for i, j in rows)
-
-
-def test_a_training_state_of_version_0_2_0_resumes_and_keeps_its_best_checkpoint(trained: Path, tmp_path: Path) -> None:
-    shutil.copytree(trained / "run", tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "state-00000040.pt"
-    content = read_content(path)
-    del content["training"]["validations"]
-    content["training"]["counters"] |= {"best": 99.0, "validated": 40}
-    content["provenance"]["options"]["valid_bleu"] = True
-    for name in ("valid_metric", "patience", "min_delta", "keep_best", "init_from", "freeze", "lr_schedule", "lr"):
-        del content["provenance"]["options"][name]
-    with path.open("wb") as file:
-        write_content(content, file)  # type: ignore[arg-type]
-    said = train(trained / "data", tmp_path, "--max-updates=41")
-    assert "resumed from" in said
-    assert "validation at update 41: " in said
-    assert "| best" not in said
-    assert same_weights(trained / "run" / "best.pt", tmp_path / "best.pt")
 
 
 def test_a_training_that_diverges_with_frozen_weights_says_what_was_not_finite(tuned: Path, tmp_path: Path) -> None:

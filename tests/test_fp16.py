@@ -23,7 +23,7 @@ NLL = ["--dropout=0", "--valid-metric=nll"]
 
 
 def scale_of(folder: Path, update: int) -> dict[str, float]:
-    return dict(nmt.load_checkpoint(folder / f"state-{update:08d}.pt").training["loss_scale"])
+    return dict(nmt.load_checkpoint(folder / f"state-{update:08d}.safetensors").training["loss_scale"])
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_training_in_fp16_stays_close_to_training_in_fp32(trained: Path, five_up
     """
     train(trained / "data", tmp_path, *NLL, "--max-updates=5", "--valid-updates=1")
     assert valid_losses(five_updates) == pytest.approx(valid_losses(tmp_path), rel=1e-3)
-    best = five_updates / "best.pt"
+    best = five_updates / "best.safetensors"
     assert all(weight.dtype == torch.float32 for weight in weights(best).values())
     run("generate", best, "--precision=fp16", "--device=cpu", stdin=b"ba de\n")
 
@@ -102,7 +102,7 @@ def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_
 def test_a_damaged_loss_scale_is_noticed(tmp_path: Path, value: object) -> None:
     checkpoint = resumable_checkpoint(2)
     checkpoint.training["loss_scale"] = value
-    save_checkpoint(checkpoint, tmp_path / "state-00000002.pt")
+    save_checkpoint(checkpoint, tmp_path / "state-00000002.safetensors")
     with pytest.raises(NmtError, match="its loss scale"):
         RunFolder(tmp_path).newest_state()
 

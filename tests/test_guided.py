@@ -110,7 +110,9 @@ def test_the_head_of_the_given_layer_learns_the_alignments(aligned: Path) -> Non
             aligned / "data", aligned / name, "--max-updates=60", "--valid-metric=nll", "--valid-updates=60", *options
         )
         texts = [f"--source={aligned}/valid.en", f"--target={aligned}/valid.de"]
-        found = run("rescore", aligned / name / "best.pt", *texts, "--alignments").stdout.decode().split("\n")[:-1]
+        found = (
+            run("rescore", aligned / name / "best.safetensors", *texts, "--alignments").stdout.decode().split("\n")[:-1]
+        )
         given = (aligned / "valid.links").read_text().split("\n")[:-1]
         sets = [[set(numbers(line.rpartition("|||")[2])) for line in lines] for lines in (found, given)]
         right[name] = sum(len(a & b) for a, b in zip(*sets, strict=True)) / sum(map(len, sets[1]))

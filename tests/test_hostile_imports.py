@@ -154,14 +154,14 @@ def test_damaged_and_unsuitable_folders_are_refused(model: Path, tmp_path: Path,
     damage, message = CASES[case]
     shutil.copytree(model, tmp_path / "model")
     damage(tmp_path / "model")
-    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
+    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.safetensors")
     assert message in said
     assert len(said) < 600
     assert list(tmp_path.iterdir()) == [tmp_path / "model"]
 
 
 def test_a_file_instead_of_the_folder_is_refused(model: Path, tmp_path: Path) -> None:
-    said = failed("import", "huggingface", model / "config.json", "--output", tmp_path / "model.pt")
+    said = failed("import", "huggingface", model / "config.json", "--output", tmp_path / "model.safetensors")
     assert "config.json is a file; give the folder of the model" in said
 
 
@@ -180,10 +180,10 @@ def test_weights_in_a_torch_file_are_those_in_safetensors(
     assert {"lm_head.weight", "model.encoder.embed_tokens.weight", POSITIONS} <= state.keys()
     path = tmp_path / "model" / "pytorch_model.bin"
     torch.save(state | {"version": torch.tensor([1])}, path, _use_new_zipfile_serialization=not legacy)
-    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "torch.pt")
+    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "torch.safetensors")
     shutil.copy(tmp_path / "safetensors" / "model.safetensors", tmp_path / "model")
-    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "safetensors.pt")
-    assert same_weights(tmp_path / "torch.pt", tmp_path / "safetensors.pt")
+    run("import", "huggingface", tmp_path / "model", "--output", tmp_path / "safetensors.safetensors")
+    assert same_weights(tmp_path / "torch.safetensors", tmp_path / "safetensors.safetensors")
 
 
 @pytest.mark.parametrize(("name", "message"), [
@@ -198,7 +198,7 @@ def test_other_weights_are_refused(model: Path, tmp_path: Path, name: str, messa
     (tmp_path / "model" / "model.safetensors").unlink()
     state = transformers.MarianMTModel.from_pretrained(model).state_dict() | {name: torch.ones(3)}
     torch.save(state, tmp_path / "model" / "pytorch_model.bin")
-    assert message in failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
+    assert message in failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.safetensors")
 
 
 _REBUILD = torch._utils._rebuild_tensor_v2  # type: ignore[attr-defined]
@@ -243,8 +243,8 @@ def test_malicious_torch_files_are_refused_and_nothing_runs(
         path.write_bytes(path.read_bytes()[:-60])
     elif case in ("pickle", "text", "empty"):
         path.write_bytes({"pickle": pickle.dumps(trap), "text": b"abc\n", "empty": b""}[case])
-    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.pt")
+    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.safetensors")
     # An object of a class is no tensor; it does not matter.
     assert ("has no tensor" if case == "code" else "is not a torch file with the weights of a model") in said
     assert not (tmp_path / "trapped").exists()
-    assert not (tmp_path / "model.pt").exists()
+    assert not (tmp_path / "model.safetensors").exists()

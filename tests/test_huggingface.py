@@ -43,7 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Imported:
-    """A random model of transformers in marian/, and the checkpoint that `nmt import` made of it, model.pt."""
+    """A random model of transformers in marian/, and the checkpoint that `nmt import` made of it, model.safetensors."""
 
     folder: Path
     theirs: "transformers.MarianMTModel"
@@ -54,7 +54,7 @@ class Imported:
 
     @cached_property
     def ours(self) -> nmt.Translator:
-        return nmt.Translator.load(self.folder / "model.pt", runtime=FP32)
+        return nmt.Translator.load(self.folder / "model.safetensors", runtime=FP32)
 
     @cached_property
     def vocabularies(self) -> list[dict[str, int]]:
@@ -81,7 +81,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Import
     def make(shape: str) -> Imported:
         folder = tmp_path_factory.mktemp("imported")
         model = write_model(folder / "marian", **SHAPES[shape])
-        run("import", "huggingface", folder / "marian", "--output", folder / "model.pt")
+        run("import", "huggingface", folder / "marian", "--output", folder / "model.safetensors")
         return Imported(folder, model)
 
     return make
@@ -162,7 +162,7 @@ def test_logits_and_translations_are_those_of_transformers(imported: Callable[[s
 def test_a_constraint_of_unknown_characters_is_warned_about(opus: Path) -> None:
     line = '{"source": "abc", "constraints": ["日本"]}\n'.encode()
     options = ["--max-length-offset=5", "--input-format=jsonl"]
-    said = run("generate", opus / "model.pt", *options, stdin=line).stderr
+    said = run("generate", opus / "model.safetensors", *options, stdin=line).stderr
     assert "line 1: a constraint has a character that the model does not know, and cannot be kept" in said
 
 
@@ -172,10 +172,10 @@ def test_fine_tuning_begins_with_the_loss_of_transformers(imported: Callable[[st
     for lang, text in (("en", lines), ("fr", lines[::-1])):
         (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in text))
     corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
-    corpora += ["--like", model.folder / "model.pt"]
+    corpora += ["--like", model.folder / "model.safetensors"]
     run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, "--workers=1")
     options = ["--max-updates=2", "--valid-metric=nll", "--lr-schedule=constant", "--lr=1e-3", "--ema=0.5"]
-    options += ["--init-from", model.folder / "model.pt", "--save-dir", tmp_path / "run"]
+    options += ["--init-from", model.folder / "model.safetensors", "--save-dir", tmp_path / "run"]
     run("train", tmp_path / "data", *TRAIN[1:], *options)
 
     total = tokens = 0.0
@@ -187,10 +187,12 @@ def test_fine_tuning_begins_with_the_loss_of_transformers(imported: Callable[[st
     assert before == pytest.approx(total / tokens, abs=1e-5)
     assert after < before - 0.01
 
-    run("average-checkpoints", tmp_path / "run", "--last=1", "--output", tmp_path / "tuned.pt")
-    run("export", tmp_path / "tuned.pt", "--format=huggingface", "--output", tmp_path / "tuned")
+    run("average-checkpoints", tmp_path / "run", "--last=1", "--output", tmp_path / "tuned.safetensors")
+    run("export", tmp_path / "tuned.safetensors", "--format=huggingface", "--output", tmp_path / "tuned")
     tuned = transformers.MarianMTModel.from_pretrained(tmp_path / "tuned")
-    before, after = (weights(path)["output_bias"] for path in (model.folder / "model.pt", tmp_path / "tuned.pt"))
+    before, after = (
+        weights(path)["output_bias"] for path in (model.folder / "model.safetensors", tmp_path / "tuned.safetensors")
+    )
     assert torch.equal(tuned.final_logits_bias[0], after)
     assert not torch.equal(before, after)
 
@@ -199,14 +201,20 @@ def test_other_commands_take_an_imported_model(opus: Path, tmp_path: Path) -> No
     lines = [line for line in mixed_lines(20, seed=7) if 3 < len(line) < 30]
     options = ["--precision=fp32", "--device=cpu", "--output-format=jsonl"]
     text = "".join(f"{line}\n" for line in lines).encode()
-    generated = run("generate", opus / "model.pt", "--max-length-offset=5", *options, stdin=text).stdout
-    run("average-checkpoints", opus / "model.pt", opus / "model.pt", "--output", tmp_path / "average.pt")
-    scored = run("rescore", tmp_path / "average.pt", "--input-format=jsonl", *options, stdin=generated).stdout
+    generated = run("generate", opus / "model.safetensors", "--max-length-offset=5", *options, stdin=text).stdout
+    run(
+        "average-checkpoints",
+        opus / "model.safetensors",
+        opus / "model.safetensors",
+        "--output",
+        tmp_path / "average.safetensors",
+    )
+    scored = run("rescore", tmp_path / "average.safetensors", "--input-format=jsonl", *options, stdin=generated).stdout
     for line in scored.splitlines():
         for hypothesis in json.loads(line)["hypotheses"]:
             assert hypothesis["rescored"]["log_probs"] == pytest.approx(hypothesis["log_probs"], abs=1e-4)
-    run("export", opus / "model.pt", "--output", tmp_path / "ct2")
-    check_probabilities(opus / "model.pt", tmp_path / "ct2", lines[:4], lines[4:8])
+    run("export", opus / "model.safetensors", "--output", tmp_path / "ct2")
+    check_probabilities(opus / "model.safetensors", tmp_path / "ct2", lines[:4], lines[4:8])
 
 
 def same(one: Checkpoint, other: Checkpoint) -> bool:
@@ -223,7 +231,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
     {}, {"attention_biases": True, "output_bias": True, "activation": "swish", "attention_dropout": 0.1},
 ])  # fmt: skip
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, Any], trained: bool) -> None:
-    first, back, marian = (tmp_path / name for name in ("first.pt", "back.pt", "marian"))
+    first, back, marian = (tmp_path / name for name in ("first.safetensors", "back.safetensors", "marian"))
     new = small_checkpoint(0, replace(CONFIG, **options))
     random = {name: torch.randn_like(weight) for name, weight in new.weights.items()}
     save_checkpoint(replace(new, weights=random) if trained else new, first)
@@ -242,14 +250,17 @@ def test_an_imported_model_goes_out_and_comes_back(
     imported: Callable[[str], Imported], shape: str, tmp_path: Path
 ) -> None:
     first = imported(shape)
-    run("export", first.folder / "model.pt", "--format=huggingface", "--output", tmp_path / "second")
+    run("export", first.folder / "model.safetensors", "--format=huggingface", "--output", tmp_path / "second")
     second = transformers.MarianMTModel.from_pretrained(tmp_path / "second").eval()
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "second")
     for part in (second, tokenizer):
         part.save_pretrained(tmp_path / "third")
     for name in ("second", "third"):
-        run("import", "huggingface", tmp_path / name, "--output", tmp_path / f"{name}.pt")
-        assert same(nmt.load_checkpoint(first.folder / "model.pt"), nmt.load_checkpoint(tmp_path / f"{name}.pt"))
+        run("import", "huggingface", tmp_path / name, "--output", tmp_path / f"{name}.safetensors")
+        assert same(
+            nmt.load_checkpoint(first.folder / "model.safetensors"),
+            nmt.load_checkpoint(tmp_path / f"{name}.safetensors"),
+        )
     losses = [
         model(**of_model("abc def", text_target="abc", return_tensors="pt")).loss.item()
         for of_model, model in ((first.tokenizer, first.theirs), (tokenizer, second))
@@ -270,7 +281,7 @@ def test_the_code_in_the_model_card_translates_without_nmt(
     run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, *text)
     fast = ["--max-updates=40", "--lr-schedule=constant", "--lr=1e-2", "--warmup-updates=10", "--batch-groups=1"]
     train(tmp_path / "data", tmp_path / "run", *fast, "--valid-metric=nll", "--valid-updates=40", "--save-updates=40")
-    checkpoint = tmp_path / "run" / "best.pt"
+    checkpoint = tmp_path / "run" / "best.safetensors"
     (tmp_path / "scores").write_text("BLEU 12.34 nrefs:1|case:mixed|tok:13a\n")
     options = ["--format=huggingface", "--scores", tmp_path / "scores", "--output", tmp_path / "marian"]
     run("export", checkpoint, *options)
@@ -302,15 +313,15 @@ def test_an_import_does_not_replace_its_input(opus: Path, tmp_path: Path) -> Non
 
 
 def test_the_model_card_has_no_paths_and_any_file_name(opus: Path, tmp_path: Path) -> None:
-    checkpoint = tmp_path / os.fsdecode(b"m\xff.pt")
-    run("average-checkpoints", opus / "model.pt", opus / "model.pt", "--output", checkpoint)
+    checkpoint = tmp_path / os.fsdecode(b"m\xff.safetensors")
+    run("average-checkpoints", opus / "model.safetensors", opus / "model.safetensors", "--output", checkpoint)
     done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
     assert "warning" not in done.stderr  # MarianTokenizer knows the language codes of the model
     card = (tmp_path / "marian" / "README.md").read_text()
-    assert "from `m\\udcff.pt`" in card
+    assert "from `m\\udcff.safetensors`" in card
     assert str(opus.parent) not in card
     provenance = json.loads(card.split("```")[-2])
-    assert provenance["averaged"] == ["model.pt", "model.pt"]
+    assert provenance["averaged"] == ["model.safetensors", "model.safetensors"]
     assert provenance["last"]["imported"] == {"format": "huggingface", "folder": "marian"}
 
 
@@ -318,7 +329,7 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
     line = invented_pairs(1)[0][0]
     subword = Subword.train([line], "bpe", 290, tags=["<bt>"])
     codec = TextCodec(replace(TEXT_CONFIG, tags=("<bt>",)), subword, subword)
-    checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "tagged.pt")
+    checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "tagged.safetensors")
     done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
     assert "has the tags <bt>, which MarianTokenizer turns into other pieces" in done.stderr
     card = (tmp_path / "marian" / "README.md").read_text()
@@ -332,13 +343,13 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = opus / "model.pt"
+    model = opus / "model.safetensors"
     command = ["--format=huggingface", "--output", tmp_path / "model"]
     for options, message in (
         ({"d_k": 2}, "has d_model 8, heads 2, d_k 2"),
         ({"norm": "pre", "attention_window": 3}, "MarianMT does not support --norm or --attention-window"),
     ):
-        other = saved(small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "other.pt")
+        other = saved(small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "other.safetensors")
         assert message in failed("export", other, *command)
     message = failed("export", model, *command, "--quantization=int8")
     assert "--quantization is only for --format ctranslate2" in message

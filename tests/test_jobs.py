@@ -56,7 +56,9 @@ def answer(pipe: IO[bytes]) -> bytes:
 
 @pytest.mark.parametrize("end", ["close", "signal"])
 def test_a_line_is_answered_before_the_pipe_is_closed_and_a_signal_ends_the_wait(trained: Path, end: str) -> None:
-    command = forks.start("generate", trained / "run" / "best.pt", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = forks.start(
+        "generate", trained / "run" / "best.safetensors", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     for _ in range(2):
         command.stdin.write(b"Ba de ki.\n")
         assert answer(command.stdout).endswith(b"\n")
@@ -73,8 +75,16 @@ def test_workers_with_several_threads_answer_lines_until_a_signal(tmp_path: Path
     torch.manual_seed(0)
     config = replace(CONFIG, d_model=512)
     weights = new_model(config, small_codec()).state_dict()
-    save_checkpoint(Checkpoint(config, small_codec(), weights, {}), tmp_path / "model.pt")
-    command = [sys.executable, "-m", "nmt", "generate", tmp_path / "model.pt", "--workers=2", "--max-length-offset=0"]
+    save_checkpoint(Checkpoint(config, small_codec(), weights, {}), tmp_path / "model.safetensors")
+    command = [
+        sys.executable,
+        "-m",
+        "nmt",
+        "generate",
+        tmp_path / "model.safetensors",
+        "--workers=2",
+        "--max-length-offset=0",
+    ]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, bufsize=0, env={**os.environ, "OMP_NUM_THREADS": "2"}, **pipes) as process:
         try:
@@ -133,7 +143,16 @@ def finished_shards(kept: Path) -> int:
 def command(trained: Path, source: Path, tmp_path: Path) -> Words:
     """Returns a command with 7 shards, which writes a different line for each line of the source."""
     options = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--shard-lines=10", "--output"]
-    return ["rescore", trained / "run" / "best.pt", "--source", source, "--target", source, *options, tmp_path / "out"]
+    return [
+        "rescore",
+        trained / "run" / "best.safetensors",
+        "--source",
+        source,
+        "--target",
+        source,
+        *options,
+        tmp_path / "out",
+    ]
 
 
 @pytest.fixture
@@ -214,11 +233,11 @@ def interrupt(command: Words) -> None:
 def test_a_changed_job_is_not_resumed(
     trained: Path, source: Path, tmp_path: Path, change: list[str], message: str
 ) -> None:
-    command = ["generate", trained / "run" / "best.pt", "--input", source, *OPTIONS]
+    command = ["generate", trained / "run" / "best.safetensors", "--input", source, *OPTIONS]
     command += ["--shard-lines=10", "--output", tmp_path / "out"]
     interrupt(command)
     (tmp_path / "other").write_text("Ba.\n")
-    paths = {"source": source, "other": tmp_path / "other", "average": trained / "run" / "average.pt"}
+    paths = {"source": source, "other": tmp_path / "other", "average": trained / "run" / "average.safetensors"}
     said = failed(*command, *(flag.format(**paths) for flag in change))
     assert "out.unfinished belongs to an unfinished job" in said
     assert re.search(message, said), said
@@ -431,13 +450,13 @@ def test_parts_of_a_job_may_begin_at_the_same_time(command: Words, expected: byt
 
 @pytest.mark.parametrize("value", ["0/2", "3/2", "1", "1/2/3", "a/b", "-1/2", "²/3", ""])
 def test_a_wrong_part_is_refused(trained: Path, value: str) -> None:
-    said = failed("generate", trained / "run" / "best.pt", f"--shard={value}")
+    said = failed("generate", trained / "run" / "best.safetensors", f"--shard={value}")
     assert f"--shard must be I/N with I from 1 to N, such as 3/8, but is {value!r}" in said
 
 
 @pytest.mark.parametrize("flag", ["--shard=1/2", "--merge", "--cluster=auto", "--shard-lines=5"])
 def test_parts_need_files(trained: Path, flag: str) -> None:
-    said = failed("generate", trained / "run" / "best.pt", flag)
+    said = failed("generate", trained / "run" / "best.safetensors", flag)
     assert f"{flag.split('=')[0]} needs files as input and as --output; give the names of files" in said
 
 
@@ -494,7 +513,7 @@ def test_several_inputs_are_translated_one_after_the_other(trained: Path, source
     lines = source.read_bytes().split(b"\n", 7)
     (tmp_path / "a").write_bytes(b"\n".join(lines[:7]) + b"\n")
     (tmp_path / "b.gz").write_bytes(gzip.compress(lines[7]))
-    command = ["generate", trained / "run" / "best.pt", "--output-format=jsonl", *OPTIONS]
+    command = ["generate", trained / "run" / "best.safetensors", "--output-format=jsonl", *OPTIONS]
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b.gz"]
     job = [*command, *inputs, "--output", tmp_path / "out", "--shard-lines=4"]
     forks.run(*job, before=At(REPLACE, matching="shards/", call=4), code=-signal.SIGKILL)

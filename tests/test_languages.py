@@ -92,7 +92,7 @@ def test_a_model_for_chinese_is_trained_and_scored_over_characters(tmp_path: Pat
 
     source = (tmp_path / "valid.en").read_bytes().split(b"\n")[0] + b"\n"
     options = ["--max-source-length=5", "--min-length=3", "--max-length-offset=1"]
-    in_parts = run("generate", tmp_path / "run" / "best.pt", *options, stdin=source).stdout.decode()
+    in_parts = run("generate", tmp_path / "run" / "best.safetensors", *options, stdin=source).stdout.decode()
     assert len(in_parts) > 6
     assert " " not in in_parts
 

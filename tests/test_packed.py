@@ -161,7 +161,9 @@ def test_training_with_packed_batches_gives_the_same_weights(
     assert "--compile has no effect here: packed batches need a GPU and bf16" in log
     monkeypatch.setattr("nmt.training.gradients.obstacle_to_packing", lambda *_: None)
     assert "attention without padding" in train(trained / "data", tmp_path / "packed", *options)
-    padded, packed = (nmt.load_checkpoint(tmp_path / name / "snapshot-00000002.pt") for name in ("padded", "packed"))
+    padded, packed = (
+        nmt.load_checkpoint(tmp_path / name / "snapshot-00000002.safetensors") for name in ("padded", "packed")
+    )
     for name, expected in padded.weights.items():
         torch.testing.assert_close(packed.weights[name], expected, rtol=0, atol=1e-5, msg=name)
     shares = [records(tmp_path / name, "train")[-1]["padding_share"] for name in ("padded", "packed")]

@@ -99,7 +99,7 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
 @torch.no_grad()
 def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path) -> None:
     """The weights follow in float64 from the inputs of every attention layer, and its output follows from them."""
-    checkpoint, source, target = trained / "run" / "average.pt", "Ba de ki.", "ik ed ab !"
+    checkpoint, source, target = trained / "run" / "average.safetensors", "Ba de ki.", "ik ed ab !"
     found = attention_of(str(checkpoint), source, target)
     translator = nmt.Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
     model, codec = translator.models[0], translator.codec
@@ -137,7 +137,7 @@ def untrained(path: Path, **changed: int) -> Path:
 
 
 def test_the_page_shows_attention_windows(tmp_path: Path) -> None:
-    checkpoint = untrained(tmp_path / "model.pt", attention_window=3)
+    checkpoint = untrained(tmp_path / "model.safetensors", attention_window=3)
     found = attention_of(str(checkpoint), "Ba de ki lo mu na.", "am ol ik ed ab !")
     for kind in ("encoder", "decoder"):
         weights = found[kind].weights_LHQS  # type: ignore[index]
@@ -147,7 +147,7 @@ def test_the_page_shows_attention_windows(tmp_path: Path) -> None:
 
 
 def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path: Path) -> None:
-    average, page, picture = trained / "run" / "average.pt", tmp_path / "page.html", tmp_path / "head.svg"
+    average, page, picture = trained / "run" / "average.safetensors", tmp_path / "page.html", tmp_path / "head.svg"
     run("attention", average, "--source", "Ba de </script> & ki.", "--output", page)
     data = data_of(page)
     assert set(data["kinds"]) == {"encoder", "decoder", "cross"}
@@ -165,7 +165,7 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
 
 
 def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(tmp_path: Path) -> None:
-    checkpoint = untrained(tmp_path / "model.pt", encoder_layers=3, decoder_layers=2)
+    checkpoint = untrained(tmp_path / "model.safetensors", encoder_layers=3, decoder_layers=2)
     page, picture = tmp_path / "page.html", tmp_path / "head.svg"
     command = ["attention", checkpoint, "--source=Ba de ki.", "--target=ik", "--kind=encoder"]
     for chosen, layer, head in (([], 3, 1), (["--layer=2", "--head=2"], 2, 2)):
@@ -176,7 +176,7 @@ def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(tmp_path
 
 
 def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path) -> None:
-    average, picture = trained / "run" / "average.pt", tmp_path / "head.svg"
+    average, picture = trained / "run" / "average.safetensors", tmp_path / "head.svg"
     assert "--source has 0 pieces" in failed("attention", average, "--source", " ", "--output", picture)
     long = "ba " * 300
     assert "but 1 to 200 can be drawn" in failed("attention", average, "--source", long, "--output", picture)

@@ -27,12 +27,12 @@ from nmt.training.gradients import Gradients
 
 def translated(trained: Path, *options: str | Path, stdin: bytes = b"") -> list[str]:
     """Returns the lines that `nmt generate` writes with the best checkpoint."""
-    return run("generate", trained / "run" / "best.pt", *options, stdin=stdin).stdout.decode().split("\n")[:-1]
+    return run("generate", trained / "run" / "best.safetensors", *options, stdin=stdin).stdout.decode().split("\n")[:-1]
 
 
 def test_generate_can_be_piped_into_score(trained: Path) -> None:
     source = (trained / "test.en").read_bytes()
-    piped = run("generate", trained / "run" / "average.pt", stdin=source).stdout
+    piped = run("generate", trained / "run" / "average.safetensors", stdin=source).stdout
     assert piped.count(b"\n") == 10
     scored = run("score", "--reference", trained / "test.de", "--json", stdin=piped)
     assert 0 <= json.loads(scored.stdout)["bleu"]["score"] <= 100
@@ -41,8 +41,11 @@ def test_generate_can_be_piped_into_score(trained: Path) -> None:
 def test_a_run_folder_has_checkpoints_states_and_records(trained: Path) -> None:
     run_folder = trained / "run"
     names = {p.name for p in run_folder.iterdir()}
-    assert names >= {f"snapshot-{n:08d}.pt" for n in (10, 20, 30, 40)} | {"state-00000030.pt", "state-00000040.pt"}
-    assert names >= {"best.pt", "metrics.jsonl"}
+    assert names >= {f"snapshot-{n:08d}.safetensors" for n in (10, 20, 30, 40)} | {
+        "state-00000030.safetensors",
+        "state-00000040.safetensors",
+    }
+    assert names >= {"best.safetensors", "metrics.jsonl"}
     train_records = records(run_folder, "train")
     assert [r["update"] for r in train_records] == [10, 20, 30, 40]
     assert train_records[-1]["nll"] < train_records[0]["nll"]
@@ -54,9 +57,9 @@ def test_a_run_folder_has_checkpoints_states_and_records(trained: Path) -> None:
     (start,) = records(run_folder, "start")
     assert start["model"]["d_model"] == 32
     assert start["options"]["batch_tokens"] == 800
-    checkpoint = nmt.load_checkpoint(run_folder / "snapshot-00000040.pt")
+    checkpoint = nmt.load_checkpoint(run_folder / "snapshot-00000040.safetensors")
     assert checkpoint.training == {}
-    assert nmt.load_checkpoint(run_folder / "best.pt").training == {}
+    assert nmt.load_checkpoint(run_folder / "best.safetensors").training == {}
     assert checkpoint.provenance["options"]["batch_tokens"] == 800
     assert checkpoint.provenance["update"] == 40
 
@@ -73,14 +76,14 @@ def test_updates_after_the_last_training_state_are_repeated_with_the_same_weight
 ) -> None:
     """If training was killed before it saved its state at update 40, it and metrics.jsonl go back to update 30."""
     shutil.copytree(trained / "run", tmp_path / "run")
-    for name in ("state-00000040.pt", "snapshot-00000040.pt"):
+    for name in ("state-00000040.safetensors", "snapshot-00000040.safetensors"):
         (tmp_path / "run" / name).unlink()
     # A forked command computes with one thread, as the commands that made `trained` did.
     command = ["train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--max-updates=40"]
     log = forks.run(*command).errors
     assert "resumed from" in log
     assert "after update 30" in log
-    assert same_weights(*(folder / "run" / "snapshot-00000040.pt" for folder in (trained, tmp_path)))
+    assert same_weights(*(folder / "run" / "snapshot-00000040.safetensors" for folder in (trained, tmp_path)))
     logs = [records(folder / "run", "train", "valid") for folder in (trained, tmp_path)]
     expected, found = ([(r["kind"], r["update"], r["nll"]) for r in log] for log in logs)
     assert found == expected
@@ -118,7 +121,7 @@ def test_the_size_of_micro_batches_does_not_change_the_weights(trained: Path, tm
     options = ["--max-updates=3", "--dropout=0", "--valid-metric=nll", "--lr-scale=0.1", "--clip-norm=0.5"]
     train(trained / "data", tmp_path / "whole", *options)
     train(trained / "data", tmp_path / "cut", *options, "--device-tokens=150")
-    whole, cut = (weights(tmp_path / name / "snapshot-00000003.pt") for name in ("whole", "cut"))
+    whole, cut = (weights(tmp_path / name / "snapshot-00000003.safetensors") for name in ("whole", "cut"))
     assert all(torch.allclose(whole[name], cut[name], rtol=0, atol=5e-6) for name in whole)
 
 
@@ -126,7 +129,7 @@ def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(trained: Path, 
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
     options = ["--max-updates=10", "--precision=bf16", "--save-minutes=1e-9", "--valid-metric=nll"]
     run("train", trained / "data", f"--save-dir={tmp_path}", *by_the_clock, *SMALL, *options)
-    assert len(list(tmp_path.glob("snapshot-*.pt"))) == 10
+    assert len(list(tmp_path.glob("snapshot-*.safetensors"))) == 10
     rounded, exact = (records(folder, "train")[0]["nll"] for folder in (tmp_path, trained / "run"))
     assert rounded == pytest.approx(exact, rel=0.01)
 
@@ -136,7 +139,7 @@ AWKWARD = [b"", b"   ", b"\x00", b"\xc2\xa0", "naïve ☃ 漢字 \u2028 \x85 \x0
 
 def test_every_input_line_gives_one_output_line(trained: Path) -> None:
     lines = [*AWKWARD, b" ".join([b"ba"] * 10_000), b"Ba de ki."]
-    done = run("generate", trained / "run" / "best.pt", "--max-length-offset=5", stdin=b"\n".join(lines))
+    done = run("generate", trained / "run" / "best.safetensors", "--max-length-offset=5", stdin=b"\n".join(lines))
     output = done.stdout.decode().split("\n")
     assert len(output) == len(lines) + 1
     assert [output[i] for i in (0, 1, 7)] == ["", "", ""]
@@ -169,7 +172,9 @@ def test_diverse_beam_search_gives_distinct_translations(trained: Path) -> None:
 
 
 def test_an_ensemble_of_equal_models_translates_like_one_model(trained: Path, tmp_path: Path) -> None:
-    translated(trained, trained / "run" / "best.pt", f"--input={trained}/test.en", f"--output={tmp_path}/out.de")
+    translated(
+        trained, trained / "run" / "best.safetensors", f"--input={trained}/test.en", f"--output={tmp_path}/out.de"
+    )
     assert (tmp_path / "out.de").read_text().splitlines() == translated(trained, f"--input={trained}/test.en")
 
 
@@ -181,9 +186,9 @@ def test_batches_do_not_change_a_translation(trained: Path) -> None:
 
 
 def test_the_python_interface_translates_like_the_command(trained: Path) -> None:
-    translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
+    translator = nmt.Translator.load(trained / "run" / "average.safetensors", runtime=RuntimeConfig(device="cpu"))
     lines = (trained / "test.en").read_text().splitlines()
-    expected = run("generate", trained / "run" / "average.pt", stdin="\n".join(lines).encode()).stdout.decode()
+    expected = run("generate", trained / "run" / "average.safetensors", stdin="\n".join(lines).encode()).stdout.decode()
     assert translator.translate(lines) == expected.split("\n")[:-1]
     assert translator.translate([]) == []
     with pytest.raises(TypeError, match="takes a list of lines"):
@@ -195,7 +200,7 @@ def test_the_python_interface_translates_like_the_command(trained: Path) -> None
 def test_batches_are_halved_if_memory_runs_out(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    translator = nmt.Translator.load(trained / "run" / "average.pt", runtime=RuntimeConfig(device="cpu"))
+    translator = nmt.Translator.load(trained / "run" / "average.safetensors", runtime=RuntimeConfig(device="cpu"))
     lines = (trained / "test.en").read_text().splitlines()
     expected = translator.translate(lines)
     sizes = []  # sentences of each batch
@@ -218,7 +223,15 @@ def test_batches_are_halved_if_memory_runs_out(
 
 def test_a_reader_that_ends_early_ends_the_command_quietly(trained: Path) -> None:
     """This is `nmt generate … | head`. The interpreter must not complain either, when it closes standard output."""
-    command = [sys.executable, "-m", "nmt", "generate", trained / "run" / "best.pt", "--input", trained / "test.en"]
+    command = [
+        sys.executable,
+        "-m",
+        "nmt",
+        "generate",
+        trained / "run" / "best.safetensors",
+        "--input",
+        trained / "test.en",
+    ]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=300)
@@ -266,11 +279,11 @@ def test_data_and_run_folders_that_do_not_match_the_options_are_refused(trained:
 
 
 def test_folders_with_too_few_checkpoints_to_average_are_refused(trained: Path, tmp_path: Path) -> None:
-    few = failed("average-checkpoints", trained / "run", "--last=9", f"--output={tmp_path}/a.pt")
+    few = failed("average-checkpoints", trained / "run", "--last=9", f"--output={tmp_path}/a.safetensors")
     assert "holds 4 checkpoints, but --last is 9; give a smaller --last, or let nmt train write checkpoints" in few
-    none = failed("average-checkpoints", trained / "data", f"--output={tmp_path}/a.pt")
+    none = failed("average-checkpoints", trained / "data", f"--output={tmp_path}/a.safetensors")
     assert "data holds no checkpoints; give the --save-dir of a training" in none
-    assert not (tmp_path / "a.pt").exists()
+    assert not (tmp_path / "a.safetensors").exists()
 
 
 @pytest.mark.parametrize("options, message", [
@@ -279,7 +292,7 @@ def test_folders_with_too_few_checkpoints_to_average_are_refused(trained: Path, 
     (["--output", "no/such/folder/x"], "--output no/such/folder/x cannot be written"),
 ])  # fmt: skip
 def test_wrong_options_of_generate_are_refused(options: list[str], message: str, trained: Path) -> None:
-    assert message in failed("generate", trained / "run" / "best.pt", *options, stdin=b"Ba.\n")
+    assert message in failed("generate", trained / "run" / "best.safetensors", *options, stdin=b"Ba.\n")
 
 
 def test_a_diverged_training_ends_and_says_what_was_not_finite(trained: Path, tmp_path: Path) -> None:
@@ -287,7 +300,7 @@ def test_a_diverged_training_ends_and_says_what_was_not_finite(trained: Path, tm
     message = failed("train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *options)
     diverged = "training diverged: --max-skipped-updates 3 in a row were skipped up to update 4, where the output of"
     assert diverged in message
-    assert not list((tmp_path / "run").glob("*.pt"))
+    assert not list((tmp_path / "run").glob("*.safetensors"))
 
 
 def test_an_update_that_is_not_finite_is_skipped(
@@ -304,8 +317,8 @@ def test_an_update_that_is_not_finite_is_skipped(
     log = run("train", trained / "data", "--save-dir", tmp_path, *TRAIN, *SMALL, *options).stderr
     assert "update 3 was skipped: its loss or gradient is not finite (1 in a row)" in log
     assert "  1 skipped" in log
-    second, fourth = (weights(tmp_path / f"snapshot-{n:08d}.pt") for n in (2, 4))
-    assert not (tmp_path / "snapshot-00000003.pt").exists()  # no checkpoint is saved after a skipped update
+    second, fourth = (weights(tmp_path / f"snapshot-{n:08d}.safetensors") for n in (2, 4))
+    assert not (tmp_path / "snapshot-00000003.safetensors").exists()  # no checkpoint is saved after a skipped update
     assert all(tensor.isfinite().all() for tensor in fourth.values())
     assert any(not torch.equal(second[name], fourth[name]) for name in second)
     (record,) = records(tmp_path, "train")
@@ -322,7 +335,7 @@ def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path
     assert "warning: resuming although --batch-tokens was 800 and is now 700" in log
     before, after = (
         nmt.load_checkpoint(path).training["counters"]
-        for path in (trained / "run" / "state-00000040.pt", tmp_path / "run" / "state-00000042.pt")
+        for path in (trained / "run" / "state-00000040.safetensors", tmp_path / "run" / "state-00000042.safetensors")
     )
     assert (after["epoch"], after["update_in_epoch"]) == (before["epoch"] + 1, 2)
     wider = [*TRAIN, *SMALL, "--d-ff=65", "--resume-changed"]
@@ -355,7 +368,7 @@ def test_generate_writes_to_a_pipe(trained: Path, tmp_path: Path) -> None:
 
 
 def test_max_length_offset_limits_the_output(trained: Path) -> None:
-    best, lines = trained / "run" / "snapshot-00000010.pt", (trained / "test.en").read_bytes()
+    best, lines = trained / "run" / "snapshot-00000010.safetensors", (trained / "test.en").read_bytes()
     for offset in (0, 3):
         options = ["--max-length-offset", str(offset), "--output-format", "jsonl", "--alpha", "5"]
         found = [json.loads(line) for line in run("generate", best, *options, stdin=lines).stdout.splitlines()]
@@ -366,7 +379,7 @@ def test_max_length_offset_limits_the_output(trained: Path) -> None:
 
 def test_generate_reports_a_full_disk(trained: Path) -> None:
     with open("/dev/full", "wb") as full:
-        command = ["generate", trained / "run" / "best.pt", f"--input={trained}/test.en"]
+        command = ["generate", trained / "run" / "best.safetensors", f"--input={trained}/test.en"]
         said = forks.run(*command, stdout=full.fileno(), code=1).errors
     assert "error: standard output cannot be written (No space left on device)" in said
     assert "Traceback" not in said
@@ -374,7 +387,9 @@ def test_generate_reports_a_full_disk(trained: Path) -> None:
 
 def test_generate_names_a_line_that_is_not_utf8(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "in.en").write_bytes(b"Ba.\n\xff\xfe\n")
-    message = failed("generate", trained / "run" / "best.pt", f"--input={tmp_path}/in.en", f"--output={tmp_path}/o")
+    message = failed(
+        "generate", trained / "run" / "best.safetensors", f"--input={tmp_path}/in.en", f"--output={tmp_path}/o"
+    )
     assert "in.en" in message
     assert "line 2" in message
     assert not (tmp_path / "o").exists()

@@ -344,11 +344,11 @@ def test_interrupted_work_with_other_options_text_or_files_is_not_resumed(
         with pytest.raises(NmtError, match=rf"data.unfinished belongs to an unfinished job whose {flag} is"):
             run(max_length=30)
         text.write_bytes(before)
-    (unfinished / "average.pt").write_bytes(b"weeks of work")
-    with pytest.raises(NmtError, match=r"data.unfinished/average.pt was not made by this command"):
+    (unfinished / "average.safetensors").write_bytes(b"weeks of work")
+    with pytest.raises(NmtError, match=r"data.unfinished/average.safetensors was not made by this command"):
         run(max_length=30)
-    assert (unfinished / "average.pt").read_bytes() == b"weeks of work"
-    (unfinished / "average.pt").unlink()
+    assert (unfinished / "average.safetensors").read_bytes() == b"weeks of work"
+    (unfinished / "average.safetensors").unlink()
     model = (unfinished / "data" / "subword.model").read_bytes()
     (unfinished / "data" / "subword.model").write_text("x")
     with pytest.raises(NmtError, match=r"subword models in .* cannot be read \(.*; remove .*data.unfinished to start"):

@@ -171,9 +171,9 @@ def test_only_models_of_pytorch_on_a_cpu_are_loaded_before_a_fork(
 ) -> None:
     monkeypatch.setattr(runtime, "_gpus", lambda: 1)
     config = RuntimeConfig(device=device)
-    job = TranslationJob(("model.pt",), config, SearchConfig(), EngineConfig(engine=engine))
+    job = TranslationJob(("model.safetensors",), config, SearchConfig(), EngineConfig(engine=engine))
     assert job.shares_memory == expected
-    assert RescoringJob(("model.pt",), config).shares_memory == (CAN_FORK and device == "cpu")
+    assert RescoringJob(("model.safetensors",), config).shares_memory == (CAN_FORK and device == "cpu")
 
 
 SIGNAL_AT_TORCH = """

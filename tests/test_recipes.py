@@ -258,7 +258,7 @@ def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> Non
 
 def test_distillation(recipe: Recipe, trained: Path, multi30k: Path, tmp_path: Path) -> None:
     paths = {"MULTI30K": str(multi30k), "RUN": str(tmp_path / "run"), "AVERAGED": "2", "REPEATS": "1"}
-    teacher = str(trained / "run" / "average.pt")
+    teacher = str(trained / "run" / "average.safetensors")
     done = recipe("distillation.sh", teacher, "--", *TINY, **paths)
     assert done.returncode == 0, done.stderr
     speeds = [line for line in done.stdout.splitlines() if "sentences/s" in line]
@@ -322,8 +322,8 @@ def test_recipes_that_measure_or_kill_reach_their_programs(
 ) -> None:
     run = tmp_path / "run"
     (run / "model").mkdir(parents=True)
-    model = run / "model" / "average.pt"
-    shutil.copy(trained / "run" / "average.pt", model)
+    model = run / "model" / "average.safetensors"
+    shutil.copy(trained / "run" / "average.safetensors", model)
     shutil.copytree(trained / "data", run / "data")
     settings = {"MODEL": str(model), "TEXT": str(trained / "test.en"), "LINES": "25"}
     done = quicker(script, *arguments, RUN=str(run), **settings)

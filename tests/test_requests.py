@@ -14,7 +14,7 @@ SOURCES = ["Ba de ki.", "Lo mu na po ra.", "", "Si."]
 
 def generate(trained: Path, *arguments: str | Path, lines: list[str] | None = None) -> list[dict[str, Any]]:
     stdin = "".join(f"{line}\n" for line in (SOURCES if lines is None else lines)).encode()
-    command = ["generate", trained / "run" / "best.pt", *OPTIONS, "--output-format=jsonl", *arguments]
+    command = ["generate", trained / "run" / "best.safetensors", *OPTIONS, "--output-format=jsonl", *arguments]
     return [json.loads(line) for line in run(*command, stdin=stdin).stdout.splitlines()]
 
 
@@ -66,7 +66,13 @@ def test_json_lines_take_prefix_and_constraints_and_pass_other_fields_through(tr
 
 def test_a_line_whose_constraints_do_not_fit_says_so(trained: Path) -> None:
     line = json.dumps({"source": "Ba.", "constraints": ["ab " * 40]})
-    command = ["generate", trained / "run" / "best.pt", *OPTIONS, "--input-format=jsonl", "--output-format=jsonl"]
+    command = [
+        "generate",
+        trained / "run" / "best.safetensors",
+        *OPTIONS,
+        "--input-format=jsonl",
+        "--output-format=jsonl",
+    ]
     done = run(*command, stdin=line.encode())
     assert json.loads(done.stdout)["hypotheses"][0]["unmet"] is True
     assert "line 1: " in done.stderr
@@ -92,7 +98,7 @@ def test_messages_name_the_line_of_its_file(trained: Path, tmp_path: Path) -> No
     (tmp_path / "b").write_text(json.dumps({"source": "", "prefix": "ba " * 90}))
     inputs = ["--input-format=jsonl", "--input", tmp_path / "a", "--input", tmp_path / "b"]
     for output in ([], ["--output", tmp_path / "out"]):
-        said = failed("generate", trained / "run" / "best.pt", *OPTIONS, *inputs, *output)
+        said = failed("generate", trained / "run" / "best.safetensors", *OPTIONS, *inputs, *output)
         assert re.search(r"/b, line 1: its prefix has \d+ pieces", said), said
 
 
@@ -114,5 +120,5 @@ def test_messages_name_the_line_of_its_file(trained: Path, tmp_path: Path) -> No
 ])  # fmt: skip
 def test_bad_requests_are_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:
     flags = [argument.format(folder=trained) for argument in arguments]
-    said = failed("generate", trained / "run" / "best.pt", *OPTIONS, *flags, stdin=stdin.encode())
+    said = failed("generate", trained / "run" / "best.safetensors", *OPTIONS, *flags, stdin=stdin.encode())
     assert re.search(message, said), said

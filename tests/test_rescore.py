@@ -21,11 +21,11 @@ def rescored(*arguments: str | Path, stdin: str = "") -> list[list[float]]:
 
 
 @pytest.mark.parametrize("models, options", [
-    (["best.pt"], ["--n-best=4"]),
-    (["best.pt", "snapshot-00000020.pt"], ["--sample", "--samples=3", "--temperature=2", "--top-k=50"]),
-    (["best.pt"], ["--beam=4", "--beam-groups=2", "--n-best=3"]),
-    (["best.pt"], ["--prefixes={folder}/prefixes"]),
-    (["best.pt", "snapshot-00000020.pt"], ["--constraints={folder}/phrases", "--beam=6"]),
+    (["best.safetensors"], ["--n-best=4"]),
+    (["best.safetensors", "snapshot-00000020.safetensors"], ["--sample", "--samples=3", "--temperature=2"]),
+    (["best.safetensors"], ["--beam=4", "--beam-groups=2", "--n-best=3"]),
+    (["best.safetensors"], ["--prefixes={folder}/prefixes"]),
+    (["best.safetensors", "snapshot-00000020.safetensors"], ["--constraints={folder}/phrases", "--beam=6"]),
 ])  # fmt: skip
 def test_generated_translations_have_the_log_p_and_the_alignments_that_generate_reports(
     trained: Path, tmp_path: Path, models: list[str], options: list[str]
@@ -61,13 +61,13 @@ def assert_links(alignment: str, source: str, target: str) -> None:
 
 def test_the_sum_over_the_validation_set_is_the_validation_nll_of_training(trained: Path) -> None:
     pairs = ["--source", trained / "valid.en", "--target", trained / "valid.de"]
-    log_probs = [p for line in rescored(trained / "run" / "snapshot-00000040.pt", *pairs) for p in line]
+    log_probs = [p for line in rescored(trained / "run" / "snapshot-00000040.safetensors", *pairs) for p in line]
     nll = records(trained / "run", "valid")[-1]["nll"]
     assert -math.fsum(log_probs) / len(log_probs) == pytest.approx(nll, rel=1e-6)
 
 
 def test_text_output_sums_normalises_and_reports_the_perplexity(trained: Path) -> None:
-    model = trained / "run" / "best.pt"
+    model = trained / "run" / "best.safetensors"
     pairs = "Ba de ki.\tik ed ab !\n\t\nLo.\t\n"
     expected = rescored(model, stdin=pairs)
     assert [len(line) for line in expected][1:] == [1, 1]  # EOS alone
@@ -82,7 +82,7 @@ def test_text_output_sums_normalises_and_reports_the_perplexity(trained: Path) -
 
 def test_neither_order_nor_batch_size_changes_a_line(trained: Path) -> None:
     lines = ["Ba.\tab", "\tab", "Ba de.\t", "Lo mu na.\tan um ol !", "x\t☃ 漢字", "Si si si si.\tis " + "is " * 30]
-    command = ["rescore", trained / "run" / "best.pt", *FP32]
+    command = ["rescore", trained / "run" / "best.safetensors", *FP32]
     expected = list(map(float, run(*command, stdin="\n".join(lines).encode()).stdout.split()))
     for tokens, order in ((1, [5, 4, 3, 2, 1, 0]), (40, [2, 0, 5, 1, 4, 3]), (4000, [1, 5, 0, 3, 2, 4])):
         shuffled = "\n".join(lines[i] for i in order).encode()
@@ -92,7 +92,7 @@ def test_neither_order_nor_batch_size_changes_a_line(trained: Path) -> None:
 
 def test_very_long_pairs_are_scored_whole(trained: Path) -> None:
     pair = "ba " * 1500 + "\t" + "ab " * 1500
-    found = run("rescore", trained / "run" / "best.pt", stdin=f"{pair}\nBa.\tab\n".encode()).stdout.split()
+    found = run("rescore", trained / "run" / "best.safetensors", stdin=f"{pair}\nBa.\tab\n".encode()).stdout.split()
     assert len(found) == 2
     assert all(map(math.isfinite, map(float, found)))
 
@@ -100,7 +100,7 @@ def test_very_long_pairs_are_scored_whole(trained: Path) -> None:
 def test_fields_of_json_pass_through_and_special_pieces_are_not_scored_twice(trained: Path) -> None:
     hypotheses = [{"text": "ab", "note": [1]}, {"text": "ba", "pieces": ["a", "</s>"]}, {"text": "ba"}]
     given = {"id": 7, "source": "Ba.", "hypotheses": hypotheses}
-    command = ["rescore", trained / "run" / "best.pt", *FP32, "--input-format=jsonl", "--output-format=jsonl"]
+    command = ["rescore", trained / "run" / "best.safetensors", *FP32, "--input-format=jsonl", "--output-format=jsonl"]
     found = json.loads(run(*command, stdin=json.dumps(given).encode()).stdout)
     first, second, third = (hypothesis.pop("rescored")["log_prob"] for hypothesis in found["hypotheses"])
     assert found == given
@@ -109,11 +109,13 @@ def test_fields_of_json_pass_through_and_special_pieces_are_not_scored_twice(tra
 
 
 def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> None:
-    checkpoint = load_checkpoint(trained / "run" / "best.pt")
+    checkpoint = load_checkpoint(trained / "run" / "best.safetensors")
     for weight in checkpoint.weights.values():
         weight.fill_(math.nan)
-    save_checkpoint(checkpoint, tmp_path / "nan.pt")
-    assert "gives probabilities that are no numbers" in failed("rescore", tmp_path / "nan.pt", stdin=b"Ba.\tBa.\n")
+    save_checkpoint(checkpoint, tmp_path / "nan.safetensors")
+    assert "gives probabilities that are no numbers" in failed(
+        "rescore", tmp_path / "nan.safetensors", stdin=b"Ba.\tBa.\n"
+    )
 
 
 @pytest.mark.parametrize("arguments, stdin, message", [
@@ -130,5 +132,5 @@ def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> No
 ])  # fmt: skip
 def test_bad_input_is_one_sentence(trained: Path, arguments: list[str], stdin: str, message: str) -> None:
     flags = [argument.format(folder=trained) for argument in arguments]
-    said = failed("rescore", trained / "run" / "best.pt", *flags, stdin=stdin.encode())
+    said = failed("rescore", trained / "run" / "best.safetensors", *flags, stdin=stdin.encode())
     assert re.search(message, said), said

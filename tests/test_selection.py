@@ -99,8 +99,8 @@ def test_training_stops_when_patience_is_over(
     said = train(trained / "data", tmp_path, *OPTIONS)
     assert [record["update"] for record in records(tmp_path, "valid")] == list(range(2, stop + 1, 2))
     assert (f"stopped at update {stop}, because bleu did not improve in 3 validations" in said) == (stop < 14)
-    assert (tmp_path / f"snapshot-{stop:08d}.pt").exists()
-    assert same_weights(tmp_path / "best.pt", tmp_path / f"snapshot-{best:08d}.pt")
+    assert (tmp_path / f"snapshot-{stop:08d}.safetensors").exists()
+    assert same_weights(tmp_path / "best.safetensors", tmp_path / f"snapshot-{best:08d}.safetensors")
     page = run("report", tmp_path, "--output=-").stdout.decode()
     reason = "--patience ended it, because bleu did not improve in 3 validations"
     assert (f'"status":"finished early","message":"{reason}"' in page) == (stop < 14)
@@ -125,7 +125,9 @@ def test_interruptions_amid_the_patience_do_not_change_when_training_stops(
         run("train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *OPTIONS, code=75)
     assert not stops
     said = train(trained / "data", tmp_path, *OPTIONS)
-    assert "stopped at update 10, because bleu did not improve in 3 validations; best.pt is of update 4" in said
+    assert (
+        "stopped at update 10, because bleu did not improve in 3 validations; best.safetensors is of update 4" in said
+    )
 
 
 def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_path: Path) -> None:
@@ -150,15 +152,17 @@ def test_the_best_checkpoints_are_kept_and_averaged(
     script(monkeypatch, [1.0, 3.0, 2.0, 5.0, 2.9, 4.0])
     folder = tmp_path / "run"
     train(trained / "data", folder, "--max-updates=12", "--valid-updates=2", "--save-updates=2", "--keep-best=3")
-    assert sorted(path.name for path in folder.glob("best-*")) == [f"best-{n:08d}.pt" for n in (4, 8, 12)]
+    assert sorted(path.name for path in folder.glob("best-*")) == [f"best-{n:08d}.safetensors" for n in (4, 8, 12)]
     for count, updates in ((2, (8, 12)), (3, (4, 8, 12))):
-        said = run("average-checkpoints", folder, "--best", str(count), "--output", tmp_path / "best.pt").stderr
-        assert f"average of {', '.join(f'best-{update:08d}.pt' for update in updates)}" in said
-        snapshots = [folder / f"snapshot-{update:08d}.pt" for update in updates]
-        run("average-checkpoints", *snapshots, "--output", tmp_path / "same.pt")
-        assert same_weights(tmp_path / "best.pt", tmp_path / "same.pt")
+        said = run(
+            "average-checkpoints", folder, "--best", str(count), "--output", tmp_path / "best.safetensors"
+        ).stderr
+        assert f"average of {', '.join(f'best-{update:08d}.safetensors' for update in updates)}" in said
+        snapshots = [folder / f"snapshot-{update:08d}.safetensors" for update in updates]
+        run("average-checkpoints", *snapshots, "--output", tmp_path / "same.safetensors")
+        assert same_weights(tmp_path / "best.safetensors", tmp_path / "same.safetensors")
     assert "holds 3 of the best checkpoints, but --best is 4; take fewer, or let nmt train" in failed(
-        "average-checkpoints", folder, "--best=4", "--output", tmp_path / "none.pt"
+        "average-checkpoints", folder, "--best=4", "--output", tmp_path / "none.safetensors"
     )
 
 

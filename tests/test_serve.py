@@ -28,7 +28,7 @@ SHORT = {"max_length_offset": 3}
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model.pt"
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
     save_checkpoint(eloquent_checkpoint(2), path)
     return path
 
@@ -41,7 +41,7 @@ def server(model: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def chinese_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    path = tmp_path_factory.mktemp("chinese") / "model.pt"
+    path = tmp_path_factory.mktemp("chinese") / "model.safetensors"
     save_checkpoint(eloquent_checkpoint(2, codec=chinese_codec()), path)
     with serving(path, *FP32) as running:
         yield running

@@ -30,7 +30,7 @@ GOOD = json.dumps({"source": "some words", "max_length_offset": 2}).encode()
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model.pt"
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
     save_checkpoint(eloquent_checkpoint(2), path)
     return path
 

@@ -164,7 +164,7 @@ def test_errors_while_reading_the_text_are_raised(error: BaseException) -> None:
     assert caught.value is error
 
 
-NO_MODEL = r"run/average\.pt is not a sentencepiece model, or is damaged"
+NO_MODEL = r"run/average\.safetensors is not a sentencepiece model, or is damaged"
 
 
 @pytest.mark.parametrize("change, kind, message", [
@@ -174,12 +174,12 @@ NO_MODEL = r"run/average\.pt is not a sentencepiece model, or is damaged"
     (lambda good: good[:1000], "bpe", NO_MODEL),
     (lambda good: good[:-3], "bpe", NO_MODEL),
     (lambda _: other_model(pad_id=-1, unk_id=0, bos_id=1, eos_id=2), "bpe",
-     r"run/average\.pt has the ids -1, 0, 1, 2 for pad, unk, bos and eos instead"),
+     r"run/average\.safetensors has the ids -1, 0, 1, 2 for pad, unk, bos and eos instead"),
     (lambda good: good, "word", "unknown kind 'word'"),
 ])  # fmt: skip
 def test_unusable_models_are_named(change: Callable[[bytes], bytes], kind: str, message: str) -> None:
     with pytest.raises(NmtError, match=message):
-        Subword.from_bytes(change(trained_on_text("bpe").to_bytes()), kind, "run/average.pt")
+        Subword.from_bytes(change(trained_on_text("bpe").to_bytes()), kind, "run/average.safetensors")
 
 
 @kinds

@@ -55,7 +55,7 @@ def test_a_tagged_corpus_has_one_more_piece_in_each_source_sentence(
 
 def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None:
     preprocess(corpora, tmp_path / "data", "--tag=<2de>", "--tag=<2fr>")
-    model = tmp_path / "model.pt"
+    model = tmp_path / "model.safetensors"
     save_checkpoint(eloquent_checkpoint(1, codec=DataFolder.open(tmp_path / "data").codec), model)
     codec = load_checkpoint(model).codec
     assert codec.config.tags == ("<2de>", "<2fr>")

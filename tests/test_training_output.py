@@ -47,7 +47,7 @@ def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_
     log = train(trained / "data", folder, "--max-updates=2", "--save-updates=1")
     assert "finished 2 updates after 0:0" in log
     (best,) = records(folder, "valid")
-    assert f"best  {folder}/best.pt, of update 2: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
+    assert f"best  {folder}/best.safetensors, of update 2: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
     commands = [line[12:] for line in log.splitlines() if line[12:].startswith("nmt ")]
     assert [shlex.split(command)[1] for command in commands] == ["average-checkpoints", "generate", "score", "report"]
     for command in commands[:-1]:
@@ -55,7 +55,7 @@ def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_
     single = train(trained / "data", tmp_path / "single", "--max-updates=1", "--valid-metric=nll")
     assert "average" not in single
     assert "nmt score" not in single
-    assert f"nmt generate {tmp_path}/single/best.pt " in single
+    assert f"nmt generate {tmp_path}/single/best.safetensors " in single
 
 
 def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_options_in_the_run_folder_start_the_same_training(trained: Path, tm
     found = tomllib.loads(config.read_text())
     assert (found["arch"], found["lr-scale"], found["d-model"]) == ("transformer_tiny", 0.5, 32)
     run("train", "--config", config, "--save-dir", tmp_path / "same")
-    assert same_weights(*(tmp_path / folder / "snapshot-00000004.pt" for folder in ("run", "same")))
+    assert same_weights(*(tmp_path / folder / "snapshot-00000004.safetensors" for folder in ("run", "same")))
     (start,) = records(tmp_path / "run", "start")
     run(*shlex.split(start["command"])[1:], "--save-dir", tmp_path / "again", "--max-updates=2")
     assert records(tmp_path / "again", "train")[0]["loss"] == records(tmp_path / "run", "train")[0]["loss"]
@@ -166,7 +166,7 @@ def test_event_files_hold_the_metrics_without_repeated_updates(trained: Path, tm
     folder = tmp_path / "run"
     for updates in (4, 6):
         train(trained / "data", folder, *OPTIONS, f"--max-updates={updates}", "--tensorboard")
-        (folder / "state-00000004.pt").unlink()  # so that the second training repeats updates from 2 on
+        (folder / "state-00000004.safetensors").unlink()  # so that the second training repeats updates from 2 on
     events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
     for kind, name in (("train", "loss"), ("train", "target_tokens_per_second"), ("valid", "nll")):
         found = [(event.step, event.value) for event in events.Scalars(f"{kind}/{name}")]

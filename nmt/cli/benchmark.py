@@ -94,7 +94,7 @@ def generate(
             generated = Generated(vocab_size, mean_length, lines)
             codec = generated.codec()
             text = generated.sentences(codec)
-            path = f"{folder}/untrained.pt"
+            path = f"{folder}/untrained.safetensors"
             save_untrained(Path(path), model, codec)
         else:
             path = str(checkpoint)

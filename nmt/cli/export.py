@@ -32,12 +32,12 @@ def export(
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
-    --format ctranslate2 needs the package ctranslate2, and --format huggingface needs safetensors.
+    --format ctranslate2 needs the package ctranslate2: pip install ctranslate2.
     """
     _check_options(format, quantization, scores)
     from nmt.checkpoint import load_checkpoint
 
-    loaded = load_checkpoint(checkpoint)
+    loaded = load_checkpoint(checkpoint, verify=True)
     if format == "huggingface":
         from nmt.exchange.huggingface import export_huggingface
         from nmt.text.corpus import read_lines

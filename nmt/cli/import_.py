@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 import_ = typer.Typer(name="import", help="Convert a model of another toolkit to a checkpoint.", no_args_is_help=True)
 
-Output = Annotated[str, typer.Option(help="Checkpoint file to write.")]
+Output = Annotated[str, typer.Option(help="Checkpoint file to write, whose name ends in .safetensors.")]
 
 
 @import_.command(no_args_is_help=True)
@@ -23,10 +23,7 @@ def huggingface(
     source_lang: Annotated[str | None, typer.Option(help="Source language, if the folder does not say it.")] = None,
     target_lang: Annotated[str | None, typer.Option(help="Target language, if the folder does not say it.")] = None,
 ) -> None:
-    """Convert a MarianMT model in the format of Hugging Face to a checkpoint.
-
-    Models in model.safetensors need the package safetensors: pip install safetensors.
-    """
+    """Convert a MarianMT model in the format of Hugging Face to a checkpoint."""
     from nmt.exchange.huggingface import import_huggingface
 
     checkpoint = import_huggingface(folder, source_lang, target_lang)
@@ -74,8 +71,9 @@ def fairseq(
 def _write(checkpoint: "Checkpoint", output: str, inputs: Iterable[str | Path]) -> None:
     from nmt import console
     from nmt.checkpoint import write_checkpoint
+    from nmt.checkpoint_file import SUFFIX
     from nmt.files import output_file
 
-    with output_file(output, inputs) as file:
+    with output_file(output, inputs, suffix=SUFFIX) as file:
         write_checkpoint(checkpoint, file)
     console.info(f"wrote {output}")

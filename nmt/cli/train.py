@@ -18,7 +18,7 @@ nmt train data --arch transformer_base --save-dir run
 
 nmt train data --arch transformer_base --save-dir run --dry-run
 
-nmt train news --init-from run/average.pt --save-dir tuned --lr-schedule inverse-sqrt --lr 1e-4 --warmup-updates 50
+nmt train news --init-from run/best.safetensors --save-dir tuned --lr-schedule inverse-sqrt --lr 1e-4
 
 nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
@@ -66,6 +66,6 @@ def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig
         return model_config(config.arch, **overrides)
     if config.init_from is None:
         raise UsageError("missing option '--arch', or arch in the file of --config")
-    from nmt.training.initial import model_config_of
+    from nmt.checkpoint_file import read_model_config
 
-    return replace(model_config_of(config.init_from), **overrides)
+    return replace(read_model_config(config.init_from), **overrides)

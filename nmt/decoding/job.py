@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
-from nmt.checkpoint import load_checkpoint
+from nmt.checkpoint_file import read_codec
 from nmt.config import RuntimeConfig
 from nmt.model.runtime import models_can_be_forked
 from nmt.text.codec import TextCodec
@@ -36,4 +36,4 @@ class ModelJob:
 
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
-        return load_checkpoint(self.models[0]).codec
+        return read_codec(self.models[0])

@@ -15,8 +15,7 @@ from nmt.exchange.fairseq_text import codec_of, ids_of_dictionary, read_dictiona
 from nmt.exchange.files import Tensors
 from nmt.exchange.layers import from_theirs, our_columns
 from nmt.exchange.settings import Settings, head_widths
-from nmt.exchange.torch_files import read_torch_file
-from nmt.exchange.torch_pickle import Inert
+from nmt.exchange.torch_files import Inert, read_torch_file
 from nmt.exchange.vocabulary import Ids, rows_of
 from nmt.text.codec import TextConfig
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from nmt.data.regular import open_regular
-from nmt.errors import NmtError, importing
+from nmt.errors import NmtError
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -67,10 +68,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes before reading.
 
     Raises:
-        NmtError: the file cannot be read or is damaged, or the package is not installed.
+        NmtError: the file cannot be read or is damaged.
     """
-    with importing("safetensors", str(path)):
-        from safetensors import SafetensorError, safe_open
     opened(path).close()  # safe_open does not say that a folder is one, and may wait for a pipe without end
     try:
         with safe_open(path, framework="pt") as file:

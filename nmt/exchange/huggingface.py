@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save
 from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
-from nmt.errors import NmtError, importing
+from nmt.errors import NmtError
 from nmt.exchange.card import model_card, tags_in_other_pieces
 from nmt.exchange.files import Tensors, read_json, read_safetensors
 from nmt.exchange.layers import without_attention_biases
@@ -111,7 +112,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
         scores: what `nmt score` printed, for the model card.
 
     Raises:
-        NmtError: MarianMT cannot express the model, a package is missing, or the folder cannot be written.
+        NmtError: MarianMT cannot express the model, or the folder cannot be written.
     """
     config, codec = checkpoint.model_config, checkpoint.codec
     check_expressible(config, origin)
@@ -125,7 +126,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
     values[RECORD] = {"text": codec.config.to_dict(), "model": config.to_dict()}
     generation = {**special_ids(), "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512}
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
-        _write_safetensors(tensors, folder / _SAFETENSORS)
+        (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
         for name, content in ((_CONFIG, values), (_GENERATION, generation)):
             (folder / name).write_text(json.dumps(content, indent=1) + "\n")
         write_text(codec, folder)
@@ -135,9 +136,3 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
             f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
             f"{output} for the right ids"
         )
-
-
-def _write_safetensors(tensors: dict[str, Tensor], path: Path) -> None:
-    with importing("safetensors", "--format huggingface"):
-        from safetensors.torch import save
-    path.write_bytes(save(tensors, metadata={"format": "pt"}))

@@ -1,121 +1,86 @@
 """Reads tensors and options from files that torch.save wrote for other toolkits, without running code from them.
 
-There are two formats: a zip archive, and before torch 1.6 several pickles with the numbers behind them. All sizes are
-compared with the size of the file before memory is allocated.
+Such files are pickles, which may name any function. Here, a pickle gets the few functions that make tensors. A class of
+the toolkits that write such files becomes `Inert`, and any other name is refused.
 """
 
-import io
-import math
-import os
-import sys
+import pickle
 import zipfile
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from nmt.checkpoint_file import data_start, uncompressed_entries
 from nmt.errors import NmtError
 from nmt.exchange.files import opened
-from nmt.exchange.torch_pickle import ForeignMachine, Storage, Stored
 from nmt.model.runtime import is_out_of_memory
 
-_DTYPES = {
-    "Float": torch.float32,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Double": torch.float64,
+_FUNCTIONS = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
 }
-_BYTES = {"Float": 4, "Half": 2, "BFloat16": 2, "Double": 8, "Long": 8, "Int": 4, "Short": 2}  # others take 1
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-# The pickles of a legacy file are at its beginning. Those of published models take less than a megabyte.
-_LONGEST_PICKLES = 1 << 26
-_COUNT_BYTES = 8  # the number of numbers, before the numbers of each storage of a legacy file
+# Packages whose classes hold options or the state of a training.
+_INERT_PACKAGES = (
+    "argparse",
+    "collections",
+    "enum",
+    "fairseq",
+    "numpy",
+    "omegaconf",
+    "torch",
+    "transformers",
+    "typing",
+)
+_INERT_TYPES = ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str")
 
 
-class _TorchFile:
-    """The content of a torch file: plain data, `Inert` and `Stored`; and the tensors, which are read on demand.
+class Inert:
+    """Stands for an object of a class that is not imported, or for the result of a function that is not called.
 
-    Raises:
-        Exception: the file is damaged; zipfile may raise any exception.
+    Attributes:
+        state: what the pickle gives the object, usually its attributes by name.
     """
 
-    def __init__(self, file: BufferedReader) -> None:
-        self._file, self._size = file, os.fstat(file.fileno()).st_size
-        machine = ForeignMachine()
-        if zipfile.is_zipfile(file):
-            self.content, self._starts = _zip_content(file, machine)
-        else:
-            self.content, self._starts = _legacy_content(file, machine)
-        self._read: dict[tuple[str, int, tuple[int, ...]], Tensor] = {}
-        self._left = self._size
+    state: Any = None
 
-    def tensor(self, stored: Stored) -> Tensor:
-        """Returns a tensor in fp32, on the CPU. The same part of a storage is read once.
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
 
-        Raises:
-            ValueError: the tensor is not made of floating-point numbers, is not contiguous, or is not in the file.
-        """
-        storage, offset, shape = stored.storage, stored.offset, stored.shape
-        if type(offset) is not int or type(shape) is not tuple or not all(type(n) is int and n >= 0 for n in shape):
-            raise ValueError("a tensor whose shape is not made of whole numbers")
-        key = storage.key, offset, shape
-        if key not in self._read:
-            if not 0 <= offset <= storage.numbers - math.prod(shape) or stored.stride != _strides(shape):
-                raise ValueError("a tensor that is not contiguous, or is larger than its storage")
-            self._read[key] = self._numbers(storage, offset, math.prod(shape)).view(shape)
-        return self._read[key]
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
-    def _numbers(self, storage: Storage, offset: int, count: int) -> Tensor:
-        start, each = self._starts[storage.key], _BYTES[storage.kind]
-        self._left -= count * each
-        if start + storage.numbers * each > self._size or self._left < 0:
-            raise ValueError("a tensor beyond the end of the file, or parts of tensors that overlap")
-        found = torch.empty(count, dtype=_DTYPES[storage.kind])
-        self._file.seek(start + offset * each)
-        if self._file.readinto(found.view(torch.uint8).numpy().data) != count * each:
-            raise EOFError
-        return found.float()
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, item: Any) -> None:
+        """Ignores an item of a class that is a list."""
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the strides of a contiguous tensor."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+class _Forbidden(Exception):  # noqa: N818 (named after what was found)
+    pass
 
 
-def _zip_content(file: BufferedReader, machine: ForeignMachine) -> tuple[Any, dict[str, int]]:
-    """Returns the content of a zip archive, and where the numbers of each storage start."""
-    entries = uncompressed_entries(file)
-    with zipfile.ZipFile(file) as archive:
-        content = machine.content(archive.read(entries["data.pkl"]))
-        if "byteorder" in entries and archive.read(entries["byteorder"]).decode() != sys.byteorder:
-            raise ValueError("numbers in another byte order")
-    for key, storage in machine.storages.items():
-        if entries[f"data/{key}"].file_size != storage.numbers * _BYTES.get(storage.kind, 1):
-            raise ValueError("a storage that does not fit the size of its entry")
-    return content, {key: data_start(file, entries[f"data/{key}"]) for key in machine.storages}
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _FUNCTIONS:
+            return super().find_class(module, name)
+        if module.partition(".")[0] in _INERT_PACKAGES or (module == "builtins" and name in _INERT_TYPES):
+            return Inert
+        raise _Forbidden(f"{module}.{name}")
 
 
-def _legacy_content(file: BufferedReader, machine: ForeignMachine) -> tuple[Any, dict[str, int]]:
-    """Returns the content of a legacy file, and where the numbers of each storage start."""
-    file.seek(0)
-    pickles = io.BytesIO(file.read(_LONGEST_PICKLES))
-    if ForeignMachine().content(pickles) != _LEGACY_MAGIC:
-        raise ValueError("not a torch file")
-    for _ in ("protocol", "system"):
-        ForeignMachine().content(pickles)
-    content = machine.content(pickles)
-    keys = ForeignMachine().content(pickles)
-    if not isinstance(keys, list) or sorted(keys) != sorted(machine.storages):
-        raise ValueError("storages that the content does not refer to")
-    starts, start = {}, pickles.tell()
-    for key in keys:
-        starts[key] = start + _COUNT_BYTES
-        storage = machine.storages[key]
-        start = starts[key] + storage.numbers * _BYTES.get(storage.kind, 1)
-    return content, starts
+class _Pickle:
+    """What torch.load uses of the module `pickle`."""
+
+    Unpickler = _Unpickler
+
+    @staticmethod
+    def load(file: Any, **options: Any) -> Any:
+        """Returns the content of a pickle."""
+        return _Unpickler(file, **options).load()
 
 
 def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -125,18 +90,21 @@ def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any]
         part: the key of the part with the tensors; None if the content itself has them.
 
     Raises:
-        NmtError: the file cannot be read, is not a torch file, is damaged, or has no such part.
+        NmtError: the file cannot be read, is not a torch file, is damaged, has no such part, or names a class or
+            function that files of models do not need.
     """
-    with opened(path) as file:
-        try:
-            archive = _TorchFile(file)
-            content = archive.content
-            named = content if part is None else content[part]
-            stored = {n: t for n, t in named.items() if isinstance(t, Stored) and t.storage.kind in _DTYPES}
-            return content, {name: archive.tensor(tensor) for name, tensor in stored.items()}
-        except Exception as error:  # for a damaged file, zipfile may raise any exception
-            if is_out_of_memory(error):
-                raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
-            raise NmtError(
-                f"{path} is not a torch file with the weights of a model, or it is damaged; download it again"
-            ) from error
+    opened(path).close()
+    mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
+    try:
+        content = torch.load(path, map_location="cpu", pickle_module=_Pickle, weights_only=False, mmap=mapped)
+        named = content if part is None else content[part]
+        tensors = {name: t for name, t in named.items() if isinstance(t, Tensor) and t.is_floating_point()}
+        return content, {name: tensor.detach().float() for name, tensor in tensors.items()}
+    except _Forbidden as error:
+        raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
+    except Exception as error:  # for a damaged file, torch may raise any exception
+        if is_out_of_memory(error):
+            raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
+        raise NmtError(
+            f"{path} is not a torch file with the weights of a model, or it is damaged; download it again"
+        ) from error

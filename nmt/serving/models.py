@@ -1,10 +1,11 @@
 """The models that are served, as the main process sees them: names, text processing and sizes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nmt.checkpoint import load_checkpoint
+from nmt.checkpoint_file import read_codec, read_shapes
 from nmt.errors import NmtError
 from nmt.serving.limits import Refused
 from nmt.text.codec import TextCodec
@@ -31,7 +32,7 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, t
 
     Args:
         checkpoints: files whose models are named after their languages.
-        named: files with the names of their models, such as `en-de=run/average.pt`.
+        named: files with the names of their models, such as `en-de=run/average.safetensors`.
 
     Raises:
         NmtError: there is no checkpoint, one cannot be read, or two have the same name.
@@ -55,10 +56,9 @@ def _named(given: str) -> tuple[str | None, str]:
 
 
 def _load(name: str | None, path: str) -> Model:
-    checkpoint = load_checkpoint(path)
-    config = checkpoint.codec.config
-    parameters = sum(weight.numel() for weight in checkpoint.weights.values())
-    return Model(name or f"{config.source_lang}-{config.target_lang}", checkpoint.codec, parameters)
+    codec = read_codec(path)
+    parameters = sum(map(math.prod, read_shapes(path).values()))
+    return Model(name or f"{codec.config.source_lang}-{codec.config.target_lang}", codec, parameters)
 
 
 def chosen(models: Mapping[str, Model], name: str | None) -> Model:

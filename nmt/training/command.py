@@ -6,11 +6,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from nmt.checkpoint_file import read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.files import replaced_file, writing
 from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
-from nmt.training.initial import model_config_of
 
 CONFIG = "config.toml"
 # Options that are meant for a single start of a training.
@@ -25,7 +25,7 @@ def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig)
     Raises:
         NmtError: the checkpoint of --init-from, whose architecture is needed, cannot be read.
     """
-    architecture = ARCHITECTURES[config.arch] if config.arch else model_config_of(str(config.init_from))
+    architecture = ARCHITECTURES[config.arch] if config.arch else read_model_config(str(config.init_from))
     default = architecture.to_dict()
     model = {name: value for name, value in model_config.to_dict().items() if default.get(name) != value}
     options = {"data": data_folder, **config.to_dict(), **model}

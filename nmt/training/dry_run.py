@@ -88,7 +88,7 @@ def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     checkpoint, state = (parameters * n / 2**20 for n in (WEIGHT_BYTES, state_bytes))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
-    # best.pt and, with --keep-best, numbered copies
+    # best.safetensors and, with --keep-best, numbered copies
     best = 1 if config.keep_best == 1 else 1 + config.keep_best
     total = (kept + best) * checkpoint + STATES_KEPT * state
     return (

@@ -41,9 +41,9 @@ class MovingAverage:
                 self._weights[name].data = weight
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns the average of each weight, on the CPU."""
-        return {name: average.cpu() for name, average in self._averages.items()}
+        """Returns the average of each weight."""
+        return dict(self._averages)
 
     def load_state_dict(self, averages: Mapping[str, Tensor]) -> None:
         """Goes on from what `state_dict` returned, or from the model's weights if that is empty."""
-        self._averages = {name: average.to(self._weights[name].device) for name, average in averages.items()}
+        self._averages = {name: average.to(self._weights[name].device, copy=True) for name, average in averages.items()}

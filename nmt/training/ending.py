@@ -36,7 +36,7 @@ def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
     snapshots = len(numbered(folder.path, "snapshot"))
     checkpoint, commands = folder.path / BEST, []
     if snapshots > 1:
-        checkpoint = folder.path / "average.pt"
+        checkpoint = folder.path / "average.safetensors"
         last = min(_AVERAGED, snapshots)
         commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
     text = setup.data.codec.config

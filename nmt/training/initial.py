@@ -98,12 +98,3 @@ def _show_new(path: str, pieces: int, new: list[str]) -> None:
         f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
         + (f"; {len(new):,} start at random: {named}" if new else "")
     )
-
-
-def model_config_of(path: str) -> ModelConfig:
-    """Returns the architecture of a checkpoint.
-
-    Raises:
-        NmtError: the file is not a checkpoint.
-    """
-    return load_checkpoint(path).model_config

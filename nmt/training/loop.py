@@ -102,8 +102,8 @@ class TrainingLoop:
             (best,) = best_updates(self.state.validations, config.valid_metric[0], 1)
             reason = stalled_in_words(config.valid_metric, config.patience or 0)
             console.info(
-                f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; best.pt is of update "
-                f"{best:,}"
+                f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; "
+                f"best.safetensors is of update {best:,}"
             )
         elif prefix:
             console.info(f"{prefix}{self.folder.path} is at update {update:,}; raise --max-updates to train more")

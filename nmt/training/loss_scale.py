@@ -1,6 +1,5 @@
 """The scale of the loss in fp16, whose range is too small for many gradients (Micikevicius et al. 2018)."""
 
-import math
 from typing import Any
 
 import torch
@@ -37,18 +36,3 @@ class LossScale:
         """Goes on from what `state_dict` returned."""
         self.scale.fill_(state["scale"])
         self._good_updates.fill_(state["good_updates"])
-
-
-def loss_scale_problem(state: Any) -> str | None:
-    """Returns what is wrong with a `state_dict` from a file, or None."""
-    if not isinstance(state, dict) or state.keys() != {"scale", "good_updates"}:
-        return "its loss scale does not consist of scale and good_updates"
-    scale, good = state["scale"], state["good_updates"]
-    if (
-        type(scale) is not float
-        or not 0 < scale < math.inf
-        or type(good) is not int
-        or not 0 <= good <= _GROWTH_UPDATES
-    ):
-        return "its loss scale has an invalid value"
-    return None

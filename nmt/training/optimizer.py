@@ -1,7 +1,6 @@
 """Adam with the paper's learning rate (paper §5.3). Skips updates whose gradient is not finite."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -62,10 +61,26 @@ class Optimizer:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.clip_norm, norm)
         return norm
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns Adam's moments and step counters by parameter number."""
-        return self._adam.state_dict()
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns Adam's moments and step counters, by the number of the parameter: `0.exp_avg`, `0.step` and so on."""
+        state = self._adam.state_dict()["state"]
+        return {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads Adam's moments, but not the options that the state was saved with."""
-        self._adam.load_state_dict(self._adam.state_dict() | {"state": state["state"]})
+    def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
+        """Goes on from what `state_dict` returned.
+
+        Raises:
+            ValueError: the tensors are those of other parameters.
+        """
+        state: dict[int, dict[str, Tensor]] = {number: {} for number, _ in enumerate(self._parameters)}
+        for name, tensor in tensors.items():
+            number, part = name.split(".")
+            state[int(number)][part] = tensor.clone()
+        for parts, parameter in zip(state.values(), self._parameters, strict=True):
+            if {part: tensor.shape for part, tensor in parts.items()} != {
+                "step": (),
+                "exp_avg": parameter.shape,
+                "exp_avg_sq": parameter.shape,
+            }:
+                raise ValueError("Adam's state is that of other parameters")
+        self._adam.load_state_dict(self._adam.state_dict() | {"state": state})

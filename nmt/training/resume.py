@@ -1,11 +1,15 @@
 """Converts the state of a training to a checkpoint, and resumes a training from one."""
 
-import math
-from dataclasses import asdict, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_weights
+from nmt.errors import NmtError
 from nmt.training.provenance import provenance_of
 from nmt.training.resumable import check_changes
 from nmt.training.run_folder import RunFolder
@@ -13,18 +17,22 @@ from nmt.training.selection import Scores
 from nmt.training.setup import Setup
 from nmt.training.state import Counters, TrainState
 
+# Beginnings of names of tensors.
+_OPTIMIZER, _AVERAGE = "optimizer.", "average."
+
 
 def checkpoint_of(setup: Setup, state: TrainState) -> Checkpoint:
     """Returns a training state: weights, and all that is needed to resume."""
-    training = {
-        "optimizer": state.optimizer.state_dict(),
-        "counters": vars(state.counters).copy(),
+    training: dict[str, Any] = {
+        "counters": asdict(state.counters),
         "validations": [asdict(scores) for scores in state.validations],
-        "average": state.average.state_dict() if state.average else {},
     }
     if scale := state.optimizer.loss_scale:
         training["loss_scale"] = scale.state_dict()
-    return replace(_checkpoint(setup, state), training=training)
+    tensors = {_OPTIMIZER + name: tensor for name, tensor in state.optimizer.state_dict().items()}
+    if state.average:
+        tensors |= {_AVERAGE + name: tensor for name, tensor in state.average.state_dict().items()}
+    return replace(_checkpoint(setup, state), training=training, training_tensors=tensors)
 
 
 def snapshot_of(setup: Setup, state: TrainState) -> Checkpoint:
@@ -61,28 +69,31 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
 
 
 def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -> None:
-    saved = checkpoint.training["counters"]
-    counters = Counters(**{field.name: saved[field.name] for field in fields(Counters)})
-    validations = _validations(checkpoint)
-    if check_changes(checkpoint, path, setup.data, setup.model_config, setup.config):
+    try:
+        counters = Counters(**checkpoint.training["counters"])
+        validations = [Scores(**scores) for scores in checkpoint.training["validations"]]
+        changed = check_changes(checkpoint, path, setup.data, setup.model_config, setup.config)
+        load_weights(state.loss.model, checkpoint, path)
+        _load_tensors(state, checkpoint)
+    except (LookupError, TypeError, ValueError) as error:
+        raise NmtError(
+            f"{path} is not a training state that this version of nmt can resume ({error!r:.100}); move it elsewhere "
+            f"to resume from the state before it"
+        ) from error
+    if changed:
         counters.skip_to_next_epoch()
         validations = []
-    load_weights(state.loss.model, checkpoint, path)
-    state.optimizer.load_state_dict(checkpoint.training["optimizer"])
-    if (scale := state.optimizer.loss_scale) and "loss_scale" in checkpoint.training:
-        scale.load_state_dict(checkpoint.training["loss_scale"])
-    if state.average:
-        state.average.load_state_dict(checkpoint.training.get("average", {}))
     state.counters, state.validations = counters, validations
 
 
-def _validations(checkpoint: Checkpoint) -> list[Scores]:
-    training = checkpoint.training
-    if "validations" in training:
-        return [Scores(**scores) for scores in training["validations"]]
-    best, update = training["counters"].get("best", -math.inf), training["counters"].get("validated", 0)
-    if not math.isfinite(best):
-        return []
-    # A training state of nmt 0.2.0 has only the best score so far.
-    by_bleu = checkpoint.provenance["options"].get("valid_bleu", True)
-    return [Scores(update, math.nan, bleu=best) if by_bleu else Scores(update, -best)]
+def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:
+    tensors = checkpoint.training_tensors
+    state.optimizer.load_state_dict(_without_prefix(tensors, _OPTIMIZER))
+    if (scale := state.optimizer.loss_scale) and "loss_scale" in checkpoint.training:
+        scale.load_state_dict(checkpoint.training["loss_scale"])
+    if state.average:
+        state.average.load_state_dict(_without_prefix(tensors, _AVERAGE))
+
+
+def _without_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

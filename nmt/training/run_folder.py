@@ -11,18 +11,18 @@ from pathlib import Path
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from nmt.checkpoint_file import SUFFIX, read_document
 from nmt.errors import Damaged, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, writing
 from nmt.locks import LOCK, locked
 from nmt.training.command import CONFIG
 from nmt.training.records import METRICS, MetricsFile
-from nmt.training.resumable import check_resumable
 from nmt.training.selection import Scores
 
 STATES_KEPT = 2
-BEST = "best.pt"
+BEST = f"best{SUFFIX}"
 # Patterns of the files that only a training writes. Other commands may write other files into the folder meanwhile.
-_OWN = ("state-[0-9]*.pt", "snapshot-[0-9]*.pt", BEST, "best-[0-9]*.pt", METRICS, CONFIG)
+_OWN = (*(f"{kind}-[0-9]*{SUFFIX}" for kind in ("state", "snapshot", "best")), BEST, METRICS, CONFIG)
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
 # How long to wait for a file. A network file system may show another machine's new files late.
@@ -82,7 +82,7 @@ class RunFolder:
         damaged: list[Path] = []
         for path in reversed(states):
             try:
-                found = _load_state(path)
+                found = load_checkpoint(path, verify=True)
             except Damaged as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
@@ -109,7 +109,7 @@ class RunFolder:
                 f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines "
                 f"share"
             )
-        return _load_state(path)
+        return load_checkpoint(path, verify=True)
 
     def remove_checkpoints_after(self, update: int) -> None:
         """Removes the checkpoints of updates after `update`, because a resumed training repeats these updates."""
@@ -125,7 +125,7 @@ class RunFolder:
         """
         single = [path for name in (BEST, METRICS) if (path := self.path / name).exists()]
         found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
-        if not any(path.suffix == ".pt" for path in found):
+        if not any(path.suffix == SUFFIX for path in found):
             return
         renamed = [path.rename(_unused(path, "earlier")) for path in found]
         if (options := self.path / CONFIG).exists():
@@ -148,11 +148,11 @@ class RunFolder:
         return path
 
     def save_best(self, checkpoint: Checkpoint) -> None:
-        """Writes the checkpoint best.pt."""
+        """Writes the checkpoint best.safetensors."""
         save_checkpoint(checkpoint, self.path / BEST)
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
-        """Writes one of the best checkpoints, best-NUMBER.pt, and removes those that are no longer among the best.
+        """Writes one of the best checkpoints, best-NUMBER.safetensors, and removes those that are no longer the best.
 
         Args:
             kept: the updates of the best checkpoints.
@@ -164,35 +164,29 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
 
-def _load_state(path: Path) -> Checkpoint:
-    checkpoint = load_checkpoint(path)
-    check_resumable(checkpoint, path)
-    return checkpoint
-
-
 # Names of files
 
 
 def _unused(path: Path, ending: str) -> Path:
-    """Returns a name for a file that is set aside, which no other file has: `best.pt.earlier`, `best.pt.earlier-2`."""
+    """Returns a free name for a file that is set aside, such as `metrics.jsonl.earlier`, `metrics.jsonl.earlier-2`."""
     names = chain([ending], (f"{ending}-{number}" for number in count(2)))
     return next(free for name in names if not (free := path.with_name(f"{path.name}.{name}")).exists())
 
 
 def numbered(folder: Path, kind: str) -> list[Path]:
-    """Returns the paths of all files `kind`-NUMBER.pt in a run folder, in the order of their numbers."""
-    pattern = re.compile(rf"{kind}-(\d+)\.pt")
-    found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*.pt") if (m := pattern.fullmatch(p.name))]
+    """Returns the paths of all files `kind`-NUMBER.safetensors in a run folder, in the order of their numbers."""
+    pattern = re.compile(rf"{kind}-(\d+){re.escape(SUFFIX)}")
+    found = [(int(m[1]), p) for p in folder.glob(f"{kind}-*{SUFFIX}") if (m := pattern.fullmatch(p.name))]
     return [path for _, path in sorted(found)]
 
 
 def numbered_path(folder: Path, kind: str, update: int) -> Path:
     """Returns the path of the checkpoint or training state after an update."""
-    return folder / f"{kind}-{update:08d}.pt"
+    return folder / f"{kind}-{update:08d}{SUFFIX}"
 
 
 def remove_older(folder: Path, kind: str, keep: int) -> None:
-    """Removes all files `kind`-NUMBER.pt except the newest `keep`."""
+    """Removes all files `kind`-NUMBER.safetensors except the newest `keep`."""
     for old in numbered(folder, kind)[:-keep]:
         old.unlink(missing_ok=True)
 
@@ -232,7 +226,7 @@ def _best_of_folder(folder: Path, best: int) -> list[Path]:
 
 
 def _quality(path: Path) -> tuple[float, float]:
-    provenance = load_checkpoint(path).provenance
+    provenance = read_document(path)["provenance"]
     try:
         return Scores(**provenance["validation"]).quality(provenance["options"]["valid_metric"][0])
     except (LookupError, TypeError, AttributeError) as error:

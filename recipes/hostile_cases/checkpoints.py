@@ -18,10 +18,10 @@ from hostile_cases.damage import damaged, edit, place
 from hostile_cases.outcomes import Trial
 
 _FILES = {
-    "generate": ("average.pt",),
-    "attention": ("average.pt",),
-    "average": ("run/snapshot-00000012.pt", "run/snapshot-00000024.pt"),
-    "resume": ("run/state-00000024.pt", "run/state-00000012.pt"),
+    "generate": ("average.safetensors",),
+    "attention": ("average.safetensors",),
+    "average": ("run/snapshot-00000012.safetensors", "run/snapshot-00000024.safetensors"),
+    "resume": ("run/state-00000024.safetensors", "run/state-00000012.safetensors"),
 }
 _BOMB_BYTES = 1600 << 20
 # Larger tensors get no correct checksum, because computing it would take more memory than a case may take.

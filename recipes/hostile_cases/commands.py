@@ -1,7 +1,7 @@
 """The files that a case damages, and the commands that it then runs.
 
-Every case has its own folder with corpus/, data/, trees/, run/, average.pt and some files of the user. All paths are
-relative to that folder.
+Every case has its own folder with corpus/, data/, trees/, run/, average.safetensors and some files of the user. All
+paths are relative to that folder.
 """
 
 import hashlib
@@ -74,8 +74,8 @@ def set_up() -> None:
     _succeed(*PREPROCESS, "--train=corpus/train", "--test=corpus/test", "--dest=data", "--workers=1")
     _succeed("trees", "linearize", "--train=corpus/trees.mrg", "--dest=trees")
     _succeed("train", "data", "--save-dir=run", "--max-updates=24", *TRAINING)
-    _succeed("average-checkpoints", "run", "--last=2", "--output=average.pt")
-    _succeed("generate", "average.pt", "--input=corpus/test.en", "--output=corpus/test.out", *SEARCH)
+    _succeed("average-checkpoints", "run", "--last=2", "--output=average.safetensors")
+    _succeed("generate", "average.safetensors", "--input=corpus/test.en", "--output=corpus/test.out", *SEARCH)
     _write_user_files()
 
 
@@ -120,7 +120,7 @@ def _trained(folder: str) -> Callable[[], list[object]]:
     """Returns a function that reads the weights of the newest checkpoint and the record of the last validation."""
 
     def result() -> list[object]:
-        newest = max(Path(folder).glob("snapshot-*.pt"))
+        newest = max(Path(folder).glob("snapshot-*.safetensors"))
         records = map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines())
         *_, last = (record for record in records if record["kind"] == "valid")
         return [newest.name, _weights(newest), last["update"], last["nll"], last["bleu"]]
@@ -159,18 +159,24 @@ COMMANDS = {
     "train for longer": Command(("train", "data", "--save-dir=new", "--max-updates=60", *TRAINING), _trained("new")),
     "resume": Command(("train", "data", "--save-dir=run", "--max-updates=28", *TRAINING), _trained("run"), "run"),
     "average": Command(
-        ("average-checkpoints", "run/snapshot-00000012.pt", "run/snapshot-00000024.pt", "--output=mean.pt"),
-        lambda: _weights("mean.pt"),
+        (
+            "average-checkpoints",
+            "run/snapshot-00000012.safetensors",
+            "run/snapshot-00000024.safetensors",
+            "--output=mean.safetensors",
+        ),
+        lambda: _weights("mean.safetensors"),
     ),
     "generate": Command(
-        ("generate", "average.pt", "--input=corpus/test.en", "--output=out", "--output-format=jsonl", *SEARCH),
+        ("generate", "average.safetensors", "--input=corpus/test.en", "--output=out", "--output-format=jsonl", *SEARCH),
         _lines("out"),
     ),
     "generate text": Command(
-        ("generate", "average.pt", "--input=corpus/test.en", "--output=out", *SEARCH), _lines("out")
+        ("generate", "average.safetensors", "--input=corpus/test.en", "--output=out", *SEARCH), _lines("out")
     ),
     "attention": Command(
-        ("attention", "average.pt", "--source=Bade.", "--output=page.html", "--target=edab"), _lines("page.html")
+        ("attention", "average.safetensors", "--source=Bade.", "--output=page.html", "--target=edab"),
+        _lines("page.html"),
     ),
     "report": Command(("report", "run", "--output=page.html"), page_is_whole("page.html")),
 }

@@ -21,17 +21,19 @@ from nmt.options import flag_name
 _ARGUMENTS = {
     "preprocess": (*PREPROCESS, "--train=corpus/train", "--dest=new", "--workers=1"),
     "train": ("train", "data", "--save-dir=new", "--max-updates=2", *TRAINING),
-    "average-checkpoints": ("average-checkpoints", "run", "--last=2", "--output=new.pt"),
-    "generate": ("generate", "average.pt", "--input=corpus/test.en", "--output=new.out", "--max-length-offset=5"),
+    "average-checkpoints": ("average-checkpoints", "run", "--last=2", "--output=new.safetensors"),
+    "generate": (
+        "generate", "average.safetensors", "--input=corpus/test.en", "--output=new.out", "--max-length-offset=5",
+    ),
     "score": ("score", "--reference=corpus/test.de", "--hypothesis=corpus/test.out"),
     "report": ("report", "run", "--output=new.html"),
-    "attention": ("attention", "average.pt", "--source=Bade.", "--output=new.html"),
-    "export": ("export", "average.pt", "--output=new"),
+    "attention": ("attention", "average.safetensors", "--source=Bade.", "--output=new.html"),
+    "export": ("export", "average.safetensors", "--output=new"),
     "architectures": ("architectures",),
     "benchmark train": ("benchmark", "train", "--data=data", "--updates=1", "--repeats=1", *MODEL, *BATCHES),
     "benchmark generate": (
-        "benchmark", "generate", "--checkpoint=average.pt", "--input=corpus/test.en", "--lines=2", "--repeats=1",
-        "--max-length-offset=5",
+        "benchmark", "generate", "--checkpoint=average.safetensors", "--input=corpus/test.en", "--lines=2",
+        "--repeats=1", "--max-length-offset=5",
     ),
     "benchmark preprocess": (
         "benchmark", *PREPROCESS, "--train=corpus/train", "--dest=new", "--workers=1", "--repeats=1",
@@ -51,10 +53,11 @@ _NUMBERS = (
     "0", "-0.0", "1", "-1", "0.5", "1e-300", "1e300", "1e999", "inf", "-inf", "nan", "abc", "", "1,5", "0x1p3", "½",
 )  # fmt: skip
 _TEXTS = (
-    "", ".", "..", "-", "--", "~", " ", "missing/folder/x", "average.pt/x", "x" * 300, "x/" * 3000, "\udcff", "a\nb",
+    "", ".", "..", "-", "--", "~", " ", "missing/folder/x", "average.safetensors/x", "x" * 300, "x/" * 3000,
+    "\udcff", "a\nb",
     "\x1b[31mred", "\u202e", "data", "run", "corpus", "treasure", "trees", "en", "none", "[bold]", "{}", "*", "[", "%s",
 )  # fmt: skip
-_FILES = ("average.pt", "corpus/test.en", "run/metrics.jsonl")
+_FILES = ("average.safetensors", "corpus/test.en", "run/metrics.jsonl")
 # More outputs: folders of the user that look unfinished, a named pipe, and a path that leads back to a folder.
 _OUTPUTS = ("theirs", "linked", "locked", "pipe", "pipe", "new.html/..", "new.svg")
 _WRITTEN = ("--output", "--dest", "--save-dir", "--profile")

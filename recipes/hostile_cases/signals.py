@@ -23,7 +23,7 @@ from nmt.errors import INTERRUPTED_EXIT_CODE
 _SIGNALLED: dict[str, tuple[tuple[str, ...], str, float]] = {
     "preprocess": (("--workers=2",), "new", 4.0),
     "train for longer": ((), "new", 6.0),
-    "average": ((), "mean.pt", 3.0),
+    "average": ((), "mean.safetensors", 3.0),
     "generate text": (("--workers=2",), "out", 7.0),
 }
 _SIGNALS = (signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGKILL)

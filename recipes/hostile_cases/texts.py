@@ -64,7 +64,7 @@ def _odd_line(line: bytes, random: Random) -> bytes:
 def _generate(random: Random) -> Trial:
     path, count = _odd_text("corpus/test.en", "odd", random)
     options = ("--output=out", "--max-source-length=64", "--beam=2", *SEARCH)
-    return Trial(Command(("generate", "average.pt", f"--input={path}", *options), _line_count("out")), count)
+    return Trial(Command(("generate", "average.safetensors", f"--input={path}", *options), _line_count("out")), count)
 
 
 def _preprocess(random: Random) -> Trial:
