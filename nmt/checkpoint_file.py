@@ -156,8 +156,8 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
         if path.is_dir():
             example = path / f"average{SUFFIX}"
             raise NmtError(f"{path} is a folder, not a checkpoint; give a file in it, such as {example}")
-        path.open("rb").close()  # its error says more than that of `safe_open`
-        with safe_open(path, framework=framework) as file:
+        # `safe_open` names no reason if it cannot open a file, and takes no names that are not UTF-8.
+        with path.open("rb") as opened, safe_open(f"/dev/fd/{opened.fileno()}", framework=framework) as file:
             yield file
     except FileNotFoundError as error:
         raise NmtError(f"{path} does not exist; check the name, or train a model with nmt train first") from error

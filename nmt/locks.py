@@ -1,19 +1,24 @@
-"""Locks of folders that only one process at a time may write to."""
+"""Locks of folders, which the operating system releases if the process that holds them ends."""
 
 import errno
 import fcntl
+import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from nmt import console
 from nmt.errors import NmtError
+from nmt.files import writing
 
 # Name of the lock file of a folder.
 LOCK = ".lock"
 # Error numbers of file systems without locks.
-NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
+_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
+_CHECK_SECONDS = 0.1
 
 
 def is_locked(folder: Path) -> bool:
@@ -29,32 +34,40 @@ def is_locked(folder: Path) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, busy: str, advice: str, patience: float = 0.0) -> Iterator[None]:
-    """Holds the lock of a folder during the block. The operating system releases the lock if the process ends.
-
-    On a file system without locks, a warning takes the place of the lock.
+def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
+    """Holds the lock of a file during the block. On a file system without locks, there is a warning instead.
 
     Args:
-        busy: the message of the error if another process holds the lock.
-        advice: the end of the message of the error if the folder cannot be written.
-        patience: how many seconds to wait for the lock.
+        path: the file, which is created if it is missing.
+        busy: the message of the error if another process holds the lock, or of the log if this process waits for ever.
+        advice: the end of the message of the error if the file cannot be written.
+        patience: how many seconds to wait for the lock; infinite to wait for ever.
+        shared: whether several processes can hold the lock at once.
 
     Raises:
-        NmtError: another process still holds the lock after `patience` seconds, or the folder cannot be written.
+        NmtError: another process still holds the lock after `patience` seconds, or the file cannot be written.
     """
-    # Imported here, because filelock imports asyncio, which would slow down `nmt --help`.
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / LOCK, timeout=patience, poll_interval=0.1)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise NmtError(busy) from error
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise NmtError(f"{folder / LOCK} cannot be written ({error.strerror or error}); {advice}") from error
-        console.warn(f"{folder} is on a file system without locks; run only one process there")
-    try:
+    with writing(path, advice):
+        file = path.open("ab")
+    with file:
+        try:
+            _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise NmtError(f"{path} cannot be locked ({error.strerror}); {advice}") from error
+            console.warn_once(f"{path.parent} is on a file system without locks; run only one process there")
         yield
-    finally:
-        lock.release()
+
+
+def _acquire(file: IO[bytes], kind: int, busy: str, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if patience == math.inf:
+                console.info(busy)
+                return fcntl.flock(file, kind)
+            if time.monotonic() >= deadline:
+                raise NmtError(busy) from error
+        time.sleep(_CHECK_SECONDS)

@@ -5,12 +5,7 @@ from pathlib import Path
 import forks
 import pytest
 import torch
-from checkpoints import resumable_checkpoint
 from commands import SMALL, TRAIN, assert_resumes, failed, run, same_weights, train, valid_losses, weights
-
-from nmt.checkpoint import save_checkpoint
-from nmt.errors import NmtError
-from nmt.training.run_folder import RunFolder
 
 OPTIONS = ["--valid-metric=nll", "--save-updates=1"]
 
@@ -69,16 +64,6 @@ def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_p
     assert not same_weights(tmp_path / "state-00000004.safetensors", tmp_path / "snapshot-00000004.safetensors")
     train(trained / "data", tmp_path, *OPTIONS, "--max-updates=6")
     assert same_weights(tmp_path / "state-00000006.safetensors", tmp_path / "snapshot-00000006.safetensors")
-
-
-@pytest.mark.parametrize("averages", [None, [1], {"x": torch.zeros(1)}, "shape"])
-def test_a_damaged_average_is_noticed(tmp_path: Path, averages: object) -> None:
-    checkpoint = resumable_checkpoint(2)
-    shapes = {name: torch.zeros(1) for name in checkpoint.weights}
-    checkpoint.training["average"] = shapes if averages == "shape" else averages
-    save_checkpoint(checkpoint, tmp_path / "state-00000002.safetensors")
-    with pytest.raises(NmtError, match="its average"):
-        RunFolder(tmp_path).newest_state()
 
 
 def test_an_average_needs_a_decay_below_one(trained: Path, tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "scale": ({"no_scale_embedding": True}, "has no_scale_embedding True, which nmt does not have"),
     "languages": ({"source_lang": None}, "give it with --source-lang"),
     "same languages": ({"target_lang": "en"}, "both languages are en"),
-    "code as an option": ({"dropout": "trap"}, "--dropout must be a number"),
+    "code as an option": ({"dropout": "trap"}, "names posix.mkdir, which models do not need"),
 }
 
 

@@ -5,19 +5,15 @@ from pathlib import Path
 import forks
 import pytest
 import torch
-from checkpoints import resumable_checkpoint
 from commands import SMALL, TRAIN, assert_resumes, run, train, valid_losses, weights
 
 import nmt
-from nmt.checkpoint import save_checkpoint
 from nmt.config import RuntimeConfig, TrainConfig
-from nmt.errors import NmtError
 from nmt.model import runtime
 from nmt.model.runtime import resolve
 from nmt.training import loss_scale
 from nmt.training.loss_scale import LossScale
 from nmt.training.optimizer import Optimizer
-from nmt.training.run_folder import RunFolder
 
 NLL = ["--dropout=0", "--valid-metric=nll"]
 
@@ -96,15 +92,6 @@ def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_
     assert scale_of(tmp_path / "whole", 16)["scale"] == 2.0 ** (28 - skipped)
     assert scale_of(tmp_path / "whole", 16) == scale_of(tmp_path / "resumed", 16)
     assert valid_losses(tmp_path / "whole")[16] < 5
-
-
-@pytest.mark.parametrize("value", [None, {}, {"scale": -1.0, "good_updates": 0}, {"scale": 2.0, "good_updates": 0.5}])
-def test_a_damaged_loss_scale_is_noticed(tmp_path: Path, value: object) -> None:
-    checkpoint = resumable_checkpoint(2)
-    checkpoint.training["loss_scale"] = value
-    save_checkpoint(checkpoint, tmp_path / "state-00000002.safetensors")
-    with pytest.raises(NmtError, match="its loss scale"):
-        RunFolder(tmp_path).newest_state()
 
 
 @pytest.mark.parametrize("bf16, capability, expected", [

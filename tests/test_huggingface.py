@@ -342,7 +342,7 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
     assert tokenizer(f"<bt> {line}").input_ids != expected
 
 
-def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path) -> None:
     model = opus / "model.safetensors"
     command = ["--format=huggingface", "--output", tmp_path / "model"]
     for options, message in (
@@ -355,9 +355,4 @@ def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path, monkeypa
     assert "--quantization is only for --format ctranslate2" in message
     assert "--scores is only for" in failed("export", model, "--scores=x", "--output", tmp_path / "model")
     assert "does not exist" in failed("export", model, *command, "--scores", tmp_path / "missing")
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    assert "pip install safetensors" in failed("export", model, *command)
-    source = opus / "marian"
-    assert "pip install safetensors" in failed("import", "huggingface", source, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()

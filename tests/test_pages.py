@@ -250,7 +250,7 @@ def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:
     failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
     found = shown(50, failure)
     assert (found["status"], found["message"]) == ("failed", "why")
-    with locked(tmp_path / "run", "busy", "wait"):
+    with locked(tmp_path / "run" / ".lock", "busy", "wait"):
         assert shown(50, failure)["status"] == "running"  # it is about to resume
         found = shown(50)
     assert found["status"] == "running"

@@ -22,7 +22,8 @@ def rescored(*arguments: str | Path, stdin: str = "") -> list[list[float]]:
 
 @pytest.mark.parametrize("models, options", [
     (["best.safetensors"], ["--n-best=4"]),
-    (["best.safetensors", "snapshot-00000020.safetensors"], ["--sample", "--samples=3", "--temperature=2"]),
+    (["best.safetensors", "snapshot-00000020.safetensors"], ["--sample", "--samples=3", "--temperature=2",
+                                                           "--top-k=50"]),
     (["best.safetensors"], ["--beam=4", "--beam-groups=2", "--n-best=3"]),
     (["best.safetensors"], ["--prefixes={folder}/prefixes"]),
     (["best.safetensors", "snapshot-00000020.safetensors"], ["--constraints={folder}/phrases", "--beam=6"]),

@@ -8,7 +8,7 @@ from nmt.checkpoint import Checkpoint
 from nmt.errors import NmtError
 from nmt.export import export_ctranslate2
 from nmt.files import writing
-from nmt.locks import locked
+from nmt.locks import LOCK, locked
 
 _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
@@ -28,7 +28,8 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
     with writing(cache, _ADVICE):
         cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"{digest}-{__version__}"
-    with locked(cache, f"another process exports a model into {cache}; wait until it ends", _ADVICE, _PATIENCE_SECONDS):
+    busy = f"another process exports a model into {cache}; wait until it ends"
+    with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
         if not folder.exists():
             export_ctranslate2(checkpoint, origin, str(folder), "float32")
     return folder

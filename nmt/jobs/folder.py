@@ -13,7 +13,7 @@ The manifest is written last and removed first. It and the results of shards app
 complete. So a process may be killed at any time, and several processes can do shards of the same job.
 """
 
-import fcntl
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_
 from nmt.jobs.manifest import MANIFEST, OFFSETS, Preparation, identity, prepared
 from nmt.jobs.plan import Plan, Shard
 from nmt.jobs.results import ADVICE, SHARDS, Result, find_results, read_result, remove_results, write_result
-from nmt.locks import NO_LOCKS
+from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 
 _DATA = "data"
@@ -135,10 +135,12 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
     missing = missing_folders(path.parent)
     _make(path, flag)
-    with cleaning_up(), _locked(path / _WORKING, fcntl.LOCK_SH if options.shard else fcntl.LOCK_EX, flag):
+    busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
+    waiting = f"waiting for another process, which prepares {path}"
+    with cleaning_up(), locked(path / _WORKING, busy, ADVICE, shared=bool(options.shard)):
         folder = None
         try:
-            with _locked(path / _PREPARING, fcntl.LOCK_EX):
+            with locked(path / _PREPARING, waiting, ADVICE, patience=math.inf):
                 folder = _opened(path, preparation)
             yield folder
         except SystemExit:
@@ -169,34 +171,6 @@ def _make(path: Path, flag: str) -> None:
         raise NmtError(f"{found} was not made by this command; move it elsewhere or choose another {flag}")
     if names - {_WORKING} and _PREPARING not in names:
         raise NmtError(f"{path} was not made by this command; move it elsewhere or choose another {flag}")
-
-
-@contextmanager
-def _locked(path: Path, kind: int, flag: str | None = None) -> Iterator[None]:
-    """Holds a lock during the block; the operating system releases it if the process ends.
-
-    Args:
-        kind: fcntl.LOCK_EX, or fcntl.LOCK_SH for a lock that several processes can hold.
-        flag: the flag that names the output. If another process holds the lock, it is named in an error; without it,
-            this process waits.
-    """
-    with writing(path, ADVICE):
-        file = path.open("ab")
-    with file:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if flag:
-                raise NmtError(
-                    f"{path.parent} is in use by another process; wait for its end or choose another {flag}"
-                ) from error
-            console.info(f"waiting for another process, which prepares {path.parent}")
-            fcntl.flock(file, kind)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise NmtError(f"{path} cannot be locked ({error.strerror}); {ADVICE}") from error
-            console.warn_once(f"{path.parent} is on a file system without locks; run only one process at a time there")
-        yield
 
 
 def _opened(path: Path, preparation: Preparation) -> JobFolder:

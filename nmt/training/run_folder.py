@@ -49,7 +49,7 @@ class RunFolder:
             missing = missing_folders(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
         busy = f"another training uses {self.path}; wait until it ends, or {advice}"
-        with locked(self.path, busy, advice, _LOCK_SECONDS):
+        with locked(self.path / LOCK, busy, advice, patience=_LOCK_SECONDS):
             remove_partial_files(self.path, _OWN)
             try:
                 yield
