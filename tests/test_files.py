@@ -76,6 +76,7 @@ def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path:
         ["average-checkpoints", model, "--output", trained / "run/average.safetensors"],
         ["report", trained / "run", "--output", log],
         ["trees", "restore", "--sequences", text, "--words", text, "--output", text],
+        ["trees", "restore", "--sequences", text, "--words", log, "--output", log],
     ):
         before = Path(str(arguments[-1])).read_bytes()
         assert "is the same file as the input" in failed(*arguments)

@@ -98,6 +98,8 @@ def test_the_message_names_the_flag_the_range_and_the_value(
 def test_whole_numbers_and_upper_limits_are_accepted() -> None:
     assert TrainConfig(save_dir="run", save_minutes=5).save_minutes == 5
     assert DataConfig(**GOOD[DataConfig] | {"weight": (1_000_000,)}).weight == (1_000_000,)
+    longest = {"alignments": ("links",), "max_length": 65_535}
+    assert DataConfig(**GOOD[DataConfig] | longest).max_length == 65_535
 
 
 def test_items_of_lists_are_checked_on_the_command_line() -> None:

@@ -122,6 +122,8 @@ def test_host_origin_and_token_are_checked(server: Server, name: str, status: in
 
 def test_allowed_pages_may_send_requests_and_pages_without_content_need_no_token(server: Server) -> None:
     assert server.post("/translate", {"source": "a"}, Origin="http://mt.example", Host="mt.example").status == 200
+    other = {"Origin": "http://not-mt.example", "Host": "mt.example"}
+    assert server.post("/translate", {"source": "a"}, **other).status == 403
     answer = server.post("/translate", {"source": "a"}, Origin="https://friend.example")
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://friend.example")
     assert server.get("/health", Authorization="").status == 200

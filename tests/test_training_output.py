@@ -14,12 +14,17 @@ import pytest
 from commands import SMALL, TRAIN, failed, records, run, same_weights, train
 
 from nmt.config import TrainConfig
+from nmt.console import clock
 from nmt.errors import Interrupted
 from nmt.registry import ARCHITECTURES
 from nmt.training.command import CONFIG, command_line, options_of, write_config
 from nmt.training.validation import Validation, Validator
 
 OPTIONS = ["--max-updates=4", "--save-updates=2", "--log-updates=2", "--valid-metric=nll"]
+
+
+def test_durations_of_days_are_shown_in_hours() -> None:
+    assert [clock(seconds) for seconds in (3723.4, 90_061, -1)] == ["1:02:03", "25:01:01", "0:00:00"]
 
 
 def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(trained: Path) -> None:

@@ -216,6 +216,8 @@ def test_bracket_counts_equal_a_count_by_hand() -> None:
     assert (found.no_crossing, found.few_crossing) == (0, 1)
     equal = counts("(TOP (S (NN a) (NP (NN b) (NN c))))", "(TOP (S (VP (VP (VP (NN a) (NN b)))) (NN c)))")
     assert (equal.crossing, equal.no_crossing, equal.few_crossing) == (3, 0, 0)
+    two = counts("(TOP (S (NN a) (NP (NN b) (NN c))))", "(TOP (S (VP (VP (NN a) (NN b))) (NN c)))")
+    assert (two.crossing, two.no_crossing, two.few_crossing) == (2, 0, 1)
 
 
 @pytest.mark.parametrize(
