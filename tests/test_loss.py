@@ -73,12 +73,6 @@ def test_the_learning_rate_follows_the_papers_formula(update: int, expected: flo
     assert learning_rate(update, 512, TrainConfig(save_dir="run", lr_scale=2.0)) == pytest.approx(2 * expected)
 
 
-@pytest.mark.parametrize("update, expected", [(5, 1.0), (10, 2.0), (20, 1.5), (30, 1.0), (50, 0.0)])
-def test_the_linear_learning_rate_falls_from_its_peak_to_nothing(update: int, expected: float) -> None:
-    config = TrainConfig(save_dir="run", lr=2.0, lr_schedule="linear", warmup_updates=10, max_updates=50)
-    assert learning_rate(update, 512, config) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("schedule", ["paper", "inverse-sqrt", "linear", "constant"])
 def test_the_learning_rate_equals_torchs_schedulers(schedule: str) -> None:
     """The reference is torch's LambdaLR and its schedulers, at every update of a training."""
