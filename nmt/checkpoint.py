@@ -18,7 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from nmt.checkpoint_file import TAKE_ANOTHER, TEXT, TRAINING, codec_of, read_file, write_file
+from nmt.checkpoint_file import (
+    TAKE_ANOTHER,
+    TEXT,
+    TRAINING,
+    codec_of,
+    is_weight,
+    read_file,
+    without_prefix,
+    write_file,
+)
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
@@ -99,10 +108,10 @@ def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
     return Checkpoint(
         ModelConfig.from_dict(document["model"], str(path)),
         codec_of(document, tensors, path),
-        {name: tensor for name, tensor in tensors.items() if not name.startswith((TEXT, TRAINING))},
+        {name: tensor for name, tensor in tensors.items() if is_weight(name)},
         document["provenance"],
         document["training"],
-        {name.removeprefix(TRAINING): tensor for name, tensor in tensors.items() if name.startswith(TRAINING)},
+        without_prefix(tensors, TRAINING),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -24,6 +24,7 @@ from nmt.errors import Damaged, NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec
 
+_T = TypeVar("_T")
 SUFFIX = ".safetensors"
 SCHEMA_VERSION = 4
 TAKE_ANOTHER = "use another checkpoint"
@@ -38,6 +39,16 @@ _TYPES = {"float32": "F32", "uint8": "U8"}
 _ALIGNMENT = 64
 _LENGTH = struct.Struct("<Q")  # of the header, before it
 _READ_BYTES = 1 << 20
+
+
+def is_weight(name: str) -> bool:
+    """Returns whether the tensor of this name is a weight of the model."""
+    return not name.startswith((TEXT, TRAINING))
+
+
+def without_prefix(tensors: Mapping[str, _T], prefix: str) -> dict[str, _T]:
+    """Returns the tensors whose names have a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
@@ -87,16 +98,6 @@ def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict
     return document, tensors
 
 
-def verify_file(path: Path) -> None:
-    """Compares a checkpoint file of any size with its SHA-256.
-
-    Raises:
-        NmtError: see `read_file`.
-    """
-    with _opened(path, "np"):
-        _verify(path)
-
-
 def read_document(path: str | Path) -> dict[str, Any]:
     """Returns the document of a checkpoint file, which is not compared with the file's SHA-256.
 
@@ -114,7 +115,7 @@ def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
         NmtError: see `read_file`.
     """
     with _opened(Path(path), "np") as file:
-        names = [name for name in list(file.keys()) if not name.startswith((TEXT, TRAINING))]
+        names = filter(is_weight, file.keys())
         return {name: tuple(file.get_slice(name).get_shape()) for name in names}
 
 

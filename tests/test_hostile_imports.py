@@ -244,8 +244,12 @@ def test_malicious_torch_files_are_refused_and_nothing_runs(
     elif case in ("pickle", "text", "empty"):
         path.write_bytes({"pickle": pickle.dumps(trap), "text": b"abc\n", "empty": b""}[case])
     said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.safetensors")
-    if case in ("code", "pickle"):
-        assert "names posix.mkdir, which models do not need; do not trust this file" in said
-    assert "pytorch_model.bin" in said
+    messages = {
+        **dict.fromkeys(("code", "pickle"), "names posix.mkdir, which models do not need; do not trust this file"),
+        **dict.fromkeys(("repeated", "not contiguous"), "pytorch_model.bin has no tensor"),
+    }
+    if legacy:  # torch reads the pickle before it notices the end, and makes a storage that is large enough
+        messages |= {"truncated": messages["code"], "too large": "pytorch_model.bin does not fit into memory"}
+    assert messages.get(case, "is not a torch file with the weights of a model") in said
     assert not (tmp_path / "trapped").exists()
     assert not (tmp_path / "model.safetensors").exists()

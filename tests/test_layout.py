@@ -33,7 +33,7 @@ LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.processes", "nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
-    ["nmt.plain_pickle", "nmt.checkpoint_file", "nmt.checkpoint"],
+    ["nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving"],
     ["nmt.cli", "nmt.__main__"],

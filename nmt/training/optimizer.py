@@ -72,7 +72,7 @@ class Optimizer:
         Raises:
             ValueError: the tensors are those of other parameters.
         """
-        state: dict[int, dict[str, Tensor]] = {number: {} for number, _ in enumerate(self._parameters)}
+        state: dict[int, dict[str, Tensor]] = {number: {} for number in range(len(self._parameters))}
         for name, tensor in tensors.items():
             number, part = name.split(".")
             state[int(number)][part] = tensor.clone()

@@ -1,14 +1,12 @@
 """Converts the state of a training to a checkpoint, and resumes a training from one."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_weights
+from nmt.checkpoint_file import without_prefix
 from nmt.errors import NmtError
 from nmt.training.provenance import provenance_of
 from nmt.training.resumable import check_changes
@@ -88,12 +86,8 @@ def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -
 
 def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:
     tensors = checkpoint.training_tensors
-    state.optimizer.load_state_dict(_without_prefix(tensors, _OPTIMIZER))
+    state.optimizer.load_state_dict(without_prefix(tensors, _OPTIMIZER))
     if (scale := state.optimizer.loss_scale) and "loss_scale" in checkpoint.training:
         scale.load_state_dict(checkpoint.training["loss_scale"])
     if state.average:
-        state.average.load_state_dict(_without_prefix(tensors, _AVERAGE))
-
-
-def _without_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        state.average.load_state_dict(without_prefix(tensors, _AVERAGE))
