@@ -35,16 +35,5 @@ class Damaged(NmtError):  # noqa: N818 (named after what is the case)
     """A file does not have the content that nmt wrote."""
 
 
-class DataChanged(NmtError):  # noqa: N818 (named after what happened)
-    """The data folder has changed since it was opened; `found` names the file and says what is wrong with it."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return f"{self.found}; restore the data folder and start the same command again"
-
-
 class Interrupted(Exception):  # noqa: N818 (not an error)
     """A signal asked the work to stop. The work can be resumed; the command line exits with INTERRUPTED_EXIT_CODE."""

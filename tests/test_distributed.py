@@ -225,25 +225,6 @@ def test_training_ends_with_the_process_that_started_it(data: Path, tmp_path: Pa
     assert f"stopped after update {update} with its state saved in {tmp_path}/run" in log
 
 
-def lose_data(folder: Path) -> None:
-    """Works in this folder, and renames data/ there before the eighth update."""
-    os.chdir(folder)
-    forks.At(UPDATE, 8, partial(os.rename, "data", "gone"))()
-
-
-def test_if_data_disappears_for_one_rank_all_ranks_save_the_state_and_end(data: Path, tmp_path: Path) -> None:
-    for rank in "01":
-        shutil.copytree(data, tmp_path / rank / "data")
-    folder = tmp_path / "run"
-    train = command("data", folder, "--max-updates=1000", "--save-updates=1000")
-    log = train_on_two(train, 1, 1, before=(partial(os.chdir, tmp_path / "0"), partial(lose_data, tmp_path / "1")))
-    assert log.count("error: ") == 1, log
-    (state,) = folder.glob("state-*.safetensors")
-    update = int(state.stem.removeprefix("state-"))
-    assert f"training stopped after update {update} with its state saved in {folder}: data/" in log
-    assert f"after update {update}" in run(*command(data, folder, f"--max-updates={update + 1}")).stderr
-
-
 def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     log = train_on_two(command(data, tmp_path, "--device-tokens=5"), 1, 1)
     assert log.count("error: --device-tokens 5 is too small for the longest training sentence, which needs") == 1

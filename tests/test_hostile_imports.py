@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import pickle
 import shutil
 import struct
@@ -94,7 +93,6 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "separate embeddings": (
         change("config.json", share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens.weight"
     ),
-    "pipe": (lambda folder: remove("vocab.json")(folder) or os.mkfifo(folder / "vocab.json"), "not a regular file"),
     "weights are a folder": (
         lambda folder: remove("model.safetensors")(folder) or (folder / "model.safetensors").mkdir(),
         "model.safetensors cannot be read (it is a folder); give the name of a file, or download all files",
@@ -102,10 +100,6 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "torch weights are a folder": (
         lambda folder: remove("model.safetensors")(folder) or (folder / "pytorch_model.bin").mkdir(),
         "pytorch_model.bin cannot be read (it is a folder); give the name of a file, or download all files",
-    ),
-    "weights are a pipe": (
-        lambda folder: remove("model.safetensors")(folder) or os.mkfifo(folder / "model.safetensors"),
-        "model.safetensors cannot be read (it is not a regular file)",
     ),
     "piece is no text": (
         lambda folder: rename_piece(folder, "\ud800"), r"has the piece '\ud800', which is not valid text"
@@ -142,7 +136,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "record of another subword": (
         change("config.json", nmt={"text": {
             "source_lang": "a", "target_lang": "b", "source_tokenizer": "none", "target_tokenizer": "none",
-            "normalize_punctuation": "none", "lowercase": False, "subword": "bpe", "joint_vocab": True,
+            "normalize_punctuation": "none", "lowercase": False, "subword": "bpe", "joint_vocab": True, "tags": [],
         }}),
         "source.spm has the ids -1, 0, 1, 2 for pad, unk, bos and eos",
     ),

@@ -81,7 +81,7 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
     assert_shown(data_of(page)["runs"][0], trained / "run")
     metrics.write_text("no record\n" + whole)
     said = " ".join(run("report", metrics, "--output", page).stderr.split())
-    assert f"warning: skipped damaged line 1 of {metrics}" in said
+    assert f"warning: skipped 1 damaged line of {metrics}, the first is line 1" in said
     assert_shown(data_of(page)["runs"][0], trained / "run")
     assert metrics.read_text() == "no record\n" + whole
     for odd in ("null", '"12"', "[]"):

@@ -85,8 +85,8 @@ def test_lowercasing_changes_the_data_but_not_the_raw_text(run: Run) -> None:
 
 def test_several_corpora_follow_one_another(run: Run, tiny_corpus: dict[str, str]) -> None:
     data = run(train=(tiny_corpus["train"], tiny_corpus["test"]), test=(tiny_corpus["test"], tiny_corpus["valid"]))
-    assert list(data.meta["splits"]) == ["train", "valid", "test", "test1"]
-    assert data.meta["splits"]["train"]["corpora"] == [tiny_corpus["train"], tiny_corpus["test"]]
+    assert list(data.meta.splits) == ["train", "valid", "test", "test1"]
+    assert data.meta.splits["train"].corpora == [tiny_corpus["train"], tiny_corpus["test"]]
     assert decoded(data, "train")[300:] == decoded(data, "test")
     assert len(data.split("test1")) == 20
 
@@ -100,9 +100,9 @@ def test_empty_long_and_uneven_training_pairs_are_dropped_and_counted(
     valid = write_corpus("oddvalid", odd)
     data = run(train=(train,), valid=valid, test=(valid,), max_length=50, max_length_ratio=9.0)
     assert len(data.split("train")) == 200
-    assert data.meta["splits"]["train"]["dropped"] == {"empty": 3, "too_long": 1, "uneven": 2}
-    assert data.meta["options"]["max_length"] == 50
-    assert set(data.meta["options"]) == {field.name for field in dataclasses.fields(DataConfig)}
+    assert data.meta.splits["train"].dropped == {"empty": 3, "too_long": 1, "uneven": 2}
+    assert data.meta.options["max_length"] == 50
+    assert set(data.meta.options) == {field.name for field in dataclasses.fields(DataConfig)}
     assert np.max(data.split("train").source.lengths) <= 51
     assert len(data.split("valid")) == len(data.split("test")) == len(data.raw_lines("valid", "en")) == len(odd)
     assert data.split("valid").source.lengths[np.array([0, 2])].tolist() == [1, 1]
@@ -117,7 +117,7 @@ def test_pairs_exactly_at_the_limits_are_kept(run: Run, write_corpus: WriteCorpu
     data = run(train=(train,), subword_model=str(model), max_length=4, max_length_ratio=2.0)
     lengths = [np.asarray(side.lengths).tolist() for side in (data.split("train").source, data.split("train").target)]
     assert lengths == [[3], [5]]
-    assert data.meta["splits"]["train"]["dropped"] == {"empty": 0, "too_long": 1, "uneven": 2}
+    assert data.meta.splits["train"].dropped == {"empty": 0, "too_long": 1, "uneven": 2}
 
 
 def test_dropping_all_pairs_is_an_error(run: Run, write_corpus: WriteCorpus, tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ def test_the_sample_is_uniform_and_has_the_requested_size(wanted: int) -> None:
 def test_the_subword_model_is_trained_on_the_sample_only(run: Run, tmp_path: Path) -> None:
     whole = run(dest=str(tmp_path / "whole"), subword_sample=300)
     part = run(dest=str(tmp_path / "part"), subword_sample=40, vocab_size=330)
-    assert whole.fingerprint != part.fingerprint
+    assert whole.meta.fingerprint != part.meta.fingerprint
     with pytest.raises(NmtError, match="at most"):
         run(dest=str(tmp_path / "tiny"), subword_sample=1, vocab_size=400)
     again = run(dest=str(tmp_path / "again"), subword_sample=40, vocab_size=330)
-    assert again.fingerprint == part.fingerprint
+    assert again.meta.fingerprint == part.meta.fingerprint
 
 
 def test_a_given_subword_model_is_used(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,7 +319,7 @@ def test_interrupted_preprocessing_resumes_and_gives_the_same_data(
     assert "Checking" not in said
     run(max_length=30, dest=str(tmp_path / "whole"))
     same_data(tmp_path / "data", tmp_path / "whole")
-    assert data.meta["splits"]["train"]["pairs"] < 300
+    assert data.meta.splits["train"].pairs < 300
     assert not (tmp_path / "data.unfinished").exists()
 
 

@@ -85,7 +85,6 @@ def test_data_without_tags_does_not_mention_them_and_its_subword_model_is_not_fo
     corpora: list[str], tmp_path: Path
 ) -> None:
     preprocess(corpora, tmp_path / "data")
-    assert "tags" not in json.loads((tmp_path / "data" / "meta.json").read_text())["text"]
     model = [f"--subword-model={tmp_path}/data/subword.model", "--tag=<bt>", "--tag="]
     said = failed("preprocess", *LANGS, *corpora, *model, f"--dest={tmp_path}/other")
     assert "has no piece <bt>; leave out --tag" in said

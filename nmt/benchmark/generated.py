@@ -71,15 +71,15 @@ class Generated:
         """Writes a data folder with a training set of `pairs` pairs and a small validation set."""
         random = np.random.default_rng(0)
         codec = self.codec()
-        counts = {}
+        done = {}
         with StoreWriter.at(folder) as writer:
             for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
-                with SplitWriter(writer.folder, split, codec.config, raw=split == "valid") as out:
+                with SplitWriter(writer, split, codec.config, raw=split == "valid") as out:
                     for first in range(0, pairs, _PAIRS_AT_ONCE):
                         both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
                         out.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))
-                counts[split] = out.counts
-            writer.finish(codec, counts, {"generated": vars(self)})
+                done[split] = out.meta
+            writer.finish(codec, done, {"generated": vars(self)})
 
     def sentences(self, codec: TextCodec) -> list[str]:
         """Returns the source sentences as text."""

@@ -31,8 +31,8 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
             started = time.perf_counter()
             preprocess(temporary)
             seconds.append(time.perf_counter() - started)
-            splits = DataFolder.open(temporary.dest).meta["splits"].values()
-            lines = sum(2 * (split["pairs"] + sum(split.get("dropped", {}).values())) for split in splits)
+            splits = DataFolder.open(temporary.dest).meta.splits.values()
+            lines = sum(2 * (split.pairs + sum(split.dropped.values())) for split in splits)
     subwords = config.subword_model or f"{config.subword}, trained"
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))

@@ -55,7 +55,7 @@ def benchmark_training(
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
         start_up = _start_up_seconds(data_folder, model, config)
         try:
-            with prepared(data_folder, model, config, SAVES_NOTHING) as (setup, _):
+            with prepared(data_folder, model, config, SAVES_NOTHING) as setup:
                 report = _measure(setup, repeats, updates, trace)
         except Interrupted as error:
             raise NmtError("the benchmark was stopped before its end; start it again") from error
@@ -65,8 +65,8 @@ def benchmark_training(
 
 def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> Report:
     limit, state = product_flops(setup.runtime), new_state(setup)
-    stream = UpdateStream.of(setup, state)
-    with closing(stream.updates(stream.plan(0), state.counters)) as made:
+    stream = UpdateStream(setup, state)
+    with closing(stream.updates(stream.plan())) as made:
         trials = [_trial(setup, state, made, updates) for _ in range(1 + repeats)][1:]
         memory = peak_memory_mib(setup.runtime.device)
         if trace:

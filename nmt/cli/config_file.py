@@ -11,7 +11,6 @@ from typing import Any
 import typer
 
 from nmt.config import ModelConfig, TrainConfig
-from nmt.data.regular import open_regular
 from nmt.errors import NmtError
 from nmt.options import check_field
 
@@ -44,9 +43,8 @@ def _options(path: str) -> dict[str, Any]:
     """Returns the options in a file by the names of their fields."""
     try:
         # A file name in the options may be no UTF-8. It is decoded as names on the command line are.
-        with open_regular(Path(path)) as file:
-            text = file.read().removeprefix(codecs.BOM_UTF8)
-            found = tomllib.loads(text.decode(errors="surrogateescape"))
+        text = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+        found = tomllib.loads(text.decode(errors="surrogateescape"))
     except OSError as error:
         raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from nmt.data.layout import Layout, moved
 from nmt.data.store import ParallelSplit, sentences_of
-from nmt.errors import NmtError
 
 
 @dataclass(frozen=True)
@@ -35,22 +34,12 @@ class Links:
 
 
 def links_of(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout) -> Links:
-    """Returns the links of a padded micro-batch.
-
-    Raises:
-        NmtError: a link lies outside its sentences.
-    """
+    """Returns the links of a padded micro-batch."""
     assert split.links and source.blocks and target.blocks
     places, shares, start = [], [], 0
     for block, of_source, of_target in zip(blocks, source.blocks, target.blocks, strict=True):
-        sides = (split.links, split.source, split.target)
-        for pair, links, *texts in zip(block, *(sentences_of(side, block) for side in sides), strict=True):
+        for links in sentences_of(split.links, block):
             i, j = links.astype(np.int64).reshape(-1, 2).T
-            if (i >= len(texts[0])).any() or (j >= len(texts[1])).any():
-                raise NmtError(
-                    f"the data folder is damaged: a link of training pair {pair + 1:,} lies outside the sentences; "
-                    f"run nmt preprocess again"
-                )
             places.append(start + j * of_source.width + i)
             shares.append(1 / np.bincount(j)[j])
             start += of_target.width * of_source.width

@@ -22,8 +22,7 @@ from torch import Tensor
 from nmt.data.batching import UpdatePlan
 from nmt.data.layout import Block, Layout, moved
 from nmt.data.links import Links, links_of
-from nmt.data.store import DataFolder, ParallelSplit, sentences_of
-from nmt.errors import NmtError
+from nmt.data.store import ParallelSplit, sentences_of
 from nmt.text.subword import PAD, with_bos, with_eos
 
 _Item = TypeVar("_Item")
@@ -192,26 +191,6 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
     )
 
 
-def check_ids(batch: Batch, data: DataFolder) -> None:
-    """Raises an error if an id of the batch is beyond the vocabulary.
-
-    On a GPU, such an id would end the process with a device-side assertion.
-
-    Raises:
-        NmtError: an id is too large, so the data folder is damaged.
-    """
-    for name, side, subword in (
-        ("source", batch.source, data.codec.source),
-        ("target", batch.target, data.codec.target),
-    ):
-        largest = int(side.ids_F.max())
-        if largest >= len(subword):
-            raise NmtError(
-                f"{data.path} is damaged: its {name} text contains piece {largest:,}, but its vocabulary has only "
-                f"{len(subword):,} pieces; run nmt preprocess again"
-            )
-
-
 def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
@@ -220,11 +199,7 @@ def make_update(
     Args:
         device_tokens: the most tokens of one side in a micro-batch; see `UpdatePlan.micro_batches`.
         packs: whether the sentences are packed instead of padded.
-
-    Raises:
-        DataChanged: a file of the split is missing or has another size.
     """
-    split.check_files()
     make = partial(make_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
     blocks_of_batches = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
@@ -247,9 +222,6 @@ def updates(
     """Yields one rank's part of each update, from number `first` to the end of the plan.
 
     Another thread prepares the next updates. Close the generator if you do not exhaust it. See `make_update`.
-
-    Raises:
-        DataChanged: a file of the split is missing or has another size.
     """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
     return prefetched(make(index) for index in range(first, len(plan)))

@@ -1,66 +1,88 @@
-"""Reads and checks meta.json, the description of a data folder."""
+"""Reads and writes meta.json, the description of a data folder."""
 
 import hashlib
 import json
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nmt.data.plain import COUNT, NUMBER, POSITIVE, SHA256, TEXT, Each, Kind, Schema, first_problem, parse_json
-from nmt.data.regular import open_regular
+from nmt import __version__
+from nmt.data.epochs import Mixture
 from nmt.errors import NmtError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 META = "meta.json"
 
-_SPLIT_NAME = Kind(lambda name: bool(re.fullmatch("train|valid|test[0-9]*", name)), "train, valid, test, test1, …")
-_SPLIT: Schema = {
-    "pairs": COUNT,
-    "source_tokens": COUNT,
-    "target_tokens": COUNT,
-    "source_sha256": SHA256,
-    "target_sha256": SHA256,
-    "source_offsets_sha256?": SHA256,
-    "target_offsets_sha256?": SHA256,
-    "source_text_sha256?": SHA256,
-    "target_text_sha256?": SHA256,
-    "source_encodings?": POSITIVE,
-    "target_encodings?": POSITIVE,
-    "mixture?": {"pairs": [POSITIVE], "shares": [NUMBER]},
-    "links?": COUNT,
-    "links_sha256?": SHA256,
-    "links_offsets_sha256?": SHA256,
-    "dropped?": Each(TEXT, COUNT),
-}
-# Every part that is read, except `text`, which TextConfig checks.
-_SCHEMA: Schema = {
-    "vocab_sizes": {"source": POSITIVE, "target": POSITIVE},
-    "subword_sha256": {"source": SHA256, "target": SHA256},
-    "splits": Each(_SPLIT_NAME, _SPLIT),
-    "options?": {"max_length?": POSITIVE},
-}
+
+@dataclass(frozen=True)
+class FileMeta:
+    """The size of a file in bytes, and the SHA-256 of its content."""
+
+    bytes: int
+    sha256: str
 
 
-def hash_keys(side: str) -> tuple[str, str, str]:
-    """Returns the keys under which a split has the SHA-256 of one side's tokens, offsets and raw text.
+@dataclass(frozen=True)
+class SplitMeta:
+    """The description of a split.
 
-    The alignments are the side "links", which has no raw text.
+    Attributes:
+        source_encodings, target_encodings: how many encodings each sentence has.
+        corpora: the prefixes of the files that it was made from.
+        dropped: the numbers of training pairs that were dropped, by reason.
+        mixture: the corpora and their shares of an epoch; None if an epoch has each pair once.
     """
-    return f"{side}_sha256", f"{side}_offsets_sha256", f"{side}_text_sha256"
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    source_encodings: int = 1
+    target_encodings: int = 1
+    corpora: Sequence[str] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    mixture: Mixture | None = None
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
-    """Returns the content of a data folder's meta.json. All parts but `text` are checked.
+@dataclass(frozen=True)
+class Meta:
+    """The content of meta.json.
+
+    Attributes:
+        text: `TextConfig` as plain data.
+        splits: the splits by name.
+        files: all other files of the folder by name.
+        options: the options of `nmt preprocess`, as a record of how the data was made.
+    """
+
+    text: dict[str, Any]
+    splits: dict[str, SplitMeta]
+    files: dict[str, FileMeta]
+    options: Mapping[str, Any]
+    nmt_version: str = __version__
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that training depends on, which does not depend on where and when the data was made."""
+        files = {name: file.sha256 for name, file in self.files.items()}
+        mixtures = {name: split.mixture and asdict(split.mixture) for name, split in self.splits.items()}
+        return _hash([self.schema_version, self.text, files, mixtures])
+
+
+def read_meta(folder: Path) -> Meta:
+    """Returns the content of the meta.json of a data folder.
 
     Raises:
         NmtError: the folder is not a data folder or has another schema version, or meta.json is damaged.
     """
     path = folder / META
     try:
-        with open_regular(path) as file:
-            meta = parse_json(file.read())
+        content = json.loads(path.read_bytes())
+        version = content["schema_version"]
+        if version == SCHEMA_VERSION and content.pop("sha256") == _hash(content):
+            return _meta(content)
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.exists(folder):
             raise NmtError(f"{folder} does not exist; make it with nmt preprocess --dest {folder}") from error
@@ -69,26 +91,33 @@ def read_meta(folder: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
-    except ValueError as error:
-        raise NmtError(f"{path} is damaged ({error}); run nmt preprocess again") from error
-    _require(meta, {"schema_version": COUNT}, path)
-    if (version := meta["schema_version"]) != SCHEMA_VERSION:
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise NmtError(f"{path} is damaged ({error!r:.80}); run nmt preprocess again") from error
+    if version != SCHEMA_VERSION:
         raise NmtError(
-            f"{folder} has schema version {version}, but this nmt reads version {SCHEMA_VERSION}; "
+            f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}; "
             f"run nmt preprocess again, or use the version of nmt that made it"
         )
-    _require(meta, _SCHEMA, path)
-    return dict(meta)
+    raise NmtError(
+        f"{path} is damaged or was edited: it does not have the SHA-256 that it records; run nmt preprocess again"
+    )
 
 
-def _require(meta: Any, schema: Schema, path: Path) -> None:
-    if problem := first_problem(meta, schema):
-        raise NmtError(f"{path} is damaged ({problem}); run nmt preprocess again")
+def _meta(content: dict[str, Any]) -> Meta:
+    splits = {name: _split(**split) for name, split in content.pop("splits").items()}
+    files = {name: FileMeta(**file) for name, file in content.pop("files").items()}
+    return Meta(splits=splits, files=files, **content)
 
 
-def fingerprint(meta: Mapping[str, Any]) -> str:
-    """Returns a hash of all that training depends on, which does not depend on where the data was made."""
-    keys = ("source_sha256", "target_sha256", "links_sha256", "mixture")
-    hashes = {name: [split[key] for key in keys if key in split] for name, split in meta["splits"].items()}
-    identity = [meta["schema_version"], meta["text"], meta["subword_sha256"], hashes]
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+def _split(mixture: dict[str, Any] | None, **values: Any) -> SplitMeta:
+    return SplitMeta(**values, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
+
+
+def write_meta(meta: Meta) -> bytes:
+    """Returns the content of meta.json. A byte that is not UTF-8, which the name of a file may have, becomes "?"."""
+    content = json.loads(json.dumps(asdict(meta), ensure_ascii=False).encode(errors="replace"))
+    return json.dumps({"sha256": _hash(content), **content}, indent=1, ensure_ascii=False).encode()
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -37,8 +37,3 @@ def model_names(config: TextConfig) -> tuple[str, str]:
     if config.one_model:
         return "subword.model", "subword.model"
     return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
-
-
-def side_langs(config: TextConfig) -> dict[str, str]:
-    """Returns the language of each side, by the keys "source" and "target"."""
-    return {"source": config.source_lang, "target": config.target_lang}

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from nmt.data.corpora import Chunk, Corpus, check, chunked, read_corpora, split_
 from nmt.data.encoder import Encoder
 from nmt.data.encoding import EncodingJob, flats_of
 from nmt.data.epochs import Mixture
+from nmt.data.meta import SplitMeta
 from nmt.data.names import TRAIN
 from nmt.data.sampling import Sampling
 from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
@@ -71,7 +72,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         done = {TRAIN: _merge_training(writer, folder, codec, config)}
         for name, corpora in _other_corpora(folder.prepared).items():
             done[name] = _encode_split(writer, name, corpora, codec, config)
-        done = {name: done[name] | {"corpora": list(prefixes)} for name, prefixes in split_prefixes(config).items()}
+        done = {name: replace(done[name], corpora=prefixes) for name, prefixes in split_prefixes(config).items()}
         writer.finish(codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(config.dest)
@@ -142,14 +143,12 @@ def _encode_training(folder: JobFolder, codec: TextCodec, config: DataConfig, op
         finish_shards(job, folder, options, workers, progress)
 
 
-def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, config: DataConfig) -> dict[str, Any]:
-    """Joins the encoded shards. Returns the split's part of meta.json."""
+def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
+    """Joins the encoded shards."""
     sampling = Sampling.of(config, codec)
     counts = sampling.encodings("source"), sampling.encodings("target")
     kept, dropped = [0] * len(config.train), Counter[str]()
-    with SplitWriter(
-        writer.folder, TRAIN, codec.config, False, aligned=bool(config.alignments), encodings=counts
-    ) as split:
+    with SplitWriter(writer, TRAIN, codec.config, False, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
             split.append(*flats_of(result))
             kept[shard.segment] += result.summary["kept"]
@@ -161,41 +160,41 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
             f"check the text and the filters"
         )
     try:
-        return split.counts | {"dropped": dict(dropped)} | _mixture(config, kept)
+        return replace(split.meta, dropped=dict(dropped), mixture=_mixture(config, kept))
     except NmtError:
         folder.discard()  # the way out is another --train, which is another job
         raise
 
 
-def _mixture(config: DataConfig, kept: list[int]) -> dict[str, Any]:
-    """Returns the part of meta.json about the proportions of the corpora; empty if an epoch has each pair once."""
+def _mixture(config: DataConfig, kept: list[int]) -> Mixture | None:
+    """Returns the shares of the corpora in an epoch; None if an epoch has each pair once."""
     weights = config.weight or (1.0,) * len(kept)
     if len(set(weights)) == 1 and config.temperature == 1:
-        return {}
+        return None
     if 0 in kept:
         raise NmtError(f"all pairs of {config.train[kept.index(0)]} were dropped; leave out this --train")
     mixture = Mixture.of(kept, weights, config.temperature)
     for prefix, pairs, share in zip(config.train, kept, mixture.shares, strict=True):
         console.info(f"{prefix}: {pairs:,} pairs, {share:.1%} of an epoch, each {share * sum(kept) / pairs:.3g} times")
-    return {"mixture": asdict(mixture)}
+    return mixture
 
 
 def _encode_split(
     writer: StoreWriter, name: str, corpora: list[Corpus], codec: TextCodec, config: DataConfig
-) -> dict[str, Any]:
-    """Encodes a split and stores its raw text. Returns the split's part of meta.json."""
+) -> SplitMeta:
+    """Encodes a split and stores its raw text."""
     total = sum(corpus.pairs for corpus in corpora)
     make_encoder = partial(Encoder, codec.to_dict(), None, Sampling())
     workers = useful_workers(config.processes, total)
     with (
-        SplitWriter(writer.folder, name, codec.config, raw=True) as split,
+        SplitWriter(writer, name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pair") as progress,
         closing(in_order(make_encoder, _stored_raw(corpora, split), workers)) as results,
     ):
         for encoded in results:
             split.append(encoded.source, encoded.target)
             progress.advance(encoded.pairs)
-    return split.counts
+    return split.meta
 
 
 def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
@@ -214,16 +213,17 @@ def _reasons(dropped: Counter[str], config: DataConfig) -> str:
     )
 
 
-def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, dict[str, Any]]) -> None:
+def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta]) -> None:
     for name, split in splits.items():
         sides = [
-            f"{lang} {split[f'{side}_tokens']:,} pieces ({split[f'{side}_tokens'] / split['pairs'] / k:.1f} a line)"
-            + (f" in {k} encodings" if k > 1 else "")
-            for side, lang in (("source", config.source_lang), ("target", config.target_lang))
-            for k in (split.get(f"{side}_encodings", 1),)
+            f"{lang} {tokens:,} pieces ({tokens / split.pairs / k:.1f} a line){f' in {k} encodings' if k > 1 else ''}"
+            for lang, tokens, k in (
+                (config.source_lang, split.source_tokens, split.source_encodings),
+                (config.target_lang, split.target_tokens, split.target_encodings),
+            )
         ]
-        console.info(f"{name}: {split['pairs']:,} pairs, {', '.join(sides)}")
-    dropped = Counter(splits[TRAIN]["dropped"])
+        console.info(f"{name}: {split.pairs:,} pairs, {', '.join(sides)}")
+    dropped = Counter(splits[TRAIN].dropped)
     console.info(f"dropped {dropped.total():,} training pairs: {_reasons(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:

@@ -1,7 +1,6 @@
 """Writes data folders (data/store.py), chunk by chunk."""
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -12,8 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from nmt import __version__
-from nmt.data.meta import META, SCHEMA_VERSION, hash_keys
+from nmt.data.meta import META, FileMeta, Meta, SplitMeta, write_meta
 from nmt.data.names import OFFSET_TYPE, array_names, link_names, model_names, raw_name, token_type
 from nmt.data.store import read_model
 from nmt.errors import NmtError
@@ -49,14 +47,20 @@ class _Output:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.hash = hashlib.sha256()
+        self._bytes, self._hash = 0, hashlib.sha256()
         with _writing(path):
             self._file = open(path, "wb")  # noqa: SIM115 (closed by `close` or `abort`)
 
     def write(self, data: bytes) -> None:
-        self.hash.update(data)
+        self._bytes += len(data)
+        self._hash.update(data)
         with _writing(self.path):
             self._file.write(data)
+
+    @property
+    def meta(self) -> FileMeta:
+        """The size and the hash of what was written so far."""
+        return FileMeta(self._bytes, self._hash.hexdigest())
 
     def close(self) -> None:
         """Closes the file, with all content on disk, so that it survives a power failure."""
@@ -85,11 +89,6 @@ class _SideWriter:
         self.offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
         self.total = 0
 
-    @property
-    def hashes(self) -> list[str]:
-        """The SHA-256 of the tokens, of the offsets and, if it is written, of the raw text."""
-        return [output.hash.hexdigest() for output in self.outputs]
-
     def append(self, chunk: Flat) -> None:
         """Adds the sentences of a chunk."""
         ends = self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)
@@ -102,6 +101,7 @@ class SplitWriter:
     """Writes a split, chunk by chunk. Use it as a context manager, which closes the files.
 
     Args:
+        store: the writer of the data folder, which learns the sizes and hashes of the files.
         name: the name of the split.
         raw: whether the split gets raw text.
         aligned: whether it gets alignments.
@@ -113,7 +113,7 @@ class SplitWriter:
 
     def __init__(
         self,
-        folder: Path,
+        store: "StoreWriter",
         name: str,
         config: TextConfig,
         raw: bool,
@@ -122,13 +122,13 @@ class SplitWriter:
         encodings: tuple[int, int] = (1, 1),
     ) -> None:
         self._source, self._target = (
-            _SideWriter(folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])])
+            _SideWriter(store.folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])])
             for lang in (config.source_lang, config.target_lang)
         )
-        self._links = _SideWriter(folder, link_names(name, config)) if aligned else None
+        self._links = _SideWriter(store.folder, link_names(name, config)) if aligned else None
         sides = [self._source, self._target, *([self._links] if self._links else [])]
         self._outputs = [output for side in sides for output in side.outputs]
-        self._encodings = encodings
+        self._store, self._encodings = store, encodings
         self.pairs = 0
 
     def append(self, source: Flat, target: Flat, links: Flat | None = None) -> None:
@@ -153,19 +153,9 @@ class SplitWriter:
             side.raw.write("".join(f"{line}\n" for line in lines).encode())
 
     @property
-    def counts(self) -> dict[str, Any]:
-        """The split's part of meta.json, for what was written so far."""
-        counts: dict[str, Any] = {"pairs": self.pairs}
-        sides = ("source", "target")
-        for side, writer, encodings in zip(sides, (self._source, self._target), self._encodings, strict=True):
-            counts[f"{side}_tokens"] = writer.total
-            if encodings > 1:
-                counts[f"{side}_encodings"] = encodings
-            counts |= dict(zip(hash_keys(side), writer.hashes, strict=False))  # train has no raw text
-        if self._links:
-            counts["links"] = self._links.total
-            counts |= dict(zip(hash_keys("links"), self._links.hashes, strict=False))
-        return counts
+    def meta(self) -> SplitMeta:
+        """The description of what was written so far."""
+        return SplitMeta(self.pairs, self._source.total, self._target.total, *self._encodings)
 
     def __enter__(self) -> Self:
         return self
@@ -176,6 +166,7 @@ class SplitWriter:
         try:
             for output in self._outputs if kind is None else []:
                 output.close()
+                self._store.files[output.path.name] = output.meta
         finally:
             for output in self._outputs:
                 output.abort()
@@ -186,6 +177,7 @@ class StoreWriter:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.files: dict[str, FileMeta] = {}
 
     def read_models(self, config: TextConfig) -> TextCodec:
         """Returns the codec with the subword models that `write_models` wrote.
@@ -219,30 +211,21 @@ class StoreWriter:
     def write_models(self, codec: TextCodec) -> None:
         """Writes the subword models that do not exist yet."""
         for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
+            data = model.to_bytes()
             if not (self.folder / name).exists():
-                output = _Output(self.folder / name)
-                output.write(model.to_bytes())
-                output.close()
+                self._write(name, data)
+            self.files[name] = FileMeta(len(data), hashlib.sha256(data).hexdigest())
 
-    def finish(self, codec: TextCodec, splits: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def finish(self, codec: TextCodec, splits: Mapping[str, SplitMeta], options: Mapping[str, Any]) -> None:
         """Writes the subword models and meta.json, which complete the data folder.
 
         Args:
-            splits: the part of meta.json for each split: `SplitWriter.counts` and any further entries.
             options: the options of `nmt preprocess`, as a record of how the data was made.
         """
         self.write_models(codec)
-        meta = {"schema_version": SCHEMA_VERSION, "nmt_version": __version__, **_text_meta(codec)}
-        output = _Output(self.folder / META)
-        text = json.dumps({**meta, "splits": splits, "options": options}, indent=1, ensure_ascii=False)
-        output.write(text.encode(errors="replace"))  # the name of a file may not be UTF-8
+        self._write(META, write_meta(Meta(codec.config.to_dict(), dict(splits), self.files, options)))
+
+    def _write(self, name: str, data: bytes) -> None:
+        output = _Output(self.folder / name)
+        output.write(data)
         output.close()
-
-
-def _text_meta(codec: TextCodec) -> dict[str, Any]:
-    models = {"source": codec.source, "target": codec.target}
-    return {
-        "text": codec.config.to_dict(),
-        "vocab_sizes": {side: len(model) for side, model in models.items()},
-        "subword_sha256": {side: hashlib.sha256(model.to_bytes()).hexdigest() for side, model in models.items()},
-    }

@@ -11,7 +11,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from nmt.data.regular import open_regular
 from nmt.errors import NmtError
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -21,10 +20,10 @@ def opened(path: Path) -> BufferedReader:
     """Returns an open file of a model.
 
     Raises:
-        NmtError: the file is missing, is a folder, a pipe or a device, or cannot be read.
+        NmtError: the file is missing, is a folder, or cannot be read.
     """
     try:
-        return BufferedReader(open_regular(path))
+        return open(path, "rb")
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -70,7 +69,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     Raises:
         NmtError: the file cannot be read or is damaged.
     """
-    opened(path).close()  # safe_open does not say that a folder is one, and may wait for a pipe without end
+    opened(path).close()  # safe_open does not say that a folder is one
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)

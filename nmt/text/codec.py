@@ -48,9 +48,8 @@ class TextConfig:
         return self.joint_vocab and self.subword not in MAPPED_KINDS
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain data, without tags if there are none, as in versions that did not have them."""
-        values = asdict(self)
-        return values if self.tags else {name: value for name, value in values.items() if name != "tags"}
+        """Returns the fields as plain data."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Any, origin: str) -> Self:
@@ -65,9 +64,8 @@ class TextConfig:
         """
         if not isinstance(values, dict):
             raise _damaged(origin, "no fields")
-        values = {"tags": (), **_with_both_tokenizers(values)}
-        if isinstance(values["tags"], list):  # from JSON
-            values["tags"] = tuple(values["tags"])
+        tags = values.get("tags", ())
+        values = values | {"tags": tuple(tags) if isinstance(tags, list) else tags}  # a list comes from JSON
         declared = {field.name: field for field in fields(cls)}
         if values.keys() != declared.keys():
             raise _damaged(origin, ", ".join(sorted(map(str, values.keys() ^ declared.keys()))))
@@ -75,19 +73,6 @@ class TextConfig:
             if not _fits(field, values[name]):
                 raise _damaged(origin, f"{name} is {reprlib.repr(values[name])}")
         return cls(**values)
-
-
-def _with_both_tokenizers(values: dict[Any, Any]) -> dict[Any, Any]:
-    """Returns the fields of version 0.2, which had one tokeniser and normalised with Moses, as the present ones."""
-    if "tokenizer" not in values or "source_tokenizer" in values:
-        return values
-    tokenizer = values["tokenizer"]
-    sides = {
-        f"{side}_tokenizer": f"{_MOSES}{values.get(f'{side}_lang')}" if tokenizer == "moses" else tokenizer
-        for side in ("source", "target")
-    }
-    rest = {name: value for name, value in values.items() if name != "tokenizer"}
-    return {"normalize_punctuation": "both", **sides, **rest}
 
 
 def _fits(field: Field[Any], value: Any) -> bool:

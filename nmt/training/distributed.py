@@ -77,6 +77,15 @@ class World:
         dist.all_reduce(found, dist.ReduceOp.MAX, group=self.control)
         return bool(found)
 
+    def end_together(self, stopped: bool) -> None:
+        """Ends the work of all ranks at the same place. All ranks must call this method there.
+
+        Raises:
+            Interrupted: any rank was asked to stop.
+        """
+        if self.any(stopped):
+            raise Interrupted
+
     def sum(self, *numbers: float) -> list[float]:
         """Returns the sum of each number over the ranks."""
         total = torch.tensor(numbers, dtype=torch.float64)

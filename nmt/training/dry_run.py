@@ -36,12 +36,12 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             at.
         Interrupted: a signal asked to stop.
     """
-    with prepared(data_folder, model_config, config, SAVES_NOTHING) as (setup, verification):
+    with prepared(data_folder, model_config, config, SAVES_NOTHING) as setup:
         state = new_state(setup)
         if config.init_from:
             start_from(config.init_from, state.loss.model, setup.data.codec)
-        stream = UpdateStream.of(setup, state)
-        plan = first_plan(setup, state, stream, verification)
+        stream = UpdateStream(setup, state)
+        plan = first_plan(setup, state, stream)
         seconds_per_update = _seconds_per_update(setup, state, stream, plan)
         lines = {
             **_time(setup, plan, seconds_per_update),
@@ -57,7 +57,7 @@ def _seconds_per_update(setup: Setup, state: TrainState, stream: UpdateStream, p
     console.info("measuring the time of an update …")
     with (
         console.Progress("measuring", None, "micro-batch") as progress,
-        closing(stream.updates(plan, state.counters)) as updates,
+        closing(stream.updates(plan)) as updates,
     ):
 
         def timed(count: int) -> float:

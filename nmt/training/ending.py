@@ -40,7 +40,7 @@ def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
         last = min(_AVERAGED, snapshots)
         commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
     text = setup.data.codec.config
-    split = "test" if "test" in setup.data.meta["splits"] else "valid"
+    split = "test" if "test" in setup.data.meta.splits else "valid"
     source, reference = (setup.data.path / raw_name(split, lang) for lang in (text.source_lang, text.target_lang))
     output = folder.path / f"{split}.out.{text.target_lang}"
     commands.append(_joined("nmt generate", checkpoint, "--input", source, "--output", output))

@@ -51,7 +51,6 @@ class TrainingLoop:
         Raises:
             NmtError: training diverged, or the run folder cannot be written.
             Interrupted: on all ranks, if any of them was asked to stop.
-            DataChanged: on all ranks, if the data of any of them has changed.
         """
         if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
@@ -71,10 +70,11 @@ class TrainingLoop:
         interval = Interval()
         with (
             console.Progress("train", config.max_updates, "update", completed=counters.update, lines=False) as progress,
-            closing(stream.updates(plan, counters)) as updates,
+            closing(stream.updates(plan)) as updates,
         ):
             for update in updates:
-                self._update(update, interval)
+                if not self._update(update, interval):
+                    continue
                 progress.advance(1)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
@@ -115,13 +115,16 @@ class TrainingLoop:
             self._validate()
             if self.is_over() or counters.snapshot_due(config):
                 self._save()
-            else:
+            elif self.setup.world.is_main:
                 self.save_state()  # so that a process that is killed now does not validate again
 
-    def _update(self, update: Update, interval: Interval) -> None:
+    def _update(self, update: Update, interval: Interval) -> bool:
+        """Returns whether the update was made; otherwise memory ran out."""
         result = train_update(self.setup, self.state, update)
-        interval.add(update.batches, result.losses, result.norm, result.skipped)
-        self.skipped.note(self.state.counters.update, update.batches, result.skipped)
+        if result:
+            interval.add(update.batches, *result)
+            self.skipped.note(self.state.counters.update, update.batches, result.skipped)
+        return result is not None
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
@@ -195,9 +198,9 @@ class TrainingLoop:
             keep = self.setup.config.keep_checkpoints
             path = self.folder.save_snapshot(snapshot_of(self.setup, self.state), counters.update, keep)
             console.info(f"saved {path}")
-        self.save_state()
+            self.save_state()
 
     def save_state(self) -> None:
-        """Writes a training state if at least one update was made."""
-        if self.setup.world.is_main and self.state.counters.update:
+        """Writes a training state if at least one update was made. One rank does it."""
+        if self.state.counters.update:
             self.folder.save_state(checkpoint_of(self.setup, self.state), self.state.counters.update)

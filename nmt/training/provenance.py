@@ -21,7 +21,7 @@ def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
         "nmt": nmt.__version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
-        "data": setup.data.fingerprint,
+        "data": setup.data.meta.fingerprint,
         "options": setup.config.to_dict(),
         "precision": setup.runtime.precision,
         "ranks": setup.world.size,

@@ -52,7 +52,7 @@ def _log_changes(harmless: list[str], changes: list[str]) -> None:
 def _changes(checkpoint: Checkpoint, data: DataFolder, model_config: ModelConfig) -> list[str]:
     """Describes what differs from the checkpoint in model, data and version."""
     changes = [_change(*option) for option in model_config.changed_from(checkpoint.model_config.to_dict())]
-    if checkpoint.provenance["data"] != data.fingerprint:
+    if checkpoint.provenance["data"] != data.meta.fingerprint:
         changes.append("it was trained on another data folder")
     if checkpoint.provenance.get("plan") != PLAN_VERSION:
         changes.append("another version of nmt planned its updates")

@@ -70,6 +70,8 @@ def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -
     try:
         counters = Counters(**checkpoint.training["counters"])
         validations = [Scores(**scores) for scores in checkpoint.training["validations"]]
+        if setup.config.device_tokens != checkpoint.provenance["options"]["device_tokens"]:
+            counters.device_tokens = None
         changed = check_changes(checkpoint, path, setup.data, setup.model_config, setup.config)
         load_weights(state.loss.model, checkpoint, path)
         _load_tensors(state, checkpoint)

@@ -28,6 +28,7 @@ class Counters:
         snapshot_seconds: the training time at the last checkpoint, in seconds.
         seconds: the training time, in seconds.
         flops: the floating-point operations of the training.
+        device_tokens: the value of --device-tokens to use since memory ran out; None before that.
     """
 
     update: int = 0
@@ -36,6 +37,7 @@ class Counters:
     snapshot_seconds: float = 0.0
     seconds: float = 0.0
     flops: float = 0.0
+    device_tokens: int | None = None
 
     def skip_to_next_epoch(self) -> None:
         """Moves to the first update of the next epoch."""
@@ -68,6 +70,10 @@ class TrainState:
     counters: Counters = field(default_factory=Counters)
     validations: list[Scores] = field(default_factory=list)
     average: MovingAverage | None = None
+
+    def device_tokens(self, setup: Setup) -> int:
+        """Returns the most tokens on either side of a micro-batch, padding included."""
+        return min(setup.device_tokens, self.counters.device_tokens or setup.device_tokens)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Returns a context in which the model has its averaged weights, if there are any."""
@@ -105,7 +111,7 @@ def new_state(setup: Setup) -> TrainState:
     freeze(model, config.freeze)
     loss = loss.to(setup.runtime.device).train()
     loss_scale = LossScale(setup.runtime.device) if setup.runtime.dtype == torch.float16 else None
-    gradients = Gradients(loss, setup.data, setup.runtime, setup.world, loss_scale)
+    gradients = Gradients(loss, setup.runtime, setup.world, loss_scale)
     if config.compile:
         gradients.compile_layers()
     optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config, loss_scale)

@@ -25,6 +25,7 @@ def timed_updates(
     """
     interval, started = Interval(), time.perf_counter()
     for update in islice(stream, count):
-        interval.add(update.batches, *train_update(setup, state, update, advance))
+        if result := train_update(setup, state, update, advance):
+            interval.add(update.batches, *result)
     setup.runtime.wait()
     return interval, time.perf_counter() - started

@@ -9,11 +9,10 @@ import torch
 from nmt import console
 from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
-from nmt.data.loader import check_ids, updates
+from nmt.data.loader import updates
 from nmt.decoding.translator import Translator
-from nmt.errors import DataChanged, Interrupted
+from nmt.errors import Interrupted
 from nmt.scoring.bleu import corpus_scores
-from nmt.training.agreement import end_together
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 from nmt.training.setup import Setup
@@ -65,17 +64,16 @@ class Validator:
 
         Raises:
             Interrupted: on all ranks, if any of them was asked to stop.
-            DataChanged: on all ranks, if the validation data of any of them has changed.
         """
         self.loss.eval()
-        share, reason = None, None
+        share = None
         try:
             source, reference = self._text()
             share = self._nll(), self._translations(source)
-        except (Interrupted, DataChanged) as ended:
-            reason = ended
+        except Interrupted:
+            pass
         self.loss.train()
-        end_together(self.setup.world, reason)
+        self.setup.world.end_together(share is None)
         assert share
         losses, translations = zip(*self.setup.world.gather(share), strict=True)
         nll = sum(total for total, _ in losses) / sum(tokens for _, tokens in losses)
@@ -87,7 +85,6 @@ class Validator:
         data, runtime, world = self.setup.data, self.setup.runtime, self.setup.world
         split = data.split("valid")
         budget = self.setup.device_tokens
-        split.check_files()
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
         total, tokens = 0.0, 0
         prepared = closing(updates(split, plan, budget, rank=world.rank, ranks=world.size))
@@ -95,7 +92,6 @@ class Validator:
             for update in of_rank:
                 self.setup.stop.check()
                 for batch in update.batches:
-                    check_ids(batch, data)
                     with runtime.autocast():
                         _, nll = self.loss(batch.to(runtime.device))
                     total += float(nll)

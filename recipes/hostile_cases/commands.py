@@ -18,6 +18,7 @@ import torch
 import nmt
 from nmt.cli.app import main
 from nmt.data.store import DataFolder
+from nmt.training.records import MetricsFile
 
 SIZES = {"train": 200, "valid": 6, "test": 8}
 _SYLLABLES = ("ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo", "ä", "ß")
@@ -121,7 +122,7 @@ def _trained(folder: str) -> Callable[[], list[object]]:
 
     def result() -> list[object]:
         newest = max(Path(folder).glob("snapshot-*.safetensors"))
-        records = map(json.loads, Path(folder, "metrics.jsonl").read_text().splitlines())
+        records = MetricsFile(Path(folder, "metrics.jsonl")).records()
         *_, last = (record for record in records if record["kind"] == "valid")
         return [newest.name, _weights(newest), last["update"], last["nll"], last["bleu"]]
 

@@ -13,7 +13,6 @@ from random import Random
 
 from hostile_cases.child import SECONDS, Ended, call
 from hostile_cases.commands import Command, run
-from nmt.data.verification import VERIFIED
 
 ONE_SENTENCE, SAME_OUTPUT, STOPPED, ELSE = VERDICTS = ("one sentence", "same output", "stopped", "else")
 # The most memory that a command may hold for the small files here.
@@ -73,11 +72,8 @@ def _odd_result(trial: Trial) -> str:
 
 
 def inventory(besides: str) -> dict[str, str]:
-    """Returns a digest of every file below the working folder, except in the folder `besides`.
-
-    The file in which training records that it verified a data folder is left out, because training may rewrite it.
-    """
-    paths = (str(path) for path in Path().rglob("*") if path.name != VERIFIED)
+    """Returns a digest of every file below the working folder, except in the folder `besides`."""
+    paths = map(str, Path().rglob("*"))
     return {path: inventory_of(path) for path in paths if not besides or Path(path).parts[0] != besides}
 
 

@@ -79,8 +79,8 @@ def _preprocess(random: Random) -> Trial:
 
 def _pairs(split: str) -> Callable[[], int]:
     def result() -> int:
-        counts = DataFolder.open("new").meta["splits"][split]
-        return counts["pairs"] + sum(counts.get("dropped", {}).values())
+        counts = DataFolder.open("new").meta.splits[split]
+        return counts.pairs + sum(counts.dropped.values())
 
     return result
 
