@@ -4,10 +4,11 @@ It sets up the handling of signals and of threads before it imports slow modules
 handled too.
 """
 
+import os
 import sys
+from signal import SIGTERM
 
 from nmt import resources, signals
-from nmt.processes import parents
 
 
 def main() -> None:
@@ -16,7 +17,8 @@ def main() -> None:
         signals.end_resumably()
     else:
         signals.end_without_traceback()
-    parents.end_with_starter()
+    if "RANK" in os.environ:
+        signals.end_with_parent(SIGTERM)
     resources.limit_spinning()
     from nmt.cli.app import main as run
 

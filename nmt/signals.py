@@ -1,23 +1,37 @@
-"""Defines how a command reacts to signals.
+"""Defines how commands end when they receive a signal, or when the process that started them ends.
 
-By default, a signal ends a command at once, without a traceback. Work that must clean up (a partial file, worker
-processes, a hidden cursor) runs within `cleaning_up`. Training saves its state before it ends; see
-`nmt.training.interrupts`.
+command                              first signal                                     second signal
+train                                saves its state; exit code 75                    ends at once; 128 + n
+train --gpus N                       passes it on to the ranks, ends as they do       the same
+preprocess, job to --output          keeps the finished shards; exit code 75          ends at once; 128 + n
+serve (SIGINT, SIGTERM)              answers the requests in flight; exit code 0      ends at once
+any other command                    ends at once, or cleans up first; 128 + n        ends at once; 128 + n
+
+A rank gets SIGTERM when its launcher ends, and a worker SIGKILL when its parent ends (Linux). Ctrl-C does not reach
+workers; their parent ends them.
 """
 
+import ctypes
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from types import FrameType, TracebackType
+from typing import NoReturn, Self
 
-from nmt.errors import INTERRUPTED_EXIT_CODE
+from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted
 
 # SIGINT is sent by Ctrl-C, SIGTERM by a scheduler or `kill`, SIGHUP by a terminal that is closed, and SIGUSR1 by a
 # scheduler that announces the end of a job.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+# A scheduler may signal every process of a job, and a launcher passes its own signal on. Signals that follow within
+# this time count as one.
+_ONE_SIGNAL_SECONDS = 0.5
+# <sys/prctl.h>
+_SET_DEATH_SIGNAL = 1
 
 
 def end_without_traceback() -> None:
@@ -70,6 +84,76 @@ def held(numbers: Iterable[signal.Signals] = STOPPING) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class StopSignals:
+    """A context manager in which a signal does not interrupt the work; the work reads `received` instead.
+
+    A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
+    delivers signals to the main thread only, so a context that another thread enters receives none.
+
+    Args:
+        announce: called when the first signal arrives.
+    """
+
+    def __init__(self, announce: Callable[[], None]) -> None:
+        self._announce = announce
+        self._received: float | None = None
+
+    @property
+    def received(self) -> bool:
+        """Whether a signal was received."""
+        return self._received is not None
+
+    def check(self) -> None:
+        """Raises Interrupted if a signal was received."""
+        if self.received:
+            raise Interrupted
+
+    def __enter__(self) -> Self:
+        self._active = threading.current_thread() is threading.main_thread()
+        if self._active:
+            reader, self._writer = os.pipe()
+            os.set_blocking(self._writer, False)
+            self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+            self._handlers = {number: signal.signal(number, lambda *_: None) for number in not_ignored(STOPPING)}
+            threading.Thread(target=self._listen, args=(reader,), daemon=True, name="nmt-signals").start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._active:
+            signal.set_wakeup_fd(self._wakeup)
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            os.close(self._writer)  # ends the thread
+
+    def _listen(self, reader: int) -> None:
+        while number := os.read(reader, 1):
+            if number[0] not in STOPPING:
+                continue
+            now = time.monotonic()
+            if self._received is None:
+                self._received = now
+                self._announce()
+            elif now - self._received > _ONE_SIGNAL_SECONDS:
+                os._exit(128 + number[0])
+        os.close(reader)
+
+
+def end_with_parent(number: signal.Signals, parent: int | None = None) -> None:
+    """Makes Linux send this process a signal when the thread that started it ends.
+
+    Other systems have no such way. There, workers end when they find their connection broken.
+
+    Args:
+        parent: the process that started this one; if it is given and has ended already, the signal is sent at once.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), number)
 
 
 def _exit(number: int, _: FrameType | None) -> NoReturn:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import forks
 import pytest
-from commands import SMALL, TRAIN, records, run, same_weights, valid_losses, weights
+from commands import SMALL, TRAIN, needs_forks, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
 from nmt.training import distributed
@@ -71,10 +71,7 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
             assert [first[key] for key in keys] == pytest.approx([second[key] for key in keys], rel=1e-4)
 
 
-def test_a_signal_stops_all_ranks_and_nothing_is_lost(
-    data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(distributed.UNSAVED_MARKER, str(tmp_path / "unsaved"))
+def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     train = command(data, tmp_path / "run")
     term = forks.At(UPDATE, 8, forks.Interrupt(signal.SIGTERM))
     usr1 = forks.At(UPDATE, 6, forks.Interrupt(signal.SIGUSR1))
@@ -83,9 +80,7 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(
         assert log.count(f"stopped after update {update} with its state saved in {tmp_path}/run") == 1
         assert log.count("start the same command again to resume") == 1
         assert "Traceback" not in log
-        assert not (tmp_path / "unsaved").exists()
     assert "resumed from" in train_on_two(train)
-    assert not (tmp_path / "unsaved").exists()
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
     assert valid_losses(tmp_path / "run") == valid_losses(uninterrupted)
     assert [r["update"] for r in records(tmp_path / "run", "train")] == [5, 10, 15, 20]
@@ -103,14 +98,12 @@ def answer_at_once_and_be_asked_to_stop() -> None:
 
 
 def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
-    data: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv(distributed.UNSAVED_MARKER, str(tmp_path / "unsaved"))
     train, killed = command(data, tmp_path / "run"), forks.At(UPDATE, 8)
     log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once, killed))
     assert log.count("error: ") == 1, log
     assert "error: rank 0 lost the connection to rank 1 and waited up to " in log
-    assert (tmp_path / "unsaved").exists()
     # A launcher asks the other ranks to stop when it reports the death.
     log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once_and_be_asked_to_stop, killed))
     assert "error: " not in log
@@ -164,16 +157,9 @@ def test_each_connection_has_the_limit_of_rank_timeout(data: Path, tmp_path: Pat
 
 LAUNCHED = """
 import os, signal, sys
-marker, is_main = os.environ["NMT_UNSAVED_MARKER"], os.environ["RANK"] == "0"
-def save(*_):
-    if is_main:
-        os.unlink(marker)
-    sys.exit(75)
-signal.signal(signal.SIGUSR1, save)
-assert os.environ["NMT_STARTED_BY"] == str(os.getppid())
-if is_main:
-    open(marker, "x")
-else:
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+if os.environ["RANK"] == "1":
     ENDING
 os.write(1, b"ready\\n")  # at once, so that the lines of the ranks do not mix
 signal.pause()
@@ -186,7 +172,7 @@ signal.pause()
     ("os.kill(os.getpid(), signal.SIGKILL)", None, 1, "error: rank 1 was killed by SIGKILL, perhaps because memory ran "
      "out; start the same command again to resume from the newest training state\n"),
     ("pass", signal.SIGUSR1, 75, ""),
-    ("pass", signal.SIGTERM, 128 + signal.SIGTERM, ""),
+    ("pass", signal.SIGTERM, 143, ""),
 ])  # fmt: skip
 def test_the_launcher_ends_as_its_ranks_do(
     ending: str, number: signal.Signals | None, code: int, said: str, tmp_path: Path
@@ -201,22 +187,18 @@ def test_the_launcher_ends_as_its_ranks_do(
     assert launcher.errors == said
 
 
-def run_below_a_launcher(*, is_rank: bool) -> None:
+def run_below_a_launcher() -> None:
     """Continues in a child of this process. The child kills its parent before the eighth update."""
     if child := os.fork():
         os.waitpid(child, 0)
         os._exit(0)
-    if not is_rank:
-        del os.environ["RANK"]
-        os.environ["NMT_STARTED_BY"] = str(os.getppid())
     forks.At(UPDATE, 8, partial(os.kill, os.getppid(), signal.SIGKILL))()
 
 
-@pytest.mark.parametrize("is_rank", [True, False])
-def test_training_ends_with_the_process_that_started_it(data: Path, tmp_path: Path, is_rank: bool) -> None:
+@needs_forks
+def test_a_rank_ends_with_the_process_that_started_it(data: Path, tmp_path: Path) -> None:
     train = command(data, tmp_path / "run", "--max-updates=1000", "--save-updates=1000")
-    before = partial(run_below_a_launcher, is_rank=is_rank)
-    (launcher,) = forks.start_ranks(1, *train, before=[before], stderr=subprocess.PIPE)
+    (launcher,) = forks.start_ranks(1, *train, before=[run_below_a_launcher], stderr=subprocess.PIPE)
     log = launcher.stderr.read().decode()  # until the training ends
     launcher.wait(-signal.SIGKILL)
     (state,) = (tmp_path / "run").glob("state-*.safetensors")

@@ -1,7 +1,6 @@
 """Which checkpoint is the best, and when training stops early: scripted sequences of scores, worked out by hand."""
 
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from nmt.config import TrainConfig
 from nmt.errors import Interrupted
-from nmt.training import launcher, loop
+from nmt.training import loop
 from nmt.training.selection import Scores, best_updates, is_best, without_improvement
 from nmt.training.validation import Validation, Validator
 
@@ -134,16 +133,6 @@ def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_pa
     options = ["--max-updates=9", "--valid-updates=1", "--patience=2", "--min-delta=100", "--valid-metric=nll"]
     forks.run_ranks(2, "train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options)
     assert [record["update"] for record in records(tmp_path, "valid")] == [1, 2, 3]
-
-
-def test_later_commands_do_not_end_with_the_launcher_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that tell ranks about their launcher are gone when it ends."""
-    seen: list[str] = []
-    monkeypatch.setattr(launcher, "share_cores", lambda _: None)
-    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: lambda *_: seen.extend(os.environ))
-    launcher.launch(["train"], 2, "cpu")
-    assert [name for name in seen if name.startswith("NMT_")]
-    assert not [name for name in os.environ if name.startswith("NMT_")]
 
 
 def test_the_best_checkpoints_are_kept_and_averaged(

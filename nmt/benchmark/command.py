@@ -1,6 +1,5 @@
 """Runs `nmt` as a separate process, for measurements that need one."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,7 +7,6 @@ from typing import Any
 
 from nmt.errors import NmtError
 from nmt.options import flag_name
-from nmt.processes.parents import started_by_this
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
@@ -23,8 +21,7 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
     """
     flags = [flag for name, value in options.items() for flag in _flags(name, value)]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
-    environment = os.environ | started_by_this()
-    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8", env=environment)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")

@@ -17,7 +17,6 @@ from nmt.data.loader import Update
 from nmt.errors import Interrupted, NmtError
 from nmt.files import Output, output_file
 from nmt.model.runtime import Runtime
-from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.setup import Setup
@@ -55,7 +54,7 @@ def benchmark_training(
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
         start_up = _start_up_seconds(data_folder, model, config)
         try:
-            with prepared(data_folder, model, config, SAVES_NOTHING) as setup:
+            with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
                 report = _measure(setup, repeats, updates, trace)
         except Interrupted as error:
             raise NmtError("the benchmark was stopped before its end; start it again") from error

@@ -20,9 +20,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from nmt.processes.parents import die_with, end_with
 from nmt.resources import one_thread
-from nmt.signals import held
+from nmt.signals import end_with_parent, held
 
 # Applied to chunks in a worker.
 Task = Callable[[Any], Any]
@@ -177,14 +176,14 @@ def _spawned(target: Callable[..., None], *arguments: Any) -> tuple[Any, Connect
 
 
 def _work_anew(connection: Connection, parent: int, make_task: bytes, number: int) -> None:
-    end_with(parent)
+    end_with_parent(signal.SIGKILL, parent)
     # Unpickled here, because that may import torch, which takes seconds.
     _work(connection, lambda: pickle.loads(make_task)(number))
 
 
 def _serve(control: Connection, parent: int, load: bytes) -> None:
     """Loads once, then forks a worker for each number and connection that arrive, until `control` is closed."""
-    die_with(parent)
+    end_with_parent(signal.SIGKILL, parent)
     try:
         make_task = pickle.loads(load)()
     except Exception as error:
@@ -213,7 +212,7 @@ def _serve(control: Connection, parent: int, load: bytes) -> None:
 def _work_as_fork(server: int, connection: Connection, make_task: Callable[[], Task]) -> NoReturn:
     """Works until the connection is closed, and ends this process without the server's finalisers."""
     try:
-        die_with(server)
+        end_with_parent(signal.SIGKILL, server)
         _work(connection, make_task)
         sys.stderr.flush()
     except BaseException:

@@ -15,7 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import signature
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -28,15 +27,13 @@ from nmt import console
 from nmt.config import TrainConfig
 from nmt.errors import Interrupted, NmtError
 from nmt.model.runtime import Runtime, resolve
-from nmt.training.interrupts import StopSignals
+from nmt.signals import StopSignals
 
 _T = TypeVar("_T")
 # Grace period in which other ranks may report that they lost the same rank.
 _GRACE_SECONDS = 2.0
 # NCCL's timeout is longer by this much than the control group's, because the control group's error says more.
 _NCCL_GRACE_SECONDS = 60.0
-# An environment variable with the path of a file, which exists while training has state that is not saved.
-UNSAVED_MARKER = "NMT_UNSAVED_MARKER"
 
 
 @dataclass(frozen=True)
@@ -147,13 +144,17 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
     If a rank fails, all ranks end, and the error is shown once.
 
     Args:
-        stopping: the message of `StopSignals`.
+        stopping: what to print when the first signal arrives.
 
     Raises:
         NmtError: another rank cannot be reached or does not arrive; the message names it.
     """
+
+    def announce() -> None:
+        console.info(f"{stopping}; a second signal stops at once")
+
     if not is_rank():
-        with StopSignals(stopping) as stop:
+        with StopSignals(announce) as stop:
             yield World(), resolve(config), stop
         return
     console.speak_as(int(os.environ["RANK"]))
@@ -162,7 +163,7 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
         raise NmtError(f"--gpus is {config.gpus}, but torchrun starts {local_size} processes here; leave out --gpus")
     runtime = resolve(config, int(os.environ.get("LOCAL_RANK", 0)))
     world = _connect(runtime, config.rank_timeout)
-    with StopSignals(stopping) as stop, _marked_unsaved(world):
+    with StopSignals(announce) as stop:
         try:
             yield world, runtime, stop
             world.barrier()
@@ -172,25 +173,6 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
             _end_after_failure(world, error, stop, config.rank_timeout)
             raise
     dist.destroy_process_group()
-
-
-@contextmanager
-def _marked_unsaved(world: World) -> Iterator[None]:
-    """Creates the file that `UNSAVED_MARKER` names; removes it when the block ends or is interrupted.
-
-    Training saves its state before it raises Interrupted. The file stays if the block fails.
-    """
-    marker = os.environ.get(UNSAVED_MARKER) if world.is_main else None
-    if marker:
-        Path(marker).touch()
-    try:
-        yield
-    except Interrupted:
-        if marker:
-            Path(marker).unlink()
-        raise
-    if marker:
-        Path(marker).unlink()
 
 
 def _connect(runtime: Runtime, timeout: float) -> World:

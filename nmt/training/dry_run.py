@@ -9,7 +9,6 @@ from nmt.data.batching import UpdatePlan
 from nmt.model.cost import training_flops
 from nmt.training.ema import AVERAGE_BYTES
 from nmt.training.initial import start_from
-from nmt.training.interrupts import SAVES_NOTHING
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT
@@ -36,7 +35,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
             at.
         Interrupted: a signal asked to stop.
     """
-    with prepared(data_folder, model_config, config, SAVES_NOTHING) as setup:
+    with prepared(data_folder, model_config, config, "stopping; nothing is saved") as setup:
         state = new_state(setup)
         if config.init_from:
             start_from(config.init_from, state.loss.model, setup.data.codec)

@@ -1,33 +1,30 @@
-"""`nmt train --gpus N`: starts the ranks on this machine with torchrun's launcher, and reports how they ended."""
+"""`nmt train --gpus N`: starts the ranks on this machine as torchrun does, and ends as they do."""
 
 import logging
 import os
 import signal
 import sys
-import uuid
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from contextlib import suppress
+from types import FrameType
 
 import torch
+from torch.distributed import TCPStore
 
 from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
-from nmt.processes.parents import started_by_this
 from nmt.resources import share_cores
 from nmt.signals import STOPPING, not_ignored
-from nmt.training.distributed import UNSAVED_MARKER
 
-# How long ranks may take to save their state before they are killed.
-_SAVING_SECONDS = 600
+# How often the launcher looks whether a rank has ended, in seconds.
+_PERIOD = 0.2
 
 
 def launch(arguments: list[str], processes: int, device: str) -> None:
-    """Runs `nmt` with these arguments in `processes` ranks on this machine.
+    """Runs `nmt` with these arguments in `processes` ranks on this machine. Passes signals on to them.
 
     Raises:
         NmtError: there are fewer GPUs than processes, or a rank was killed.
-        Interrupted: a signal stopped the ranks after they had saved their state.
-        SystemExit: a rank failed and has shown its error, or a signal ended the ranks before they saved their state.
+        Interrupted: the ranks were stopped after they had saved their state.
+        SystemExit: a rank failed and has shown its error, or a signal ended it before it saved its state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
     if device != "cpu" and gpus < processes:
@@ -35,44 +32,45 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
             f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
         )
     share_cores(processes)
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import elastic_launch
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are passed on here
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
 
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("torch.distributed.elastic"):  # its messages repeat those of nmt
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_SAVING_SECONDS))
-    with TemporaryDirectory() as folder:
-        unsaved = Path(folder) / "unsaved"
-        for_ranks = {UNSAVED_MARKER: str(unsaved)} | started_by_this()
-        os.environ |= for_ranks
-        try:
-            elastic_launch(_launch_config(processes), sys.executable)("-m", "nmt", *arguments)
-        except SignalException as stopped:
-            raise (SystemExit(128 + stopped.sigval) if unsaved.exists() else Interrupted()) from stopped
-        except ChildFailedError as failed:
-            rank, failure = failed.get_first_failure()
-            raise _failure(rank, failure.exitcode) from failed
-        finally:
-            for name in for_ranks:
-                del os.environ[name]
-
-
-def _launch_config(processes: int) -> Any:
-    from torch.distributed.launcher.api import LaunchConfig
-
-    return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=0,
-        signals_to_handle=",".join(number.name for number in not_ignored(STOPPING)),
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL + 1)  # its messages repeat those of nmt
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL + 1)
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    ranks = start_processes(
+        name="nmt",
+        entrypoint=sys.executable,
+        args=dict.fromkeys(range(processes), ("-m", "nmt", *arguments)),
+        envs={rank: _variables(rank, processes, store.port) for rank in range(processes)},
+        logs_specs=DefaultLogsSpecs(os.devnull),
     )
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        for process in ranks.pids().values():
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    for number in not_ignored(STOPPING):
+        signal.signal(number, pass_on)
+    ended = ranks.wait(period=_PERIOD)  # when a rank fails, this ends the others
+    if ended and ended.failures:
+        first = min(ended.failures.values(), key=lambda failure: failure.timestamp)
+        raise _failure(first.local_rank, first.exitcode)
+
+
+def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Returns the environment variables that torchrun would set for a rank."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
+    }
 
 
 def _failure(rank: int, exit_code: int) -> BaseException:

@@ -9,10 +9,10 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
 from nmt.options import flag_name
+from nmt.signals import StopSignals
 from nmt.training.checks import check_device_tokens, check_fit
 from nmt.training.distributed import World, join_ranks
 from nmt.training.initial import start_from
-from nmt.training.interrupts import SAVES_FIRST, StopSignals
 from nmt.training.loop import TrainingLoop
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
@@ -30,7 +30,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
         NmtError: the data, the run folder or an option cannot be used; the message names it.
         Interrupted: a signal asked to stop; the training state is saved in the run folder.
     """
-    with prepared(data_folder, model_config, config, SAVES_FIRST) as setup:
+    with prepared(data_folder, model_config, config, "stopping as soon as the state is saved") as setup:
         folder = RunFolder(Path(config.save_dir))
         with folder.locked() if setup.world.is_main else nullcontext():
             _train(setup, folder)
@@ -41,7 +41,7 @@ def prepared(data_folder: str, model_config: ModelConfig, config: TrainConfig, s
     """Joins the ranks, opens and verifies the data, and checks that data, model, options and ranks fit together.
 
     Args:
-        stopping: the message of `StopSignals`.
+        stopping: what to print when the first signal arrives.
 
     Raises:
         NmtError: they do not fit together, or the data is damaged; the message says why.
