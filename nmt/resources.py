@@ -5,7 +5,6 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _SPIN_COUNT = 10_000
@@ -19,22 +18,6 @@ def share_cores(processes: int) -> None:
     A number of threads that the user has set has precedence.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Makes torch compute in this thread alone within the block.
-
-    OpenMP does not work in a process that is forked after OpenMP has started threads.
-    """
-    import torch  # here, because most users of this module do not need it
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def limit_spinning() -> None:

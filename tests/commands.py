@@ -15,7 +15,6 @@ import typer
 
 import nmt
 from nmt.cli.app import main
-from nmt.processes.origins import CAN_FORK
 
 SMALL = [
     "--d-model=32", "--d-ff=64", "--heads=2", "--d-k=16", "--d-v=16", "--encoder-layers=1", "--decoder-layers=1",
@@ -27,7 +26,7 @@ TRAIN = [
     "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu", "--device-tokens=2000",
 ]  # fmt: skip
 typer.main.get_command = cache(typer.main.get_command)  # reading all flags takes longer than refusing one of them
-needs_forks = pytest.mark.skipif(not CAN_FORK, reason="workers are forked on Linux only")
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="this works on Linux only")
 
 
 @dataclass(frozen=True)

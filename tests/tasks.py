@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from nmt.errors import NmtError
+from nmt.jobs.pool import worker_pool
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, result_of_lines
-from nmt.processes.origins import Origin
-from nmt.processes.pool import worker_pool
 from nmt.signals import cleaning_up
 
 _LIMIT_SECONDS = 120  # a process that takes longer hangs
@@ -68,15 +66,14 @@ def report_and_wait(port: int) -> None:
 
 
 class Place(NamedTuple):
-    """Where a task runs: in which worker and process, and which process has loaded what the worker uses."""
+    """Where a task runs: in which worker and process, and in which process the worker's parent."""
 
     worker: int
     process: int
     parent: int
-    loader: int
 
 
-_here = {"worker": -1, "loader": -1}
+_here = {"worker": -1}
 
 
 def runs(worker: int) -> Callable[[Sequence[Any]], Any]:
@@ -85,21 +82,19 @@ def runs(worker: int) -> Callable[[Sequence[Any]], Any]:
     return lambda chunk: chunk[0](*chunk[1:])
 
 
-def loads(port: int | None = None) -> Callable[[int], Any]:
-    if port:
-        report(port)
-    _here["loader"] = os.getpid()
-    return runs
-
-
-def loads_file(path: Path) -> Callable[[int], Any]:
+def runs_file(path: Path, worker: int) -> Callable[[Sequence[Any]], Any]:
     if not path.exists():
         raise NmtError(f"{path} is missing")
-    return runs
+    return runs(worker)
+
+
+def never_loads(port: int, _: int) -> Callable[[Sequence[Any]], Any]:
+    never_end(port)
+    raise AssertionError("the end of the test was not noticed")
 
 
 def place() -> Place:
-    return Place(_here["worker"], os.getpid(), os.getppid(), _here["loader"])
+    return Place(_here["worker"], os.getpid(), os.getppid())
 
 
 def place_of_each(port: int) -> Place:
@@ -113,19 +108,6 @@ def fail(chunk: int) -> None:
     raise NmtError(f"chunk {chunk} is bad")
 
 
-def kill_loader() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
-    threading.Event().wait(_LIMIT_SECONDS)  # this process is to die, too
-
-
-def kill_loader_once(path: Path) -> Place:
-    """Kills the process that loads if there is a file, and removes the file."""
-    if path.exists():
-        path.unlink()
-        kill_loader()
-    return place()
-
-
 def never_end(port: int) -> None:
     """Waits for the end of the test. If it waits longer than the test, it says so to the test."""
     connection = report(port)
@@ -133,9 +115,9 @@ def never_end(port: int) -> None:
         connection.sendall(b"!")
 
 
-def keep_workers_busy(make_origin: Callable[[], Origin], port: int) -> None:
+def keep_workers_busy(make_task: Callable[[int], Any], port: int) -> None:
     """Works in two processes until a signal comes or they have died."""
-    with cleaning_up(), worker_pool(make_origin(), 2) as submit:
+    with cleaning_up(), worker_pool(make_task, 2, preload=__name__) as submit:
         for future in [submit((never_end, port)) for _ in range(2)]:
             future.exception()
 
@@ -154,7 +136,6 @@ class Doubling:
     survives: int
     models: tuple[str, ...] = ()
     device: str = "cpu"
-    shares_memory: bool = False  # so that workers need not import torch
 
     def with_models(self, paths: tuple[str, ...]) -> "Doubling":
         return replace(self, models=paths)

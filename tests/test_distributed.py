@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import forks
 import pytest
-from commands import SMALL, TRAIN, needs_forks, records, run, same_weights, valid_losses, weights
+from commands import SMALL, TRAIN, needs_linux, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
 from nmt.training import distributed
@@ -195,7 +195,7 @@ def run_below_a_launcher() -> None:
     forks.At(UPDATE, 8, partial(os.kill, os.getppid(), signal.SIGKILL))()
 
 
-@needs_forks
+@needs_linux
 def test_a_rank_ends_with_the_process_that_started_it(data: Path, tmp_path: Path) -> None:
     train = command(data, tmp_path / "run", "--max-updates=1000", "--save-updates=1000")
     (launcher,) = forks.start_ranks(1, *train, before=[run_below_a_launcher], stderr=subprocess.PIPE)

@@ -31,7 +31,7 @@ SEARCH = [
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
-    ["nmt.processes", "nmt.resources"],
+    ["nmt.resources"],
     ["nmt.registry", "nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],

@@ -13,36 +13,30 @@ from typing import Any
 import forks
 import pytest
 import tasks
-from commands import needs_forks
+from commands import needs_linux
 from tasks import Place, Reports
 
 from nmt import resources
-from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
-from nmt.decoding.rescoring import RescoringJob
-from nmt.decoding.translation import TranslationJob
 from nmt.errors import NmtError
-from nmt.model import runtime
-from nmt.processes import origins
-from nmt.processes.origins import CAN_FORK, Forked, OriginDied, Spawned
-from nmt.processes.pool import WorkerDied, in_order, worker_pool
+from nmt.jobs.pool import WorkerDied, in_order, worker_pool
 
 
 def test_a_worker_that_dies_is_an_error() -> None:
     with pytest.raises(NmtError, match=r"a worker process died, .* fewer --workers"):
-        list(in_order(tasks.runs, [(os._exit, 9)] * 10, 2))
+        list(in_order(tasks.runs, [(os._exit, 9)] * 10, 2, preload="tasks"))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_of_workers_and_of_the_input_are_raised(workers: int) -> None:
     with pytest.raises(NmtError, match="chunk 0 is bad"):
-        list(in_order(tasks.runs, [(tasks.fail, i) for i in range(10)], workers))
+        list(in_order(tasks.runs, [(tasks.fail, i) for i in range(10)], workers, preload="tasks"))
 
     def chunks() -> Any:
         yield (os.getpid,)
         raise NmtError("the input is bad")
 
     with pytest.raises(NmtError, match="the input is bad"):
-        list(in_order(tasks.runs, chunks(), workers))
+        list(in_order(tasks.runs, chunks(), workers, preload="tasks"))
 
 
 def test_few_chunks_are_read_ahead() -> None:
@@ -53,7 +47,7 @@ def test_few_chunks_are_read_ahead() -> None:
             taken.append(i)
             yield abs, -i
 
-    results = in_order(tasks.runs, chunks(), 2)
+    results = in_order(tasks.runs, chunks(), 2, preload="tasks")
     assert [next(results) for _ in range(10)] == list(range(10))
     assert len(taken) <= 20
     results.close()
@@ -68,44 +62,43 @@ def places_of(workers: int, submit: Callable[[Any], Any], reports: Reports) -> l
     return [future.result() for future in futures]
 
 
+def pool_of(workers: int, make_task: Callable[[int], Any] = tasks.runs, attempts: int = 1) -> Any:
+    return worker_pool(make_task, workers, attempts, preload="tasks")
+
+
 def test_workers_are_numbered_and_do_not_receive_ctrl_c() -> None:
-    with worker_pool(Spawned(tasks.runs), 3) as submit:
+    with pool_of(3) as submit:
         places = places_of(3, submit, Reports())
     assert {place.worker for place in places} == {0, 1, 2}
-    assert {place.parent for place in places} == {os.getpid()}
+    assert len({place.process for place in places}) == 3
+    assert not any(Path(f"/proc/{place.process}").exists() for place in places)
 
 
-# Workers that are forked from one process
-
-
-@needs_forks
-def test_workers_are_forked_from_a_process_that_loads_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(origins, "_ENDING_SECONDS", 120)  # the process may be slow to end its workers
-    with worker_pool(Forked(tasks.loads), 2) as submit:
-        places = [submit((tasks.place,)).result(), *places_of(2, submit, Reports()), submit((tasks.place,)).result()]
-    loaders, processes = {place.loader for place in places}, {place.process for place in places}
-    assert {place.worker for place in places} == {0, 1} and len(processes) == 2
-    assert {place.parent for place in places} == loaders and len(loaders) == 1 and os.getpid() not in loaders
-    assert not any(Path(f"/proc/{process}").exists() for process in processes | loaders)
-
-
-@needs_forks
-def test_workers_and_the_process_that_loads_are_replaced_if_they_die(tmp_path: Path) -> None:
-    with worker_pool(Forked(tasks.loads), 1, attempts=2) as submit:
+def test_workers_are_replaced_if_they_die() -> None:
+    with pool_of(1, attempts=2) as submit:
         first = submit((tasks.place,)).result()
-        with pytest.raises(NmtError, match="a worker process died"):
+        with pytest.raises(WorkerDied, match="a worker process died"):
             submit((os._exit, 1)).result()
-        second = submit((tasks.place,)).result()
-        assert second.process != first.process and second.loader == first.loader
-        with pytest.raises(NmtError, match="a worker process died"):
-            submit((tasks.kill_loader,)).result()
-        (tmp_path / "once").touch()
-        assert submit((tasks.kill_loader_once, tmp_path / "once")).result().loader != first.loader
+        assert submit((tasks.place,)).result().process != first.process
 
 
-@needs_forks
+@needs_linux
+def test_workers_and_the_fork_server_are_replaced_if_it_dies() -> None:
+    with pool_of(1) as submit:
+        first = submit((tasks.place,)).result()
+        end = os.pidfd_open(first.parent)
+        os.kill(first.parent, signal.SIGKILL)
+        assert select.select([end], [], [], 120)[0], "the server does not end"
+        os.close(end)
+        assert submit((tasks.place,)).result().process == first.process
+        with pytest.raises(WorkerDied):
+            submit((os._exit, 1)).result()
+        assert submit((tasks.place,)).result().parent != first.parent
+
+
+@needs_linux
 def test_an_idle_worker_that_died_is_replaced_without_losing_an_attempt() -> None:
-    with worker_pool(Forked(tasks.loads), 1) as submit:
+    with pool_of(1) as submit:
         worker = submit((os.getpid,)).result()
         end = os.pidfd_open(worker)
         os.kill(worker, signal.SIGKILL)
@@ -114,9 +107,8 @@ def test_an_idle_worker_that_died_is_replaced_without_losing_an_attempt() -> Non
         assert submit((os.getpid,)).result() != worker
 
 
-@needs_forks
 def test_an_error_in_loading_is_raised_until_loading_succeeds(tmp_path: Path) -> None:
-    with worker_pool(Forked(partial(tasks.loads_file, tmp_path / "model")), 2) as submit:
+    with pool_of(2, partial(tasks.runs_file, tmp_path / "model")) as submit:
         for future in [submit((abs, -4)) for _ in range(3)]:
             with pytest.raises(NmtError, match="model is missing") as found:
                 future.result()
@@ -125,55 +117,59 @@ def test_an_error_in_loading_is_raised_until_loading_succeeds(tmp_path: Path) ->
         assert submit((abs, -4)).result() == 4
 
 
-@needs_forks
-def test_the_end_does_not_wait_for_loading_and_nothing_starts_after_it() -> None:
+def test_the_end_does_not_wait_for_loading() -> None:
     reports = Reports()
-    origin = Forked(partial(tasks.never_end, reports.port))
-    with worker_pool(origin, 2) as submit:
+    with pool_of(1, partial(tasks.never_loads, reports.port)) as submit:
         future = submit((abs, -4))
         connection, _ = reports.next()
     assert isinstance(future.exception(), WorkerDied)
     assert connection.recv(1) == b"", "the process has not ended"
-    with pytest.raises(OriginDied):
-        origin.start(0)
 
 
-@pytest.mark.parametrize(("kind", "target", "number", "code"), [
-    ("spawned", "command", signal.SIGKILL, -signal.SIGKILL),
-    ("spawned", "command", signal.SIGTERM, 143),
-    pytest.param("forked", "command", signal.SIGKILL, -signal.SIGKILL, marks=needs_forks),
-    pytest.param("forked", "command", signal.SIGTERM, 143, marks=needs_forks),
-    pytest.param("forked", "loader", signal.SIGKILL, 0, marks=needs_forks),
-    pytest.param("loading", "command", signal.SIGKILL, -signal.SIGKILL, marks=needs_forks),
-    pytest.param("loading", "command", signal.SIGTERM, 143, marks=needs_forks),
-])  # fmt: skip
-def test_busy_workers_end_with_their_parents(kind: str, target: str, number: signal.Signals, code: int) -> None:
+def test_a_worker_has_the_environment_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork server keeps that of its first pool."""
+    for value in ("1", "2"):
+        monkeypatch.setenv("NMT_TEST", value)
+        with pool_of(1) as submit:
+            assert submit((os.getenv, "NMT_TEST")).result() == value
+            assert submit((os.getenv, "PYTHONSAFEPATH")).result() == os.getenv("PYTHONSAFEPATH")
+
+
+WORKS = """
+from nmt.jobs.pool import worker_pool
+import tasks
+if __name__ == "__main__":
+    with worker_pool(tasks.runs, 1, preload="tasks") as submit:
+        print(submit((abs, -4)).result())
+"""
+
+
+def test_workers_start_in_a_folder_with_modules_and_a_long_name_of_temporary_files(tmp_path: Path) -> None:
+    """Importing a module of the working folder, which belongs to the user, would end the workers."""
+    here, temporary = tmp_path / "here", tmp_path / ("long" * 20) / ("long" * 20)
+    here.mkdir()
+    temporary.mkdir(parents=True)
+    for name in ("random", "socket", "tasks", "torch", "nmt"):
+        (here / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
+    (tmp_path / "program.py").write_text(WORKS)
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": f"{forks.ROOT}:{forks.ROOT}/tests"}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py"], cwd=here, env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("4\n", "")
+
+
+@pytest.mark.parametrize("make_task", [tasks.runs, "never loads"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 143)])
+def test_busy_workers_end_with_their_parent(make_task: Any, number: signal.Signals, code: int) -> None:
     reports = Reports()
-    make_origin, processes = {
-        "spawned": (partial(Spawned, tasks.runs), 2),
-        "forked": (partial(Forked, partial(tasks.loads, reports.port)), 3),
-        "loading": (partial(Forked, partial(tasks.never_end, reports.port)), 1),
-    }[kind]
-    command = forks.start(instead=partial(tasks.keep_workers_busy, make_origin, reports.port))
-    found = [reports.next() for _ in range(processes)]
-    os.kill(command.pid if target == "command" else found[0][1], number)  # the process that loads reports first
+    make_task = partial(tasks.never_loads, reports.port) if make_task == "never loads" else make_task
+    command = forks.start(instead=partial(tasks.keep_workers_busy, make_task, reports.port))
+    found = [reports.next() for _ in range(2)]
+    os.kill(command.pid, number)
     command.wait(code)
     for connection, _ in found:
         assert connection.recv(1) == b"", "a process has not ended"
-
-
-@pytest.mark.parametrize(
-    ("engine", "device", "expected"),
-    [("pytorch", "cpu", CAN_FORK), ("pytorch", "cuda", False), ("ctranslate2", "cpu", False)],
-)
-def test_only_models_of_pytorch_on_a_cpu_are_loaded_before_a_fork(
-    engine: Any, device: Any, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runtime, "_gpus", lambda: 1)
-    config = RuntimeConfig(device=device)
-    job = TranslationJob(("model.safetensors",), config, SearchConfig(), EngineConfig(engine=engine))
-    assert job.shares_memory == expected
-    assert RescoringJob(("model.safetensors",), config).shares_memory == (CAN_FORK and device == "cpu")
 
 
 SIGNAL_AT_TORCH = """

@@ -13,8 +13,7 @@ from nmt.config import PlanConfig
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.loader import updates
 from nmt.data.store import DataFolder, ParallelSplit
-from nmt.processes.origins import Spawned
-from nmt.processes.pool import worker_pool
+from nmt.jobs.pool import worker_pool
 
 _SEED = 1
 # The benchmark computes the padding of this many updates and makes batches from them.
@@ -29,7 +28,7 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
     Raises:
         NmtError: the folder cannot be opened.
     """
-    with worker_pool(Spawned(partial(_measurer, config, repeats)), 1) as submit:
+    with worker_pool(partial(_measurer, config, repeats), 1, preload=__name__) as submit:
         return submit(data_folder).result()
 
 

@@ -1,6 +1,5 @@
 """Measures the speed of `nmt preprocess`."""
 
-import resource
 import tempfile
 import time
 from dataclasses import replace
@@ -37,6 +36,4 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))
     report.add("peak memory", "MiB", process_peak_mib())
-    if config.processes > 1:
-        report.add("peak memory of a worker", "MiB", process_peak_mib(resource.RUSAGE_CHILDREN))
     return report

@@ -44,11 +44,6 @@ class EncodingJob:
         """Returns the same job, which reads no files."""
         return self
 
-    @property
-    def shares_memory(self) -> bool:
-        """Each worker loads the encoder, which is small."""
-        return False
-
     def load(self, _: int) -> Encoder:
         """Returns the encoder."""
         return Encoder(self.codec_values, self.limits, self.sampling)

@@ -30,9 +30,9 @@ from nmt.files import check_new, digest_of, writing
 from nmt.jobs.folder import JobFolder, job_folder
 from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import Plan
+from nmt.jobs.pool import in_order
 from nmt.jobs.runner import finish_shards
 from nmt.options import flag_name
-from nmt.processes.pool import in_order
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths
@@ -189,7 +189,7 @@ def _encode_split(
     with (
         SplitWriter(writer, name, codec.config, raw=True) as split,
         console.Progress(f"Encoding {name}", total, "pair") as progress,
-        closing(in_order(make_encoder, _stored_raw(corpora, split), workers)) as results,
+        closing(in_order(make_encoder, _stored_raw(corpora, split), workers, preload=Encoder.__module__)) as results,
     ):
         for encoded in results:
             split.append(encoded.source, encoded.target)

@@ -10,7 +10,7 @@ from nmt import console
 from nmt.config import DataConfig, Tokenizer
 from nmt.data.corpora import CHUNK_PAIRS, Chunk, Corpus, chunked, read_corpora, sample
 from nmt.errors import NmtError
-from nmt.processes.pool import in_order
+from nmt.jobs.pool import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.languages import MOSES, base_language
@@ -90,7 +90,7 @@ def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], side
     chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.processes, sampled) if tokenizes else 1
-    with closing(in_order(partial(_preparer, text, sides), chunks, workers)) as prepared:
+    with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
         lines = (line for chunk in prepared for side in (chunk.source, chunk.target) for line in side)
         tags = text.tags if "source" in sides else ()
         return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols), tags)

@@ -21,7 +21,6 @@ from nmt.decoding.requests import Encoded
 from nmt.decoding.rescoring import Line, Rescorer
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.model.runtime import models_can_be_forked
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
 
@@ -106,14 +105,6 @@ class PyTorchEngine:
         assert isinstance(total_V, Tensor)
         total_V[[PAD, UNK, BOS, EOS]] = -1
         return total_V.topk(min(count, len(total_V) - 4)).indices.tolist()
-
-
-def can_be_forked(config: EngineConfig, runtime: RuntimeConfig) -> bool:
-    """Returns whether processes that are forked after the engine was loaded can use it.
-
-    They cannot use CTranslate2, because it starts threads.
-    """
-    return config.engine == "pytorch" and models_can_be_forked(runtime)
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:

@@ -5,7 +5,6 @@ from typing import Self
 
 from nmt.checkpoint_file import read_codec
 from nmt.config import RuntimeConfig
-from nmt.model.runtime import models_can_be_forked
 from nmt.text.codec import TextCodec
 
 
@@ -24,11 +23,6 @@ class ModelJob:
     def device(self) -> str:
         """`cuda` or `cpu`; `auto` if nothing depends on it."""
         return self.runtime.device
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether workers can be forked from a process that has loaded the model."""
-        return models_can_be_forked(self.runtime)
 
     def with_models(self, paths: tuple[str, ...]) -> Self:
         """Returns the same job with copies of its checkpoints."""

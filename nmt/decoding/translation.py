@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from nmt.config import EngineConfig, SearchConfig
-from nmt.decoding.engines import Engine, can_be_forked, load_engine
+from nmt.decoding.engines import Engine, load_engine
 from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.job import ModelJob
 from nmt.decoding.lines import LineFormat
@@ -24,11 +24,6 @@ class TranslationJob(ModelJob):
     search: SearchConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
     lines: LineFormat = field(default_factory=LineFormat)
-
-    @property
-    def shares_memory(self) -> bool:
-        """Whether workers can be forked from a process that has loaded the model."""
-        return can_be_forked(self.engine, self.runtime)
 
     def load(self, process: int) -> "TranslationProcessor":
         """Loads the model; on GPU number `process` if there are several."""

@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nmt.errors import NmtError
 from nmt.jobs.plan import Reader, Row, Shard
+from nmt.jobs.pool import WorkerDied, worker_pool
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Job, Place, Processor
-from nmt.processes.origins import loading
-from nmt.processes.pool import WorkerDied, worker_pool
 from nmt.resources import share_cores
 from nmt.text.windows import Window
 
@@ -62,7 +62,7 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     share_cores(workers)
     codec = job.codec()
     in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
-    with worker_pool(loading(job.load, _opened, forks=job.shares_memory), workers, ATTEMPTS) as submit:
+    with worker_pool(partial(_loaded, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
         while True:
             while len(in_flight) < _WINDOWS_IN_FLIGHT:
                 window = windows.take(wait=not in_flight)
@@ -91,7 +91,8 @@ def _result(future: Future[Any]) -> Any:
         return None
 
 
-def _opened(processor: Processor) -> Processor:
+def _loaded(job: Job, number: int) -> Processor:
+    processor = job.load(number)
     processor.session().__enter__()  # until the process ends
     return processor
 

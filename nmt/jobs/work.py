@@ -72,10 +72,6 @@ class Job(Protocol):
     def with_models(self, paths: tuple[str, ...]) -> Self:
         """Returns the same job with copies of its files."""
 
-    @property
-    def shares_memory(self) -> bool:
-        """Whether workers can be forked from a process that has loaded the processor."""
-
     def load(self, process: int) -> Processor:
         """Loads the processor; on GPU number `process` if there are several."""
 

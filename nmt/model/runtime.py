@@ -12,7 +12,6 @@ import torch
 
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
-from nmt.processes.origins import CAN_FORK
 from nmt.resources import usable_cores
 
 _T = TypeVar("_T")
@@ -105,11 +104,6 @@ def device_type(config: RuntimeConfig) -> str:
     if config.device == "cuda" and not _gpus():
         raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"
-
-
-def models_can_be_forked(config: RuntimeConfig) -> bool:
-    """Returns whether processes that are forked after models were loaded can use them. On a GPU, they cannot."""
-    return CAN_FORK and device_type(config) == "cpu"
 
 
 def in_halves(

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from nmt import __version__, console
 from nmt.errors import NmtError
-from nmt.processes.pool import WorkerDied
+from nmt.jobs.pool import WorkerDied
 from nmt.serving import schema
 from nmt.serving.limits import RETRY, Refused, with_fields
 from nmt.serving.metrics import Metrics

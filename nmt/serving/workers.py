@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nmt.config import EngineConfig, RuntimeConfig
-from nmt.decoding.engines import Engine, can_be_forked, load_engine
+from nmt.decoding.engines import Engine, load_engine
 from nmt.errors import NmtError
 from nmt.files import digest_of
-from nmt.processes.origins import loading
-from nmt.processes.pool import worker_pool
+from nmt.jobs.pool import worker_pool
 from nmt.resources import share_cores
 from nmt.serving.tasks import Task
 
@@ -77,17 +77,17 @@ class Workers:
     def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
         if count > 1:
             share_cores(count)
-            origin = loading(self.load, _working, forks=can_be_forked(self.engine, self.runtime))
-            with worker_pool(origin, count, _ATTEMPTS) as submit:
+            with worker_pool(partial(_working, self), count, _ATTEMPTS, preload="nmt.serving.tasks") as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
-            work = thread.submit(lambda: _working(self.load(0))).result()
+            work = thread.submit(_working, self, 0).result()
             yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
 
 
-def _working(engines: dict[str, Engine]) -> Callable[[Work], Sequence[Any]]:
-    """Returns the function that applies tasks with these engines."""
+def _working(workers: Workers, number: int) -> Callable[[Work], Sequence[Any]]:
+    """Returns the function with which worker `number` applies tasks, after loading the models."""
+    engines = workers.load(number)
     for engine in engines.values():
         engine.session().__enter__()  # until the worker ends
 

@@ -1,0 +1,224 @@
+"""Runs tasks in worker processes of this machine.
+
+On Linux, workers are forked from multiprocessing's fork server, which has imported the modules that they need. So they
+share the memory of these modules, and start at once. They also share the memory of a checkpoint, because each of them
+maps it. On other systems, where libraries do not work in forked processes, each worker is a new Python process.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from nmt.errors import NmtError
+from nmt.signals import held
+
+# Applied to chunks in a worker.
+Task = Callable[[Any], Any]
+# Makes the task of worker n, which counts from 0.
+MakeTask = Callable[[int], Task]
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+_LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enough to bound memory
+_LONGEST_TMPDIR = 60  # the name of a socket has at most 107 bytes
+
+
+class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
+    """A worker process died on every attempt."""
+
+    def __init__(self) -> None:
+        super().__init__("a worker process died, perhaps because memory ran out; try again with fewer --workers")
+
+
+@contextmanager
+def worker_pool(
+    make_task: MakeTask, workers: int, attempts: int = 1, *, preload: str
+) -> Iterator[Callable[[Any], Future[Any]]]:
+    """Yields a function that submits a chunk to the worker processes and returns the future result.
+
+    At its end, the block ends the workers, whether they work or not, and waits until they have ended. (A
+    ProcessPoolExecutor can wait forever if its processes are killed while it writes to them.)
+
+    Args:
+        make_task: makes the task of a worker. It must be picklable.
+        attempts: how often a chunk is tried, with a new process each time, if the process that works on it dies.
+        preload: the module that the workers need; imported once for all of them.
+
+    Raises (from the future):
+        WorkerDied: no attempt gave a result.
+        Exception: whatever the task raises.
+    """
+    processes = _Processes(make_task, preload)
+    idle: SimpleQueue[int] = SimpleQueue()
+    for number in range(workers):
+        idle.put(number)
+
+    def do(chunk: Any) -> Any:
+        number = idle.get()
+        try:
+            return processes.do(number, chunk, attempts)
+        finally:
+            idle.put(number)
+
+    threads = ThreadPoolExecutor(workers, "nmt-worker")  # each thread waits for one process
+    try:
+        yield lambda chunk: threads.submit(do, chunk)
+    finally:
+        processes.end()
+        threads.shutdown(cancel_futures=True)
+
+
+def in_order(
+    make_task: Callable[[int], Callable[[_In], _Out]], chunks: Iterable[_In], workers: int, *, preload: str
+) -> Generator[_Out, None, None]:
+    """Yields the result of the task for every chunk, in order.
+
+    With one worker, the task runs in this process. Close the generator (contextlib.closing) to be sure that the workers
+    have ended. See `worker_pool` for the arguments.
+
+    Raises:
+        WorkerDied: a worker process died.
+        Exception: whatever the task raises.
+    """
+    if workers == 1:
+        yield from map(make_task(0), chunks)
+        return
+    pending: deque[Future[_Out]] = deque()
+    with worker_pool(make_task, workers, preload=preload) as submit:
+        for chunk in chunks:
+            pending.append(submit(chunk))
+            if len(pending) >= _LOOKAHEAD * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+class _Processes:
+    """The processes of a pool. Each starts with its first chunk, and is replaced if it dies."""
+
+    def __init__(self, make_task: MakeTask, preload: str) -> None:
+        self._make_task, self._preload = pickle.dumps(make_task), preload
+        self._changing = threading.Lock()  # held while a process starts, so that `end` meets every process
+        self._running: dict[int, tuple[Any, Connection]] = {}
+        self._ended = False
+
+    def do(self, number: int, chunk: Any, attempts: int) -> Any:
+        """Returns the task's result for a chunk from worker `number`; raises as `worker_pool`."""
+        for _ in range(attempts):
+            channel = self._connected(number)
+            try:
+                channel.send(chunk)
+                succeeded, result = channel.recv()
+            except (EOFError, OSError):
+                continue
+            if succeeded:
+                return result
+            raise result
+        raise WorkerDied
+
+    def _connected(self, number: int) -> Connection:
+        with self._changing:
+            if self._ended:
+                raise WorkerDied
+            # Between chunks, a worker says nothing. What can be read then is the end of the connection of a dead one.
+            if number not in self._running or self._running[number][1].poll():
+                self._running[number] = _started(self._make_task, number, self._preload)
+            return self._running[number][1]
+
+    def end(self) -> None:
+        """Ends all workers and waits for their end. None can be started any more."""
+        with self._changing:
+            self._ended = True
+            for process, _ in self._running.values():
+                process.kill()
+                process.join()
+
+
+def _started(make_task: bytes, number: int, preload: str) -> tuple[Any, Connection]:
+    """Returns a new worker and the connection to it, which breaks when the worker ends."""
+    context: Any = get_context("forkserver" if sys.platform == "linux" else "spawn")
+    context.set_forkserver_preload([preload])
+    channel, theirs = context.Pipe()
+    arguments = theirs, make_task, number, dict(os.environ)
+    process = context.Process(target=_work, args=arguments, daemon=True)
+    with _safe_start():
+        resource_tracker.ensure_running()  # its first start would let signals through to the process
+        with held([signal.SIGINT]):  # the process never receives Ctrl-C; its parent ends it
+            process.start()
+    theirs.close()  # so that reading fails when the process has ended
+    return process, channel
+
+
+@contextmanager
+def _safe_start() -> Iterator[None]:
+    """Keeps processes that start in the block from importing modules of the working folder, and socket names short."""
+    variable, folder = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR:
+        tempfile.tempdir = "/tmp"
+    try:
+        yield
+    finally:
+        tempfile.tempdir = folder
+        if variable is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = variable
+
+
+def _work(channel: Connection, make_task: bytes, number: int, environment: dict[str, str]) -> None:
+    """Answers every chunk, until the connection is closed or the parent ends."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _use(environment)
+    task: Task | None = None
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
+        while True:
+            chunk = channel.recv()
+            try:
+                task = task or pickle.loads(make_task)(number)  # here, because it may import torch or load a model
+                result = task(chunk)
+            except Exception as error:
+                result = error
+            _answer(channel, result)
+
+
+def _end_with_parent() -> None:
+    """Waits for the end of the parent, and kills this process then."""
+    parent = parent_process()
+    assert parent
+    connection.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _use(environment: dict[str, str]) -> None:
+    """Replaces the environment of the fork server, which may be from another pool, by that of the parent."""
+    os.environ.clear()
+    os.environ.update(environment)
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if "torch" in sys.modules and threads.isdecimal():
+        import torch
+
+        torch.set_num_threads(int(threads))
+
+
+def _answer(channel: Connection, result: Any) -> None:
+    """Sends (True, result), or (False, error) with the traceback in a note."""
+    if isinstance(result, Exception):
+        result.add_note("".join(traceback.format_exception(result)))
+    try:
+        channel.send((not isinstance(result, Exception), result))
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:  # it cannot be pickled
+        channel.send((False, RuntimeError(f"{result!r:.1000}: {error}")))

@@ -1,1 +1,0 @@
-"""Worker processes, which end when their parent ends."""
