@@ -98,6 +98,17 @@ def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict
     return document, tensors
 
 
+def verify(path: Path) -> None:
+    """Compares a checkpoint file with its SHA-256.
+
+    Raises:
+        Damaged: the file is not a checkpoint, or is damaged.
+        NmtError: the file is missing, cannot be read, or has another schema version.
+    """
+    read_document(path)
+    _verify(path)
+
+
 def read_document(path: str | Path) -> dict[str, Any]:
     """Returns the document of a checkpoint file, which is not compared with the file's SHA-256.
 

@@ -35,7 +35,7 @@ LEVELS = [
     ["nmt.registry", "nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
     ["nmt.checkpoint_file", "nmt.checkpoint"],
     ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],
-    ["nmt.benchmark", "nmt.pages", "nmt.serving"],
+    ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]

@@ -15,6 +15,7 @@ from nmt.cli.benchmark import benchmark
 from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.import_ import import_
+from nmt.cli.info import info
 from nmt.cli.preprocess import preprocess
 from nmt.cli.report import report
 from nmt.cli.rescore import rescore
@@ -43,6 +44,7 @@ for command in (
     export,
     report,
     attention,
+    info,
     architectures,
 ):
     epilog = EXAMPLES if command is train else None

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
 from nmt.errors import NmtError
-from nmt.options import Config, option
+from nmt.options import Config, flag_name, option
 
 # Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
@@ -115,6 +115,14 @@ class ModelConfig(Config):
             other: the `to_dict` of that configuration.
         """
         return [change for change in self.changed_from(other) if change[0] not in _WEIGHTS_STAY]
+
+    def in_words(self) -> str:
+        """Returns the sizes, and the fields that differ from their defaults."""
+        return (
+            f"N {self.encoder_layers}+{self.decoder_layers}, d_model {self.d_model}, d_ff {self.d_ff}, h {self.heads}, "
+            f"d_k {self.d_k}, d_v {self.d_v}, P_drop {self.dropout:g}"
+            + "".join(f", {flag_name(name)} {value}" for name, value in self.variants().items())
+        )
 
     def variants(self) -> dict[str, Any]:
         """Returns the fields that have a default value and another value here."""

@@ -2,7 +2,6 @@
 
 from nmt import console
 from nmt.data.batching import UpdatePlan
-from nmt.options import flag_name
 from nmt.training.setup import Setup
 
 # The padding share is computed over this many updates.
@@ -32,10 +31,8 @@ def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) 
     name = f"{config.arch}: " if config.arch else ""
     padding = plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES)
     return {
-        "model": f"{name}N {model.encoder_layers}+{model.decoder_layers}, d_model {model.d_model}, d_ff {model.d_ff}, "
-        f"h {model.heads}, d_k {model.d_k}, d_v {model.d_v}, P_drop {model.dropout:g}, {parameters:,} parameters"
-        + (f", {' and '.join(config.freeze)} frozen" if config.freeze else "")
-        + "".join(f", {flag_name(field)} {value}" for field, value in model.variants().items()),
+        "model": f"{name}{model.in_words()}, {parameters:,} parameters"
+        + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",

@@ -1,0 +1,31 @@
+"""`nmt info` describes a checkpoint or a folder."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def info(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported model."
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the whole content with the SHA-256 that it records.")
+    ] = False,
+) -> None:
+    """Show what a file or folder is: its model, languages, text processing, last validation and origin."""
+    import json
+
+    from nmt.info import describe, lines_of
+
+    found = describe(Path(path), verify=verify)
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        for name, value in lines_of(found):
+            print(f"{name:<14}  {value}")

@@ -1,0 +1,180 @@
+"""Describes checkpoints and folders without torch: what they are, and what made them."""
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nmt import checkpoint_file
+from nmt.checkpoint_file import SUFFIX
+from nmt.config import ModelConfig
+from nmt.data.meta import META
+from nmt.data.store import DataFolder
+from nmt.errors import NmtError
+from nmt.training.records import METRICS, MetricsFile
+
+# What a description is made of. It is printed as JSON.
+Description = dict[str, Any]
+
+
+def describe(path: Path, *, verify: bool) -> Description:
+    """Returns a description of a checkpoint, training state, data folder, run folder or exported model.
+
+    Args:
+        verify: whether to compare the content with its SHA-256.
+
+    Raises:
+        NmtError: there is nothing of that kind, it cannot be read, or it is damaged.
+    """
+    if not path.is_dir():
+        return _checkpoint(path, verify)
+    if (path / META).exists():
+        return _data_folder(path, verify)
+    checkpoints = sorted(path.glob(f"*{SUFFIX}"))
+    if (path / METRICS).exists():
+        return _run_folder(path, checkpoints, verify)
+    if (path / "config.json").exists():
+        return _exported(path, verify)
+    raise NmtError(
+        f"{path} is neither a data folder, nor a run folder, nor an exported model; give one of them, or a checkpoint"
+    )
+
+
+def _checkpoint(path: Path, verify: bool) -> Description:
+    document, shapes = checkpoint_file.read_document(path), checkpoint_file.read_shapes(path)
+    if verify:
+        checkpoint_file.verify(path)
+    provenance = document["provenance"]
+    target = shapes.get("target_embedding.weight", (0,))[0]
+    return {
+        "kind": "training state" if document["training"] else "checkpoint",
+        "path": str(path),
+        "bytes": path.stat().st_size,
+        "verified": verify,
+        "model": document["model"],
+        "parameters": sum(map(math.prod, shapes.values())),
+        "text": document["text"],
+        "vocabulary": {"source": shapes.get("source_embedding.weight", (target,))[0], "target": target},
+        "validation": provenance.get("validation"),
+        "provenance": provenance,
+    }
+
+
+def _data_folder(path: Path, verify: bool) -> Description:
+    data = DataFolder.open(path)
+    if verify:
+        data.verify()
+    splits = {
+        name: {"pairs": s.pairs, "source_tokens": s.source_tokens, "target_tokens": s.target_tokens, **_encodings(s)}
+        for name, s in data.meta.splits.items()
+    }
+    return {
+        "kind": "data folder",
+        "path": str(path),
+        "bytes": sum(file.bytes for file in data.meta.files.values()),
+        "verified": verify,
+        "text": data.meta.text,
+        "vocabulary": {"source": len(data.codec.source), "target": len(data.codec.target)},
+        "splits": splits,
+        "dropped": data.meta.splits["train"].dropped if "train" in splits else {},
+        "provenance": {
+            "nmt": data.meta.nmt_version,
+            "fingerprint": data.meta.fingerprint,
+            "options": data.meta.options,
+        },
+    }
+
+
+def _encodings(split: Any) -> dict[str, int]:
+    sides = {"source_encodings": split.source_encodings, "target_encodings": split.target_encodings}
+    return {name: count for name, count in sides.items() if count > 1}
+
+
+def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Description:
+    records = MetricsFile(path / METRICS).records()
+    last = {record["kind"]: record for record in records}
+    if verify:
+        for file in checkpoints:
+            checkpoint_file.verify(file)
+    found = max(checkpoints, key=os.path.getmtime, default=None)
+    described = _checkpoint(found, False) if found else {}
+    valid = last.get("valid", {})
+    return {
+        **{name: described.get(name) for name in ("model", "parameters", "text", "vocabulary", "provenance")},
+        "kind": "run folder",
+        "path": str(path),
+        "bytes": sum(file.stat().st_size for file in checkpoints),
+        "verified": verify,
+        "update": max((record["update"] for record in records), default=0),
+        "outcome": last["end"]["outcome"] if "end" in last and records[-1]["kind"] == "end" else "not ended",
+        "checkpoints": [file.name for file in checkpoints],
+        "validation": {name: valid[name] for name in ("update", "nll", "bleu", "chrf") if name in valid} or None,
+    }
+
+
+def _exported(path: Path, verify: bool) -> Description:
+    if verify:
+        raise NmtError(f"{path} is an exported model, which has no SHA-256; leave out --verify")
+    try:
+        config = json.loads((path / "config.json").read_bytes())
+        record = config.get("nmt", {})
+        text = record.get("text", config.get("text"))
+        model = record.get("model")
+    except (OSError, ValueError, AttributeError) as error:
+        raise NmtError(f"{path / 'config.json'} cannot be used ({error!r:.80}); export the model again") from error
+    kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
+    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, "text": text, "model": model}
+
+
+def lines_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the names and values of the lines that show a description on a terminal."""
+    size = f"{found['bytes'] / 2**20:,.1f} MiB"
+    yield found["kind"], f"{found['path']}, {size}{', verified' if found.get('verified') else ''}"
+    if model := found.get("model"):
+        yield "model", ModelConfig.from_dict(model, found["path"]).in_words()
+    if count := found.get("parameters"):
+        yield "parameters", f"{count:,}"
+    if text := found.get("text"):
+        yield from _text_lines(text, found.get("vocabulary"))
+    for name, split in found.get("splits", {}).items():
+        yield name, ", ".join(f"{value:,} {kind.replace('_', ' ')}" for kind, value in split.items())
+    if dropped := found.get("dropped"):
+        yield "dropped", ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items())
+    if "checkpoints" in found:
+        yield "training", f"at update {found['update']:,}, {found['outcome']}"
+        kinds = Counter(name.rpartition("-")[0] or name for name in found["checkpoints"])
+        yield "checkpoints", ", ".join(f"{n} {kind}-*" if n > 1 else kind for kind, n in kinds.items()) or "none"
+    if validation := found.get("validation"):
+        scores = {name: value for name, value in validation.items() if name != "update" and value is not None}
+        yield "validation", f"update {validation['update']:,}: " + ", ".join(f"{n} {v:.4g}" for n, v in scores.items())
+    if provenance := found.get("provenance"):
+        yield "provenance", _provenance_in_words(provenance)
+
+
+def _text_lines(text: Mapping[str, Any], vocabulary: Mapping[str, int] | None) -> Iterator[tuple[str, str]]:
+    yield "languages", f"{text['source_lang']} -> {text['target_lang']}"
+    tokenizers = f"tokenisers {text['source_tokenizer']} and {text['target_tokenizer']}"
+    lowercase = ", lowercase" if text["lowercase"] else ""
+    tags = f", tags {' '.join(text['tags'])}" if text.get("tags") else ""
+    yield "text", f"{tokenizers}, normalised punctuation: {text['normalize_punctuation']}{lowercase}{tags}"
+    if vocabulary:
+        joint = f"{vocabulary['source']:,} {text['subword']} pieces, joint"
+        separate = f"{vocabulary['source']:,} and {vocabulary['target']:,} {text['subword']} pieces"
+        yield "vocabulary", joint if text["joint_vocab"] else separate
+
+
+def _provenance_in_words(provenance: Mapping[str, Any]) -> str:
+    """Returns the parts of a provenance that fit on a line; the others are in the JSON."""
+    if "averaged" in provenance:
+        names = ", ".join(Path(path).name for path in provenance["averaged"])
+        return f"average of {names}; {_provenance_in_words(provenance['last'])}"
+    if "imported" in provenance:
+        return f"imported from {provenance['imported']['format']}"
+    shown = ("update", "written", "nmt", "torch", "precision", "ranks")
+    parts = [f"{name} {provenance[name]}" for name in shown if name in provenance]
+    data = provenance.get("data", provenance.get("fingerprint"))
+    return ", ".join([*parts, *([f"data {data[:12]}"] if data else [])])

@@ -1,0 +1,88 @@
+"""`nmt info` says what a file or a folder is, without torch and without reading its numbers."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import edit, saved, small_checkpoint
+from commands import failed, records, run
+
+from nmt.checkpoint import load_checkpoint
+
+
+def info(path: Path, *options: str) -> dict[str, Any]:
+    return dict(json.loads(run("info", path, "--json", *options).stdout))
+
+
+def test_a_checkpoint_a_state_and_an_average_are_described(trained: Path, tmp_path: Path) -> None:
+    best, state = trained / "run" / "best.safetensors", trained / "run" / "state-00000040.safetensors"
+    found, checkpoint = info(best, "--verify"), load_checkpoint(best)
+    assert (found["kind"], found["verified"], found["bytes"]) == ("checkpoint", True, best.stat().st_size)
+    assert found["model"] == checkpoint.model_config.to_dict()
+    assert found["parameters"] == sum(tensor.numel() for tensor in checkpoint.weights.values())
+    assert found["vocabulary"] == {"source": 330, "target": 330}
+    assert found["provenance"] == checkpoint.provenance
+    valid = next(r for r in records(trained / "run", "valid") if r["update"] == found["validation"]["update"])
+    assert found["validation"]["nll"] == valid["nll"]
+    assert info(state)["kind"] == "training state"
+    average = tmp_path / "average.safetensors"
+    run("average-checkpoints", trained / "run", "--last=2", "--output", average)
+    said = run("info", average).stdout.decode()
+    assert "provenance      average of snapshot-00000030.safetensors, snapshot-00000040.safetensors; update 40" in said
+    assert "languages       en -> de\n" in said
+    assert re.search(r"model +N 1\+1, d_model 32, d_ff 64, h 2, d_k 16, d_v 16, P_drop 0\.1\n", said)
+
+
+def test_a_data_folder_and_a_run_folder_are_described(trained: Path) -> None:
+    data = info(trained / "data", "--verify")
+    meta = json.loads((trained / "data" / "meta.json").read_text())
+    assert (data["kind"], data["verified"], data["text"]) == ("data folder", True, meta["text"])
+    assert data["splits"]["train"]["pairs"] == meta["splits"]["train"]["pairs"]
+    folder = info(trained / "run", "--verify")
+    assert (folder["kind"], folder["update"], folder["outcome"]) == ("run folder", 40, "finished")
+    assert folder["validation"]["update"] == 40
+    said = run("info", trained / "run").stdout.decode()
+    assert "training        at update 40, finished\n" in said
+    assert "best.safetensors, 4 snapshot-*, 2 state-*" in said
+
+
+@pytest.mark.parametrize("form", ["ctranslate2", "huggingface"])
+def test_an_exported_model_is_described(trained: Path, tmp_path: Path, form: str) -> None:
+    run("export", trained / "run" / "best.safetensors", f"--format={form}", f"--output={tmp_path}/model")
+    found = info(tmp_path / "model")
+    assert found["kind"].startswith("exported model")
+    assert found["text"] == load_checkpoint(trained / "run" / "best.safetensors").codec.config.to_dict() | {"tags": []}
+    assert "leave out --verify" in failed("info", tmp_path / "model", "--verify")
+
+
+def test_damage_is_found_with_verify(trained: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(trained / "run" / "best.safetensors", tmp_path))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    info(path)
+    assert "best.safetensors is damaged: its content does not have its SHA-256" in failed("info", path, "--verify")
+    (tmp_path / "metrics.jsonl").touch()
+    assert "best.safetensors is damaged" in failed("info", tmp_path, "--verify")
+
+
+def test_other_files_and_folders_are_refused(tmp_path: Path) -> None:
+    assert "is neither a data folder, nor a run folder" in failed("info", tmp_path)
+    assert "nothing does not exist" in failed("info", tmp_path / "nothing")
+    (tmp_path / "config.json").write_text("[]")
+    assert "config.json cannot be used" in failed("info", tmp_path)
+    path = saved(small_checkpoint(1), tmp_path / "odd.safetensors")
+    edit(path, lambda document, _: document["model"].update(heads="x"))
+    assert "--heads must be" in failed("info", path)
+
+
+def test_torch_is_not_imported(trained: Path) -> None:
+    program = "import sys; from nmt.__main__ import main\ntry: main()\nfinally: print('torch' in sys.modules)"
+    for path in (trained / "data", trained / "run", trained / "run" / "best.safetensors"):
+        done = subprocess.run([sys.executable, "-c", program, "info", path], capture_output=True, text=True)
+        assert done.stdout.endswith("\nFalse\n"), done
