@@ -1,7 +1,9 @@
 """Damaged and malicious models of other toolkits are refused in one sentence, and no code in them runs."""
 
 import argparse
+import collections
 import json
+import os
 import pickle
 import shutil
 import struct
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers  # loads its models only when a test uses one
@@ -245,5 +248,48 @@ def test_malicious_torch_files_are_refused_and_nothing_runs(
     if legacy:  # torch reads the pickle before it notices the end, and makes a storage that is large enough
         messages |= {"truncated": messages["code"], "too large": "pytorch_model.bin does not fit into memory"}
     assert messages.get(case, "is not a torch file with the weights of a model") in said
+    assert not (tmp_path / "trapped").exists()
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+class Reduced:
+    """An object that a pickle makes by the function and the arguments of `reduced`."""
+
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+def exploits(trapped: Path) -> dict[str, tuple[object, str | None]]:
+    """Returns contents of files that would make the folder `trapped`, with the name that is refused, if any."""
+    command, code = f"mkdir {trapped}", f"__import__('os').mkdir({str(trapped)!r})"
+    return {
+        "system": (Reduced(os.system, (command,)), "posix.system"),
+        "eval": (Reduced(eval, (code,)), "builtins.eval"),
+        "exec": (Reduced(exec, (code,)), "builtins.exec"),
+        "getattr": (Reduced(getattr, (argparse.Namespace, "mro")), "builtins.getattr"),
+        "import": (Reduced(__import__, ("os",)), "builtins.__import__"),
+        "nested": (Reduced(collections.Counter, (Reduced(os.mkdir, (str(trapped),)),)), "posix.mkdir"),
+        "in a dictionary": (collections.OrderedDict(x=Reduced(os.mkdir, (str(trapped),))), "posix.mkdir"),
+        "state setter": (Reduced(argparse.Namespace, (), {"a": 1}, None, None, eval), "builtins.eval"),
+        "__setstate__": (Reduced(argparse.Namespace, (), Reduced(os.mkdir, (str(trapped),))), "posix.mkdir"),
+        "call of a function of torch": (Reduced(torch.hub.set_dir, (str(trapped),)), None),
+        "call of numpy": (Reduced(np.memmap, (str(trapped), "u1", "w+", 0, (1,))), None),
+    }
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("name", exploits(Path()))
+def test_exploits_in_torch_files_run_nothing(model: Path, tmp_path: Path, name: str, legacy: bool) -> None:
+    content, refused = exploits(tmp_path / "trapped")[name]
+    shutil.copytree(model, tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    path = tmp_path / "model" / "pytorch_model.bin"
+    torch.save({"x": content}, path, pickle_protocol=4, _use_new_zipfile_serialization=not legacy)
+    said = failed("import", "huggingface", tmp_path / "model", "--output", tmp_path / "model.safetensors")
+    # A call of a name that is known, but not needed, gives an object without effect, which is no tensor.
+    assert (f"names {refused}, which models do not need" if refused else "pytorch_model.bin has no tensor") in said
     assert not (tmp_path / "trapped").exists()
     assert not (tmp_path / "model.safetensors").exists()
