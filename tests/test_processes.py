@@ -18,6 +18,7 @@ from tasks import Place, Reports
 
 from nmt import resources
 from nmt.errors import NmtError
+from nmt.jobs import pool
 from nmt.jobs.pool import WorkerDied, in_order, worker_pool
 
 
@@ -94,6 +95,23 @@ def test_workers_and_the_fork_server_are_replaced_if_it_dies() -> None:
         with pytest.raises(WorkerDied):
             submit((os._exit, 1)).result()
         assert submit((tasks.place,)).result().parent != first.parent
+
+
+def test_the_death_of_the_fork_server_at_the_start_of_a_worker_costs_one_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, failures = pool._started, [EOFError(), ConnectionResetError()]
+
+    def started(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return start(*arguments)
+
+    monkeypatch.setattr(pool, "_started", started)
+    with pool_of(1, attempts=2) as submit:
+        with pytest.raises(WorkerDied):
+            submit((abs, -4)).result()
+        assert submit((abs, -4)).result() == 4
 
 
 @needs_linux

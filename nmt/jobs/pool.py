@@ -116,11 +116,11 @@ class _Processes:
     def do(self, number: int, chunk: Any, attempts: int) -> Any:
         """Returns the task's result for a chunk from worker `number`; raises as `worker_pool`."""
         for _ in range(attempts):
-            channel = self._connected(number)
             try:
+                channel = self._connected(number)
                 channel.send(chunk)
                 succeeded, result = channel.recv()
-            except (EOFError, OSError):
+            except (EOFError, ConnectionError):  # the worker or the fork server has died
                 continue
             if succeeded:
                 return result
