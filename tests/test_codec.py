@@ -74,6 +74,7 @@ def test_each_side_is_tokenised_by_its_language_before_it_is_lowercased(
     (True, "und art und ki", "", ["Und", "und Art"], "und Art Und ki"),
     (True, "art und art", "", ["Art", "Art"], "Art und Art"),
     (True, "hund, und", "", [", UND"], "hund, UND"),
+    (True, "und-art", "", ["Und", "-Art"], "Und-Art"),
     (True, "dieser mann und die frau", "Die", [], "Dieser mann und die frau"),
     (True, "um ol!", "um ol ", [], "um ol!"),
     (True, "um ol!", "Um  ol", [], "Um  ol!"),

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import forks
 import pytest
 from commands import failed, run
 
@@ -148,3 +149,12 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         replaced_file(tmp_path / "nowhere/file", "x"),
     ):
         pass
+
+
+def test_a_reader_that_has_ended_ends_the_command_without_a_message(trained: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = forks.start("info", trained / "data", stdout=writer)
+    os.close(writer)
+    command.wait(1)
+    assert command.errors == ""

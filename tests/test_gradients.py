@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from commands import SMALL, TRAIN, run, same_weights, weights
+from commands import SMALL, TRAIN, records, run, same_weights, weights
 from torch import Tensor
 
 from nmt.checkpoint import load_checkpoint, new_model
@@ -125,3 +125,18 @@ def test_a_loss_that_is_not_finite_on_one_rank_makes_the_gradient_nan_on_all(tra
     for rank in ranks:
         rank.wait(0)
     assert all(gradient.isnan().all() for rank in (0, 1) for gradient in torch.load(tmp_path / f"{rank}.pt"))
+
+
+def test_every_update_draws_its_own_dropout(trained: Path, tmp_path: Path) -> None:
+    """All pairs are the same, and the weights do not change."""
+    for lang, line in (("en", "Ba de ki.\n"), ("de", "Um ol.\n")):
+        (tmp_path / f"same.{lang}").write_text(20 * line)
+    langs, same = ["--source-lang=en", "--target-lang=de"], tmp_path / "same"
+    model = f"--subword-model={trained}/data/subword.model"
+    run("preprocess", *langs, f"--train={same}", f"--valid={same}", model, "--workers=1", f"--dest={tmp_path}/data")
+    for dropout, differs in ((0.1, True), (0, False)):
+        folder = tmp_path / str(dropout)
+        options = ["--lr-scale=1e-30", f"--dropout={dropout}", "--max-updates=2", "--log-updates=1"]
+        run(*command(tmp_path, folder, *options))
+        first, second = (record["loss"] for record in records(folder, "train"))
+        assert (abs(first - second) > 1e-4) == differs

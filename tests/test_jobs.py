@@ -500,6 +500,9 @@ def test_an_input_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> N
     path.write_text("a\n" * 3)
     with pytest.raises(NmtError, match="input has changed while it was read; start the same command again"):
         Reader(plan.paths).read(plan[0])
+    path.write_text("a\n" * 6 + "\udcff\n" + "a\n" * 3, errors="surrogateescape")
+    with pytest.raises(NmtError, match="input, line 7"):
+        Reader(plan.paths).read(plan[1])
 
 
 def test_a_plan_of_a_billion_lines_has_only_one_offset_for_each_shard() -> None:

@@ -21,6 +21,7 @@ from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import RuntimeConfig
 from nmt.locks import locked
 from nmt.pages.attention import attention_of
+from nmt.pages.page import page as made_page
 from nmt.text.subword import BOS, EOS
 
 PAGE_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
@@ -66,8 +67,11 @@ def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, t
     assert float(shown["FLOPs counted"]) == pytest.approx(last["flops"], rel=0.1)
     assert float(shown["FLOPs sustained"]) == pytest.approx(last["train_seconds"] * 2e12, rel=0.1)
     assert shown["best BLEU"] == f"{max(first['valid']['bleu']):.2f}"
-    run("report", trained / "run", "--output", page)
+    repeated = write_run(tmp_path / "repeated", [start_record(), train_record(10, 9.0), train_record(10, 3.0)])
+    run("report", repeated, "--output", page)
     assert "give --sustained-tflops" in data_of(page)["cost"]["note"]
+    assert data_of(page)["runs"][0]["train"]["loss"] == [3.25]
+    assert "<title>a &lt;/title&gt;</title>" in made_page("report", "a </title>", {})
 
 
 def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -> None:
