@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.model.cost import parameters
-from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 

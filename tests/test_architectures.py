@@ -8,8 +8,8 @@ from checkpoints import saved, small_checkpoint
 from commands import SMALL, TRAIN, failed, run
 
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
 from nmt.model.cost import parameters
-from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 # The paper's Table 3, in millions.

@@ -30,11 +30,21 @@ SEARCH = [
 ]  # fmt: skip
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.signals", "nmt.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
+    ["nmt.errors", "nmt.signals", "nmt.config.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.resources"],
-    ["nmt.registry", "nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", *SEARCH],
+    [
+        "nmt.registry",
+        "nmt.text",
+        "nmt.jobs",
+        "nmt.data",
+        "nmt.model",
+        "nmt.scoring",
+        "nmt.parsing",
+        "nmt.search",
+        *SEARCH,
+    ],
     ["nmt.checkpoint_file", "nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding", "nmt.export", "nmt.exchange"],
+    ["nmt.training", "nmt.decoding", "nmt.translate", "nmt.export", "nmt.exchange", "nmt.interop"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
@@ -42,8 +52,17 @@ UNITS = [unit for level in LEVELS for unit in level]
 # These modules use neither a model nor the disk, not even through modules that they import.
 PURE = [
     module
-    for module in (*SEARCH, "nmt.data.batching", "nmt.training.schedule", "nmt.parsing.brackets")
-    if module in FILES
+    for module in FILES
+    if module.startswith("nmt.search.")
+    or module
+    in (
+        *SEARCH,
+        "nmt.data.batching",
+        "nmt.training.schedule",
+        "nmt.training.optimizer",
+        "nmt.parsing.brackets",
+        "nmt.parsing.evalb",
+    )
 ]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]

@@ -17,8 +17,8 @@ from nmt.config import (
     ServeConfig,
     TrainConfig,
 )
+from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
-from nmt.options import Config, flag_name
 from nmt.registry import ARCHITECTURES
 from nmt.scoring.bleu import ScoreConfig
 

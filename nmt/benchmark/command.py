@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.options import flag_name
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:

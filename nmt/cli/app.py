@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nmt import __version__, console
-from nmt.cli import usage
+from nmt.cli import options
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
@@ -91,10 +91,10 @@ def _run() -> int:
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:  # the program that reads standard output has ended
         return 1
-    except usage.UsageError as error:
-        if message := usage.sentence(error):
+    except options.UsageError as error:
+        if message := options.sentence(error):
             console.error(message)
-        return usage.EXIT_CODE
+        return options.EXIT_CODE
     except Exception as error:
         sentence = _sentence(error)
         if sentence is None:

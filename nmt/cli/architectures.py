@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
 from nmt.model.cost import parameters
-from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 _WIDTH = 100

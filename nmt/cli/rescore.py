@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.cli.flags import flags
+from nmt.cli.options import flags
 from nmt.config import JobConfig, RescoringFiles, RuntimeConfig
-from nmt.options import flag_name
+from nmt.config.options import flag_name
 
 
 @flags(files=RescoringFiles, options=JobConfig, runtime=RuntimeConfig)

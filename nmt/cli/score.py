@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.cli.flags import flags
+from nmt.cli.options import flags
 from nmt.cli.trees import repair_summary
 from nmt.config import ScoreConfig
+from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.options import flag_name
 from nmt.parsing.brackets import SHORT, Evalb, evalb
 from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
 from nmt.scoring.significance import compared_scores

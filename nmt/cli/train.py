@@ -6,9 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nmt.cli.config_file import use_config
-from nmt.cli.flags import flags
-from nmt.cli.usage import UsageError
+from nmt.cli.options import UsageError, flags, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.registry import model_config
 

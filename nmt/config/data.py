@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from nmt.config.options import MOST_PROCESSES, Config, flag_name, option
 from nmt.errors import NmtError
-from nmt.options import MOST_PROCESSES, Config, flag_name, option
 
 Tokenizer = Literal["auto", "moses", "none"]
 Normalization = Literal["both", "source", "none"]

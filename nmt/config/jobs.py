@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from nmt.config.options import MOST_PROCESSES, Config, flag_name, option
 from nmt.errors import NmtError
-from nmt.options import MOST_PROCESSES, Config, flag_name, option
 
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000

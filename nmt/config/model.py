@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
+from nmt.config.options import Config, flag_name, option
 from nmt.errors import NmtError
-from nmt.options import Config, flag_name, option
 
 # Larger than any machine can use, but small enough that every size computed from them fits into 64 bits.
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000

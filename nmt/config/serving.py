@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nmt.config.options import MOST_PROCESSES, Config, option
 from nmt.errors import NmtError
-from nmt.options import MOST_PROCESSES, Config, option
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nmt.config.options import MAIN_PANEL, MOST_PROCESSES, Config, option
 from nmt.errors import NmtError
-from nmt.options import MAIN_PANEL, MOST_PROCESSES, Config, option
 
 ValidMetric = Literal["bleu", "chrf", "nll"]
 # The number of padded tokens that makes good use of a GPU.

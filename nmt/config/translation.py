@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nmt.config.options import Config, flag_name, option
 from nmt.errors import NmtError
-from nmt.options import Config, flag_name, option
 
 PairedTest = Literal["none", "bootstrap", "ar"]
 

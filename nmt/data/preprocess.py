@@ -16,6 +16,7 @@ from typing import Any
 
 from nmt import __version__, console
 from nmt.config import DataConfig, JobConfig
+from nmt.config.options import flag_name
 from nmt.data.corpora import Chunk, Corpus, check, chunked, read_corpora, split_prefixes
 from nmt.data.encoder import Encoder
 from nmt.data.encoding import EncodingJob, flats_of
@@ -32,7 +33,6 @@ from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import Plan
 from nmt.jobs.pool import in_order
 from nmt.jobs.runner import finish_shards
-from nmt.options import flag_name
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths

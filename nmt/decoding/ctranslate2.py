@@ -13,6 +13,7 @@ import numpy as np
 
 from nmt.checkpoint import load_checkpoint
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
+from nmt.config.options import flag_name
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.decoding.alignment import SentencePair, links_of
 from nmt.decoding.exported import exported
@@ -24,7 +25,6 @@ from nmt.decoding.rescoring import Line
 from nmt.errors import NmtError, importing
 from nmt.files import digest_of
 from nmt.model.runtime import device_type
-from nmt.options import flag_name
 from nmt.text.subword import BOS, PAD
 from nmt.text.verbatim import Given
 

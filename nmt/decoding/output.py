@@ -10,6 +10,7 @@ from typing import Any
 
 from nmt import __version__, console
 from nmt.config import JobConfig, RuntimeConfig
+from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
 from nmt.jobs.folder import JobFolder, job_folder
@@ -19,7 +20,6 @@ from nmt.jobs.ray_connection import has_gpus
 from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
 from nmt.model.runtime import device_type, precision_of
-from nmt.options import Config, flag_name
 from nmt.signals import end_as_usual
 from nmt.text.corpus import name_of, read_rows
 from nmt.text.windows import windows_of

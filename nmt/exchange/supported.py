@@ -3,8 +3,8 @@
 from collections.abc import Collection
 
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.options import flag_name
 
 
 def check_supported(config: ModelConfig, origin: str, toolkit: str, supported: Collection[str]) -> None:

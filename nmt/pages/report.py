@@ -7,8 +7,8 @@ from statistics import median
 from typing import Any
 
 from nmt import console
+from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.options import flag_name
 from nmt.pages.runs import Run
 
 # The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.

@@ -8,8 +8,8 @@ from typing import Any
 
 from nmt.checkpoint_file import read_model_config
 from nmt.config import ModelConfig, TrainConfig
+from nmt.config.options import flag_name
 from nmt.files import replaced_file, writing
-from nmt.options import flag_name
 from nmt.registry import ARCHITECTURES
 
 CONFIG = "config.toml"

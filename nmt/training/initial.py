@@ -9,9 +9,9 @@ from torch import Tensor
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
-from nmt.options import flag_name
 from nmt.text.codec import TextCodec
 from nmt.text.mapped import SubwordModel
 

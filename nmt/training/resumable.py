@@ -6,10 +6,10 @@ from typing import Any
 from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config import ModelConfig, TrainConfig
+from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
-from nmt.options import flag_name
 
 # Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
 # in the epoch is void.

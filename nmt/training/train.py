@@ -5,10 +5,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from nmt.config import ModelConfig, TrainConfig
+from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.store import DataFolder
 from nmt.errors import Interrupted, NmtError
-from nmt.options import flag_name
 from nmt.signals import StopSignals
 from nmt.training.checks import check_device_tokens, check_fit
 from nmt.training.distributed import World, join_ranks

@@ -16,7 +16,7 @@ from hostile_cases.child import MEMORY_BYTES
 from hostile_cases.commands import BATCHES, MODEL, PREPROCESS, TRAINING, Command
 from hostile_cases.outcomes import Trial
 from nmt.cli.app import app
-from nmt.options import flag_name
+from nmt.config.options import flag_name
 
 _ARGUMENTS = {
     "preprocess": (*PREPROCESS, "--train=corpus/train", "--dest=new", "--workers=1"),

@@ -1,0 +1,210 @@
+"""Turns the fields of configuration dataclasses into flags, reads --config, and describes wrong command lines."""
+
+import codecs
+import difflib
+import inspect
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from pathlib import Path
+from reprlib import repr as shortened
+from textwrap import shorten
+from types import GenericAlias
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from typer.core import TyperOption
+
+from nmt.config import ModelConfig, TrainConfig
+from nmt.config.options import Config, check_field, flag_name
+from nmt.errors import NmtError
+
+# The sections that a help page shows last.
+_LAST_PANELS = ("Model", "Hardware")
+# Flags whose spelling differs from the name of their field.
+_SPELLINGS = {"joint_vocab": ["--joint-vocab/--separate-vocab"]}
+
+
+def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
+    spelling = _SPELLINGS.get(declared.name, [flag_name(declared.name)] if declared.type is not bool else [])
+    info = typer.Option(*spelling, help=declared.metadata["help"], rich_help_panel=declared.metadata["panel"])
+    kind: Any = declared.type
+    default = declared.default
+    if get_origin(kind) is tuple:
+        item = get_args(kind)[0]
+        if get_origin(item) is Literal:  # typer has no lists of choices; the configuration checks them
+            info.metavar, item = "|".join(get_args(item)), str
+        kind = GenericAlias(list, item)
+        default = list(default) if default is not MISSING else MISSING
+    if optional:
+        kind, default = kind | None, None
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def _place_in_help(parameter: inspect.Parameter) -> tuple[bool, int]:
+    """Returns the sort key that lists required flags first."""
+    (info,) = parameter.annotation.__metadata__
+    panel = info.rich_help_panel
+    is_required = parameter.default is inspect.Parameter.empty
+    return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
+
+
+def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns a decorator that turns the named dataclass parameters of a command into flags.
+
+    The command receives an instance made from the flags. A parameter whose name ends in `_overrides` receives a dict
+    with only those flags that the user gave.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name not in configs]
+        own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        made = [
+            _parameter(f, optional=name.endswith("_overrides"))
+            for name, config in configs.items()
+            for f in fields(config)  # type: ignore[arg-type]
+        ]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            for name, config in configs.items():
+                given = {f.name: values.pop(f.name) for f in fields(config)}  # type: ignore[arg-type]
+                given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+                if name.endswith("_overrides"):
+                    values[name] = {k: v for k, v in given.items() if v is not None}
+                else:
+                    values[name] = config(**given)
+            command(**values)
+
+        shown = sorted(made + own, key=_place_in_help)
+        run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in shown}
+        return run
+
+    return decorate
+
+
+# Describes an error of the command line in one sentence.
+
+# The common base of typer's errors, whose name depends on the version of typer.
+UsageError: type[Exception] = typer.BadParameter.__mro__[-4]
+# A shell pattern that matches thousands of files must not fill the screen.
+_LONGEST = 500
+EXIT_CODE = 2
+# What options of other toolkits, which many try first, are called here.
+_OTHER_NAMES = {
+    "--epochs": "--max-updates",
+    "--max-epochs": "--max-updates",
+    "--batch-size": "--batch-tokens",
+    "--max-tokens": "--batch-tokens",
+    "--beam-size": "--beam",
+    "--lenpen": "--alpha",
+}
+
+
+def sentence(error: Any) -> str | None:
+    """Returns what is wrong with the command line, or None if typer has already shown the command's help.
+
+    A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number,
+    but is 'abc'`. For everything else, the sentence is typer's own text and a reference to the help.
+    """
+    if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and _comes_from_pydantic(error):
+        return _wrong_value(error.param, error.__cause__)
+    text = shorten(error.format_message(), _LONGEST, placeholder=" …").rstrip(".?")
+    if not text:
+        return None
+    text = text[0].lower() + text[1:].replace(". Did you", "; did you").replace("(Possible", "(possible")
+    if text.startswith("no such option: ") and (flag := text.split()[3]) in _OTHER_NAMES:
+        text = f"no such option: {flag}; its name here is {_OTHER_NAMES[flag]}"
+    context = getattr(error, "ctx", None)  # absent where the parser found the error
+    return f"{text}; see {context.command_path if context else 'nmt COMMAND'} --help"
+
+
+def _comes_from_pydantic(error: Exception) -> bool:
+    """Returns whether pydantic rejected the value. Newer versions of typer use it; their message omits the value."""
+    return hasattr(error.__cause__, "errors")
+
+
+def _wrong_value(param: TyperOption, error: Any) -> str:
+    given = error.errors()[0]["input"]
+    return f"{param.opts[0]} must be {_accepted(param)}, but is {shortened(given)}"
+
+
+def _accepted(param: TyperOption) -> str:
+    """Describes what an option accepts: `a whole number from 1 to 8`, or `one of auto, cpu, cuda`."""
+    described = param.type_descriptor
+    if described.choices:
+        return f"one of {', '.join(map(str, described.choices))}"
+    kind = "a whole number" if described.annotation in (int, list[int]) else "a number"
+    return kind if param.max is None else f"{kind} from {param.min:,} to {param.max:,}"
+
+
+# Options of `nmt train` from a TOML file (--config). Flags on the command line override the file.
+
+_FIELDS: dict[str, Field[Any]] = {
+    field.name: field for config in (TrainConfig, ModelConfig) for field in fields(config)
+}
+# The argument of the command, which is no option.
+_DATA = "data"
+
+
+def use_config(context: typer.Context, paths: list[str] | None) -> None:
+    """Makes the options in a file the defaults of the command.
+
+    Args:
+        paths: the values of --config. The option is declared as a list, so that a second value is not lost.
+
+    Raises:
+        NmtError: there are several files, or the file cannot be read, is not TOML, or has an unknown option or a wrong
+            value.
+    """
+    if not paths:
+        return
+    if len(paths) > 1:
+        raise NmtError(f"--config was given {len(paths)} times; give one file, and the other options as flags")
+    (path,) = paths
+    context.default_map = {name: _value(path, name, value) for name, value in _options(path).items()}
+
+
+def _options(path: str) -> dict[str, Any]:
+    """Returns the options in a file by the names of their fields."""
+    try:
+        # A file name in the options may be no UTF-8. It is decoded as names on the command line are.
+        text = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+        found = tomllib.loads(text.decode(errors="surrogateescape"))
+    except OSError as error:
+        raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
+    names = [name.replace("-", "_") for name in found]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise NmtError(f"--config {path} has {name} and {name.replace('_', '-')}; leave out one of them")
+    return dict(zip(names, found.values(), strict=True))
+
+
+def _value(path: str, name: str, value: Any) -> Any:
+    """Returns the value of an option as the command line would give it; checks it."""
+    if name == _DATA:
+        if isinstance(value, str) and "\0" not in value:
+            return value
+        raise NmtError(f"--config {path}: data must be the name of a data folder in quotes, but is {value!r:.40}")
+    if name not in _FIELDS:
+        close = difflib.get_close_matches(name, [_DATA, *_FIELDS], n=1)
+        hint = f" (perhaps {close[0].replace('_', '-')} is meant)" if close else ""
+        raise NmtError(
+            f"--config {path} has the unknown option {name.replace('_', '-')!r:.80}{hint}; nmt train --help lists the "
+            f"options"
+        )
+    try:
+        check_field(_FIELDS[name], tuple(value) if isinstance(value, list) else value)
+    except NmtError as error:
+        raise NmtError(f"--config {path}: {error}") from error
+    return value
