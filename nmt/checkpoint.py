@@ -31,8 +31,8 @@ from nmt.checkpoint_file import (
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
-from nmt.model.cost import parameters
-from nmt.model.runtime import is_out_of_memory
+from nmt.model.architectures import parameters
+from nmt.model.device import is_out_of_memory
 from nmt.model.transformer import Transformer
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec

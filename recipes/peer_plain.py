@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig
 from nmt.data.batching import make_plan
 from nmt.data.store import DataFolder
-from nmt.registry import model_config
+from nmt.model.architectures import model_config
 from nmt.text.subword import BOS, EOS, PAD
 
 BATCH_TOKENS = 4096

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig
-from nmt.data.layout import Layout
 from nmt.model.attention import DotProduct, attend
-from nmt.model.masks import Mask, self_attention_mask
+from nmt.model.masks import Layout, Mask, self_attention_mask
 from nmt.model.transformer import MultiHeadAttention
 
 HEADS, WINDOW, KERNEL = 8, 64, 3

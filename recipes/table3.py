@@ -15,8 +15,7 @@ from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
-from nmt.model.cost import parameters
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES, parameters
 
 
 @dataclass(frozen=True)

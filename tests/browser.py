@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config import TrainConfig
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from nmt import NmtError
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.decoding import alignment
 from nmt.decoding.translator import Translator
-from nmt.model.runtime import resolve
+from nmt.model.architectures import model_config
+from nmt.model.device import resolve
 from nmt.model.transformer import Transformer
 from nmt.pages.attention import attention_of
-from nmt.registry import model_config
 from nmt.text.words import NO_WORD, words_of_pieces
 
 RECIPES = Path(__file__).parents[1] / "recipes"

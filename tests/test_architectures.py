@@ -9,8 +9,7 @@ from commands import SMALL, TRAIN, failed, run
 
 from nmt.config import ModelConfig
 from nmt.config.options import flag_name
-from nmt.model.cost import parameters
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES, parameters
 
 # The paper's Table 3, in millions.
 PARAMETERS = {

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 
 from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, new_model, save_checkpoint
 from nmt.errors import NmtError
-from nmt.model.runtime import is_out_of_memory
+from nmt.model.device import is_out_of_memory
 from nmt.text.codec import TextCodec
 from nmt.text.subword import Subword
 from nmt.training.run_folder import RunFolder, numbered

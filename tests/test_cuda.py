@@ -11,8 +11,8 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import Batch, make_update
 from nmt.data.store import DataFolder
-from nmt.model.packed import obstacle_to_packing
-from nmt.model.runtime import Runtime
+from nmt.model.device import Runtime
+from nmt.model.masks import obstacle_to_packing
 from nmt.training.loss import TrainingLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

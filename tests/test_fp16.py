@@ -9,8 +9,8 @@ from commands import SMALL, TRAIN, assert_resumes, run, train, valid_losses, wei
 
 import nmt
 from nmt.config import RuntimeConfig, TrainConfig
-from nmt.model import runtime
-from nmt.model.runtime import resolve
+from nmt.model import device
+from nmt.model.device import resolve
 from nmt.training import loss_scale
 from nmt.training.loss_scale import LossScale
 from nmt.training.optimizer import Optimizer
@@ -100,7 +100,7 @@ def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_
 def test_auto_chooses_fp16_on_gpus_without_bf16(
     monkeypatch: pytest.MonkeyPatch, bf16: bool, capability: tuple[int, int], expected: str
 ) -> None:
-    monkeypatch.setattr(runtime, "_gpus", lambda: 1)
+    monkeypatch.setattr(device, "_gpus", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)  # noqa: ARG005
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)

@@ -17,7 +17,7 @@ from nmt.config import ModelConfig
 from nmt.data.loader import make_batch
 from nmt.data.store import DataFolder
 from nmt.errors import NmtError
-from nmt.model.runtime import Runtime
+from nmt.model.device import Runtime
 from nmt.training.distributed import World
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss

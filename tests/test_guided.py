@@ -12,9 +12,8 @@ from test_alignments import numbers
 
 from nmt.data.loader import make_batch
 from nmt.data.store import DataFolder, ParallelSplit
-from nmt.model.recording import recording
-from nmt.model.transformer import DecoderLayer, Transformer
-from nmt.registry import model_config
+from nmt.model.architectures import model_config
+from nmt.model.transformer import DecoderLayer, Transformer, recording
 from nmt.training.loss import TrainingLoss
 
 LANGS = ["--source-lang=en", "--target-lang=de"]

@@ -33,7 +33,7 @@ LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.config.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.resources"],
     [
-        "nmt.registry",
+        "nmt.model.architectures",
         "nmt.text",
         "nmt.jobs",
         "nmt.data",

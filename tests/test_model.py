@@ -15,17 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.layout import Block, Layout
 from nmt.data.loader import Side, make_side
 from nmt.errors import NmtError
-from nmt.model.attention import Additive, DotProduct, attend
-from nmt.model.cost import parameters, training_flops
-from nmt.model.dropout import Dropout, random_mask
+from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
+from nmt.model.attention import Additive, DotProduct, Dropout, attend, random_mask
 from nmt.model.incremental import start, step
-from nmt.model.masks import self_attention_mask
+from nmt.model.masks import Block, Layout, self_attention_mask
 from nmt.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
 from nmt.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
-from nmt.registry import ARCHITECTURES
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
 SIXTEEN = replace(SMALL, d_model=16)
@@ -374,7 +371,7 @@ def test_dropout_is_where_the_paper_puts_it(norm: Literal["pre", "post"], monkey
         def forward(self, x: Tensor) -> Tensor:
             return x * next(order)
 
-    monkeypatch.setattr("nmt.model.dropout.random_mask", drawn)
+    monkeypatch.setattr("nmt.model.attention.random_mask", drawn)
     found = decoded(ours, side(SOURCES[:1]), side(TARGETS[:1]))
     assert probabilities == [0.4, 0.4, 0.2, 0.4, 0.4, 0.4, 0.4, 0.2, 0.4]
     order, theirs = iter(masks), torch_transformer(ours).train()

@@ -19,7 +19,7 @@ from nmt.config import (
 )
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES
 from nmt.scoring.bleu import ScoreConfig
 
 GOOD: dict[type[Config], dict[str, Any]] = {

@@ -16,8 +16,8 @@ import nmt
 from nmt.config import ModelConfig
 from nmt.data.loader import Batch, make_batch
 from nmt.data.store import ParallelSplit
-from nmt.model.packed import kernel_works, obstacle_to_packing
-from nmt.model.runtime import Runtime, obstacle_to_compiling
+from nmt.model.device import Runtime, obstacle_to_compiling
+from nmt.model.masks import kernel_works, obstacle_to_packing
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss

@@ -16,10 +16,10 @@ from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.layout import Layout
 from nmt.data.loader import Batch
 from nmt.model import incremental
 from nmt.model.incremental import DecoderCache
+from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
 from nmt.training.gradients import Gradients
 

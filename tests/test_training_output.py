@@ -16,7 +16,7 @@ from commands import SMALL, TRAIN, failed, records, run, same_weights, train
 from nmt.config import TrainConfig
 from nmt.console import clock
 from nmt.errors import Interrupted
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES
 from nmt.training.command import CONFIG, command_line, options_of, write_config
 from nmt.training.validation import Validation, Validator
 

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from nmt.model.runtime import Runtime
+from nmt.model.device import Runtime
 
 _WARM_UPS = 2
 _TRIALS = 5

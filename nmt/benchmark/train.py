@@ -16,7 +16,7 @@ from nmt.config import BatchConfig, ModelConfig, TrainConfig
 from nmt.data.loader import Update
 from nmt.errors import Interrupted, NmtError
 from nmt.files import Output, output_file
-from nmt.model.runtime import Runtime
+from nmt.model.device import Runtime
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.setup import Setup

@@ -15,7 +15,7 @@ from nmt.decoding.hypotheses import Hypothesis
 from nmt.decoding.requests import Request
 from nmt.decoding.translation import TranslationJob
 from nmt.jobs.local import do_windows, in_line_order, survived
-from nmt.model.runtime import resolve
+from nmt.model.device import resolve
 from nmt.resources import memory_of_all_processes_mib
 from nmt.text.codec import TextCodec
 from nmt.text.windows import Windows

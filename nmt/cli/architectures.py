@@ -8,8 +8,7 @@ from rich.table import Table
 
 from nmt.config import ModelConfig
 from nmt.config.options import flag_name
-from nmt.model.cost import parameters
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES, parameters
 
 _WIDTH = 100
 

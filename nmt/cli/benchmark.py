@@ -13,7 +13,7 @@ from nmt.cli.options import flags
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import MOST_PROCESSES
 from nmt.errors import NmtError
-from nmt.registry import model_config
+from nmt.model.architectures import model_config
 
 if TYPE_CHECKING:
     from nmt.benchmark.generated import Generated

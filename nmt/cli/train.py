@@ -8,7 +8,7 @@ import typer
 
 from nmt.cli.options import UsageError, flags, use_config
 from nmt.config import ModelConfig, TrainConfig
-from nmt.registry import model_config
+from nmt.model.architectures import model_config
 
 EXAMPLES = """Examples:
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.layout import Layout, moved
 from nmt.data.store import ParallelSplit, sentences_of
+from nmt.model.masks import Layout, moved
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
-from nmt.data.layout import Block, Layout, moved
 from nmt.data.links import Links, links_of
 from nmt.data.store import ParallelSplit, sentences_of
+from nmt.model.masks import Block, Layout, moved
 from nmt.text.subword import PAD, with_bos, with_eos
 
 _Item = TypeVar("_Item")

@@ -17,9 +17,8 @@ import torch
 from nmt.data.loader import make_side
 from nmt.decoding.requests import longest_first
 from nmt.errors import NmtError
-from nmt.model.recording import recording
-from nmt.model.runtime import Runtime, in_halves
-from nmt.model.transformer import DecoderLayer, Transformer
+from nmt.model.device import Runtime, in_halves
+from nmt.model.transformer import DecoderLayer, Transformer, recording
 from nmt.text.links import Link
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD

@@ -24,7 +24,7 @@ from nmt.decoding.requests import Encoded, padded_width
 from nmt.decoding.rescoring import Line
 from nmt.errors import NmtError, importing
 from nmt.files import digest_of
-from nmt.model.runtime import device_type
+from nmt.model.device import device_type
 from nmt.text.subword import BOS, PAD
 from nmt.text.verbatim import Given
 

@@ -19,7 +19,7 @@ from nmt.jobs.manifest import Preparation
 from nmt.jobs.ray_connection import has_gpus
 from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
-from nmt.model.runtime import device_type, precision_of
+from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
 from nmt.text.corpus import name_of, read_rows
 from nmt.text.windows import windows_of

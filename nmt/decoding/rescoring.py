@@ -24,7 +24,7 @@ from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
-from nmt.model.runtime import LOGIT_ROWS, device_type, in_halves
+from nmt.model.device import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, with_bos, with_eos
 

@@ -13,7 +13,7 @@ from nmt.decoding.requests import Encoded, Request, batches, encode
 from nmt.jobs.plan import Row
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place, result_of_lines
-from nmt.model.runtime import device_type
+from nmt.model.device import device_type
 from nmt.text.codec import TextCodec
 
 

@@ -24,8 +24,8 @@ from nmt.decoding.outputs import Found, Required
 from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode, padded_width
 from nmt.decoding.search import search as search_for
 from nmt.errors import NmtError
+from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
-from nmt.model.runtime import Runtime, in_halves, resolve
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
 from nmt.text.links import Link

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt.errors import NmtError
 from nmt.exchange.files import opened
-from nmt.model.runtime import is_out_of_memory
+from nmt.model.device import is_out_of_memory
 
 _FUNCTIONS = {
     ("collections", "OrderedDict"),

@@ -1,15 +1,6 @@
-"""Attention of queries over keys and values (paper §3.2), by the backend that suits model, batch and hardware.
+"""Attention of queries over keys and values (paper §3.2): matrix products, torch's kernels, or additive.
 
-| backend | used for |
-|---|---|
-| `nmt.model.products` | CPUs: training, and short sentences; batched matrix products with the softmax in fp32 |
-| torch's scaled_dot_product_attention | GPUs, padded batches; on CPUs, long sentences that need no gradient, in fp32 |
-| `nmt.model.packed` | GPUs in bf16, batches without padding: one kernel for sentences of all lengths |
-| `nmt.model.windows` | --attention-window in long sentences: blocks of queries, each by one of the first two |
-| `Additive` | --attention additive |
-
-Shapes: see docs/architecture.md; F flat positions of queries and G of keys, B sentences, Q queries and S keys of a
-sentence, H heads, K d_k, U d_v.
+Shapes: see docs/architecture.md.
 """
 
 from collections.abc import Iterator
@@ -20,10 +11,137 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.model.dropout import Dropout
-from nmt.model.masks import BlockMask, Mask
-from nmt.model.packed import PackedMask
-from nmt.model.products import product_attention, widened
+from nmt.model.masks import BlockMask, Mask, PackedMask
+
+
+def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
+    """Returns a mask of what to keep, on the CPU, and the factor that makes up for what is dropped.
+
+    The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
+    rounded to a multiple of 2^-16, and the factor accounts for the rounding.
+    """
+    dropped = round(probability * 65536)
+    numbers = shape.numel()
+    words = torch.empty((numbers + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    return words.view(torch.int16)[:numbers].view(shape) >= dropped - 32768, 65536 / (65536 - dropped)
+
+
+class _MaskDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
+        keep, ctx.scale = random_mask(x.shape, probability)
+        ctx.save_for_backward(keep)
+        return (x * keep).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return (gradients[0] * keep).mul_(ctx.scale), None
+
+
+class Dropout(nn.Module):
+    """Sets numbers to 0 with the given probability in training, and scales the rest to keep the mean."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.probability = probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns a tensor of the shape of `x`; `x` itself outside training."""
+        if not self.training or self.probability == 0:
+            return x
+        if x.device.type == "cpu":
+            return _MaskDropout.apply(x, self.probability)
+        return F.dropout(x, self.probability)
+
+
+# Attention as batched matrix products: training on CPUs, and short sentences without gradients.
+
+# torch's softmax does not vectorise shorter rows, and takes ten times as long.
+_VECTOR = 16
+
+
+def product_attention(
+    q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, scale: float, dropout: float
+) -> Tensor:
+    """Returns Dropout(softmax(scale · q kᵀ + bias)) v, BHQU. Scores and softmax are fp32 or wider."""
+    with torch.autocast("cpu", enabled=False):
+        if torch.is_grad_enabled() or dropout:
+            return _ProductAttention.apply(q_BHQK, k_BHSK, v_BHSU, bias, scale, dropout)
+        q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
+        scores = _scores(q, k, bias, scale)
+        weights = scores.softmax(-1) if scores.shape[-1] >= _VECTOR else _softmax_(scores)
+        return (weights @ v).to(v_BHSU.dtype)
+
+
+def _scores(q_BHQK: Tensor, k_BHSK: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """Returns scale · q kᵀ + bias, BHQS."""
+    scores = q_BHQK @ k_BHSK.transpose(-1, -2)
+    scores *= scale
+    if bias is not None:
+        scores += bias
+    return scores
+
+
+def _softmax_(scores: Tensor) -> Tensor:
+    """Returns the softmax over the last dimension, in place.
+
+    Training takes it for rows of every length: another rounding would change the course of a training that is resumed.
+    """
+    scores -= scores.amax(-1, keepdim=True)
+    scores.exp_()
+    scores /= scores.sum(-1, keepdim=True)
+    return scores
+
+
+class _ProductAttention(torch.autograd.Function):
+    """Several times faster on CPUs than `scaled_dot_product_attention` and its backward pass.
+
+    bfloat16 would gain nothing: oneDNN compiles a kernel of a megabyte for every new shape, and shapes keep changing.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q_BHQK: Tensor, k_BHSK: Tensor, v_BHSU: Tensor, bias: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
+        q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
+        weights = _softmax_(_scores(q, k, bias, scale))
+        keep, ctx.keep_scale = random_mask(weights.shape, dropout) if dropout else (None, 1.0)
+        ctx.scale = scale
+        ctx.save_for_backward(q_BHQK, k_BHSK, v_BHSU, weights, keep)
+        return (_dropped(weights, keep, ctx.keep_scale) @ v).to(v_BHSU.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, weights, keep = ctx.saved_tensors
+        q, k, v = map(widened, inputs)
+        grad_out = widened(gradients[0])
+        grad_v = _dropped(weights, keep, ctx.keep_scale).transpose(-1, -2) @ grad_out
+        grad_scores = _dropped(grad_out @ v.transpose(-1, -2), keep, ctx.keep_scale)
+        grad_scores -= (grad_scores * weights).sum(-1, keepdim=True)
+        grad_scores *= weights
+        grad_scores *= ctx.scale
+        dtype = gradients[0].dtype
+        grad_k = grad_scores.transpose(-1, -2) @ q
+        assert not ctx.needs_input_grad[3], "a bias that is learned needs its gradient here"
+        return (grad_scores @ k).to(dtype), grad_k.to(dtype), grad_v.to(dtype), None, None, None
+
+
+def _dropped(x: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    return x if keep is None else (x * keep).mul_(scale)
+
+
+def widened(x_BHSK: Tensor) -> Tensor:
+    """Returns the tensor in fp32 or wider, in a memory layout that batched products take without a copy."""
+    dtype = torch.promote_types(x_BHSK.dtype, torch.float32)
+    by_batch, by_head, by_position, _ = x_BHSK.stride()
+    if x_BHSK.dtype == dtype and by_batch == x_BHSK.shape[1] * by_head and by_position == x_BHSK.shape[3]:
+        return x_BHSK
+    # `to` does not change the memory layout where the type stays.
+    return x_BHSK.contiguous() if x_BHSK.dtype == dtype else x_BHSK.to(dtype, memory_format=torch.contiguous_format)
+
+
+# Attention of queries over keys and values (paper §3.2), by the backend that suits model, batch and hardware.
 
 # Up to this many scores of a sentence and head, batched products are faster on a CPU than torch's function.
 _SMALL = 4096

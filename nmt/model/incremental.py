@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.data.layout import Block, Layout
-from nmt.model.masks import padding_bias
-from nmt.model.products import widened
+from nmt.model.attention import widened
+from nmt.model.masks import Block, Layout, padding_bias, visible_bias
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
-from nmt.model.windows import visible_bias
 
 # A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
 _CPU_MULTIPLE = 32

@@ -1,21 +1,232 @@
-"""Attention masks: which query sees which key.
+"""How the sentences of a batch lie in one flat axis, and which query may see which key.
 
-A mask is made once for a batch and used by all layers. Padded sentences have a bias on their scores, 0 or −∞; packed
-sentences have their boundaries (see `nmt.model.packed`).
-
-Shapes: see docs/architecture.md; B sentences, Q queries and S keys of a sentence.
+Shapes: see docs/architecture.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from nmt.data.layout import Layout
-from nmt.model.packed import PackedMask
-from nmt.model.windows import Window, neighbours, visible_bias
+from nmt.config import ModelConfig
+from nmt.model.device import Runtime
+from nmt.text.subword import PAD
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive sentences that are padded to the same width; `padded` says whether any of them is shorter."""
+
+    sentences: int
+    width: int
+    padded: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the sentences of one side of a batch lie in its flat axis F.
+
+    Attributes:
+        positions_F: the position of each flat position within its sentence, from 0.
+        lengths_B: the number of tokens of each sentence.
+        longest: the largest number of positions of a sentence, padding included.
+        blocks: the padded blocks, in order; None if the sentences are packed.
+    """
+
+    positions_F: Tensor
+    lengths_B: Tensor
+    longest: int
+    blocks: tuple[Block, ...] | None
+
+    @classmethod
+    def of_padded(cls, ids_BT: Tensor) -> Self:
+        """Returns the layout of `ids_BT.flatten()`. Sentences end with PAD if they are shorter than T."""
+        sentences, width = ids_BT.shape
+        lengths_B = (ids_BT != PAD).sum(1)
+        positions_F = torch.arange(width, device=ids_BT.device).repeat(sentences)
+        block = Block(sentences, width, padded=bool((lengths_B < width).any()))
+        return cls(positions_F, lengths_B, width, (block,))
+
+    def to(self, device: torch.device) -> Self:
+        """Returns the layout with its tensors on the device."""
+        return replace(self, positions_F=moved(self.positions_F, device), lengths_B=moved(self.lengths_B, device))
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Returns the tensor on the device. A GPU copies from pinned memory without making the CPU wait."""
+    return tensor.to(device) if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+# Self-attention restricted to a neighbourhood of r positions (paper §4, Table 1).
+
+
+def neighbours(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """Returns the first key that each query sees and the one after the last, both BQ.
+
+    A query sees the `size` nearest positions. If `size` is even, the extra one lies before the query. At the ends of a
+    sentence, and if `causal`, the neighbourhood lies to one side.
+    """
+    positions_BQ = torch.arange(width, device=lengths_B.device).expand(len(lengths_B), -1)
+    if causal:
+        return (positions_BQ - size + 1).clamp(min=0), positions_BQ + 1
+    first_BQ = torch.minimum(positions_BQ - size // 2, lengths_B[:, None] - size).clamp(min=0)
+    return first_BQ, torch.minimum(first_BQ + size, lengths_B[:, None])
+
+
+@dataclass(frozen=True)
+class Window:
+    """Attention to neighbourhoods, one block of queries after the other, so that its cost grows with Q and not Q².
+
+    Attributes:
+        before: keys before a block's first query that the block sees.
+        bias_BI1JX: hides those of a block's keys that a query must not see.
+    """
+
+    before: int
+    bias_BI1JX: Tensor
+
+    @classmethod
+    def of(cls, first_BQ: Tensor, last_BQ: Tensor, size: int) -> Window:
+        """Makes the blocks for queries that see at most `size` keys; `first_BQ`, `last_BQ` as in `neighbours`."""
+        blocks = -(-first_BQ.shape[1] // size)
+        rest = blocks * size - first_BQ.shape[1]
+        first, last = (F.pad(x, (0, rest)).unflatten(1, (blocks, size))[..., None] for x in (first_BQ, last_BQ))
+        before, after = size - 1, (size - 1) // 2
+        starts_I = torch.arange(blocks, device=first.device) * size - before
+        keys_I1X = starts_I[:, None, None] + torch.arange(before + size + after, device=first.device)
+        visible_BIJX = (keys_I1X >= first) & (keys_I1X < last)
+        visible_BIJX |= ~visible_BIJX.any(-1, keepdim=True)  # padding sees everything, because 0 / 0 is NaN
+        return cls(before, visible_bias(visible_BIJX)[:, :, None])
+
+    def attend(self, q_BHQK: Tensor, k_BHQK: Tensor, v_BHQU: Tensor, function: Callable[..., Tensor]) -> Tensor:
+        """Returns `function(q, k, v, bias)` of all blocks, BHQU."""
+        sentences, width = q_BHQK.shape[0], q_BHQK.shape[2]
+        blocks, _, size, keys = self.bias_BI1JX.shape[1:]
+        q = F.pad(q_BHQK, (0, 0, 0, blocks * size - width)).unflatten(2, (blocks, size)).transpose(1, 2)
+        behind = (blocks - 1) * size + keys - self.before - width
+        k, v = (
+            F.pad(x, (0, 0, self.before, behind)).unfold(2, keys, size).permute(0, 2, 1, 4, 3).flatten(0, 1)
+            for x in (k_BHQK, v_BHQU)
+        )
+        bias = self.bias_BI1JX.expand(sentences, -1, -1, -1, -1).flatten(0, 1)
+        attended = function(q.flatten(0, 1), k, v, bias)
+        return attended.unflatten(0, (sentences, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :width]
+
+
+def visible_bias(visible: Tensor) -> Tensor:
+    """Returns the bias on attention scores that hides what is not visible: 0 where True, −∞ where False."""
+    return torch.zeros(visible.shape, device=visible.device).masked_fill_(~visible, -torch.inf)
+
+
+# Attention over packed sentences: one call of a GPU kernel for sentences of all lengths, without padding.
+
+_DTYPES = torch.float32, torch.bfloat16
+_TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
+
+
+@dataclass(frozen=True)
+class PackedMask:
+    """The mask with which sentence n of the queries attends to sentence n of the keys.
+
+    Attributes:
+        query_starts, key_starts: where each sentence begins and the last one ends; int32, B + 1.
+        longest_query, longest_key: bounds on the positions of a sentence.
+        causal: whether a query sees only the positions up to its own.
+    """
+
+    query_starts: Tensor
+    key_starts: Tensor
+    longest_query: int
+    longest_key: int
+    causal: bool
+
+    @classmethod
+    def of(cls, queries: Layout, keys: Layout, *, causal: bool) -> Self:
+        """Returns the mask of two packed layouts with the same number of sentences."""
+        starts = _starts(queries.lengths_B), _starts(keys.lengths_B)
+        return cls(*starts, queries.longest, keys.longest, causal)
+
+    def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float) -> Tensor:
+        """Returns softmax(scale · q kᵀ) v within the sentences, FHK."""
+        from torch.nn.attention.varlen import varlen_attn  # slow to import
+
+        lengths, longest = (self.query_starts, self.key_starts), (self.longest_query, self.longest_key)
+        window = (-1, 0) if self.causal else (-1, -1)
+        return varlen_attn(q_FHK, k_GHK, v_GHK, *lengths, *longest, scale=scale, window_size=window)  # type: ignore[return-value]
+
+
+def _starts(lengths_B: Tensor) -> Tensor:
+    return F.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32)
+
+
+def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
+    """Describes why a model cannot train on packed batches here; returns None if it can."""
+    if runtime.device.type != "cuda" or runtime.dtype != torch.bfloat16:
+        return "packed batches need a GPU and bf16"
+    if config.attention == "additive" or config.attention_dropout or config.attention_window is not None:
+        return "packed batches need dot-product attention without attention dropout and without a window"
+    if config.guided_alignment is not None:
+        return "packed batches do not compute the attention weights that --guided-alignment trains"
+    if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):
+        return f"torch has no kernel for packed batches with --d-k {config.d_k} --d-v {config.d_v} on this GPU"
+    return None
+
+
+def kernel_works(heads: int, d_k: int, device: torch.device) -> bool:
+    """Returns whether torch's kernel supports these sizes here and computes the right values and gradients.
+
+    The supported sizes depend on the version of torch and on the GPU, so the kernel is tried.
+    """
+    cross, causal = ([3, 40, 1], [7, 5, 9]), ([3, 40, 1], [3, 40, 1])
+    return _is_right(*cross, heads, d_k, device, causal=False) and _is_right(*causal, heads, d_k, device, causal=True)
+
+
+def _is_right(
+    query_lengths: list[int], key_lengths: list[int], heads: int, d_k: int, device: torch.device, *, causal: bool
+) -> bool:
+    """Returns whether the kernel in bf16 agrees with torch's other attention in fp32."""
+    lengths = query_lengths, key_lengths, key_lengths
+    query_starts, key_starts = (_starts(torch.tensor(n, device=device)) for n in (query_lengths, key_lengths))
+    mask = PackedMask(query_starts, key_starts, max(query_lengths), max(key_lengths), causal)
+    draw = partial(torch.randn, generator=torch.Generator(device).manual_seed(0), device=device)
+    inputs = [draw(sum(n), 2 * heads * d_k) for n in lengths]
+    grad_FHK = draw(sum(query_lengths), heads, d_k)
+    exact, found = ([x.detach().to(dtype).requires_grad_() for x in inputs] for dtype in _DTYPES)
+    try:
+        attended_FHK = mask.attend(*_heads(found, d_k), scale=d_k**-0.5)
+        attended_FHK.backward(grad_FHK.to(attended_FHK.dtype))
+    except (ImportError, TypeError, ValueError, RuntimeError):
+        return False
+    sides = [x.split(n) for x, n in zip(_heads(exact, d_k), lengths, strict=True)]
+    expected_FHK = torch.cat([_attended(*sentence, causal=causal) for sentence in zip(*sides, strict=True)])
+    expected_FHK.backward(grad_FHK)
+    gradients = [_is_close(a.grad, b.grad) for a, b in zip(found, exact, strict=True)]
+    return _is_close(attended_FHK, expected_FHK) and all(gradients)
+
+
+def _is_close(found: Tensor | None, expected: Tensor | None) -> bool:
+    return found is not None and expected is not None and bool((found - expected).norm() < _TOLERANCE * expected.norm())
+
+
+def _heads(inputs: Sequence[Tensor], d_k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the first half of each input, by head, because the model's inputs are slices of wider tensors too."""
+    q_FHK, k_GHK, v_GHK = (x.chunk(2, dim=1)[0].unflatten(1, (-1, d_k)) for x in inputs)
+    return q_FHK, k_GHK, v_GHK
+
+
+def _attended(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, *, causal: bool) -> Tensor:
+    """Returns the attention of a single sentence, FHK, computed without the kernel for packed sentences."""
+    q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1)
+
+
+# Attention masks: which query sees which key.
 
 # Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
 # square of scores is less work.

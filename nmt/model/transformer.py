@@ -10,7 +10,8 @@ Shapes: see docs/architecture.md; N flat source positions, M flat target positio
 B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,10 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.layout import Layout
-from nmt.model.attention import attend, attention_function
-from nmt.model.dropout import Dropout
-from nmt.model.masks import Mask, cross_attention_mask, self_attention_mask
+from nmt.model.attention import Dropout, attend, attention_function
+from nmt.model.masks import Layout, Mask, PackedMask, cross_attention_mask, self_attention_mask
 from nmt.model.positions import position_encodings
 
 
@@ -250,3 +249,34 @@ def _call(layer: nn.Module, *inputs: Any) -> Any:
 def _final_norm(config: ModelConfig) -> nn.Module:
     """Returns the norm behind the last layer, which only pre-norm has: its layers leave their sums as they are."""
     return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+
+# Records attention weights while a model computes.
+
+
+@contextmanager
+def recording(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
+    """Yields a dict that receives the weights BHQS of each of these attention modules when it computes.
+
+    The model's own attention function computes them: with the identity matrix as values, its output is the weights.
+    The sentences must form one padded block.
+    """
+    recorded: dict[nn.Module, Tensor] = {}
+
+    def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
+        assert isinstance(module, MultiHeadAttention)
+        x_FD, encoded_ND, mask = inputs
+        assert not isinstance(mask, PackedMask)
+        (block,) = mask
+        q_FHK, k_GHK, _ = module.projections(x_FD, encoded_ND)
+        identity_SS = torch.eye(block.keys, dtype=k_GHK.dtype, device=k_GHK.device)
+        identity_GHS = identity_SS.repeat(block.sentences, 1)[:, None].expand(-1, module.heads, -1)
+        weights_FHS = attend(q_FHK, k_GHK, identity_GHS, mask, module.function)
+        recorded[module] = weights_FHS.unflatten(0, (block.sentences, -1)).transpose(1, 2)
+
+    hooks = [module.register_forward_hook(record) for module in modules]
+    try:
+        yield recorded
+    finally:
+        for hook in hooks:
+            hook.remove()

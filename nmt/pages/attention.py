@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
-from nmt.model.recording import recording
-from nmt.model.transformer import MultiHeadAttention
+from nmt.model.transformer import MultiHeadAttention, recording
 from nmt.text.subword import with_bos, with_eos
 
 Kind = Literal["encoder", "decoder", "cross"]

@@ -10,7 +10,7 @@ from nmt.checkpoint_file import read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.files import replaced_file, writing
-from nmt.registry import ARCHITECTURES
+from nmt.model.architectures import ARCHITECTURES
 
 CONFIG = "config.toml"
 # Options that are meant for a single start of a training.

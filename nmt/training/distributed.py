@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from nmt import console
 from nmt.config import TrainConfig
 from nmt.errors import Interrupted, NmtError
-from nmt.model.runtime import Runtime, resolve
+from nmt.model.device import Runtime, resolve
 from nmt.signals import StopSignals
 
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
-from nmt.model.cost import training_flops
+from nmt.model.architectures import training_flops
 from nmt.training.ema import AVERAGE_BYTES
 from nmt.training.initial import start_from
 from nmt.training.metrics import peak_memory_mib

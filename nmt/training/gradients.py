@@ -12,8 +12,8 @@ from nmt.data.loader import Batch, make_batch
 from nmt.data.store import ParallelSplit
 from nmt.data.tokens import TokenArray
 from nmt.errors import NmtError
-from nmt.model.packed import obstacle_to_packing
-from nmt.model.runtime import Runtime, is_out_of_memory, obstacle_to_compiling
+from nmt.model.device import Runtime, is_out_of_memory, obstacle_to_compiling
+from nmt.model.masks import obstacle_to_packing
 from nmt.text.subword import EOS
 from nmt.training.distributed import World
 from nmt.training.loss import TrainingLoss

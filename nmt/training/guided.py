@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from nmt.data.links import Links
 from nmt.model.attention import DotProduct, padded_blocks
-from nmt.model.masks import Mask
-from nmt.model.packed import PackedMask
+from nmt.model.masks import Mask, PackedMask
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.data.loader import Batch
-from nmt.model.runtime import LOGIT_ROWS
+from nmt.model.device import LOGIT_ROWS
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.guided import alignment_loss

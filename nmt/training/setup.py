@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.store import DataFolder
-from nmt.model.runtime import Runtime
+from nmt.model.device import Runtime
 from nmt.signals import StopSignals
 from nmt.training.distributed import World
 

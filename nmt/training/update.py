@@ -11,8 +11,8 @@ from torch import Tensor
 from nmt import console
 from nmt.data.loader import Batch, Update
 from nmt.errors import NmtError
-from nmt.model.cost import training_flops
-from nmt.model.runtime import is_out_of_memory
+from nmt.model.architectures import training_flops
+from nmt.model.device import is_out_of_memory
 from nmt.training.finite import first_not_finite
 from nmt.training.setup import Setup
 from nmt.training.state import TrainState
