@@ -12,9 +12,9 @@ from nmt.config import DataConfig
 from nmt.data.vocabulary import text_config
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
-from nmt.text.languages import MOSES, WITHOUT_SPACES
+from nmt.text.moses import MOSES, WITHOUT_SPACES
 from nmt.text.subword import Subword
-from nmt.text.verbatim import Given
+from nmt.text.words import Given
 
 PAIRS = invented_pairs(300)
 CONFIG = dataclasses.replace(TEXT_CONFIG, source_tokenizer="moses-en", target_tokenizer="moses-de")

@@ -38,8 +38,7 @@ from nmt.jobs.folder import JobFolder, job_folder
 from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import File, Plan, Reader, Shard, make_plan
 from nmt.jobs.results import Result
-from nmt.text.corpus import read_rows
-from nmt.text.windows import windows_of
+from nmt.text.corpus import read_rows, windows_of
 
 Words = list[str | Path]  # of a command
 # Small batches, so that a job has many.

@@ -18,7 +18,7 @@ from nmt.jobs.local import do_windows, in_line_order, survived
 from nmt.model.device import resolve
 from nmt.resources import memory_of_all_processes_mib
 from nmt.text.codec import TextCodec
-from nmt.text.windows import Windows
+from nmt.text.corpus import Windows
 from nmt.training.metrics import peak_memory_mib
 
 

@@ -19,7 +19,7 @@ from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
 from nmt.scoring.significance import compared_scores
 from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.text.corpus import STDIN, name_of, read_lines
-from nmt.text.languages import UNSPACED_SCRIPT
+from nmt.text.moses import UNSPACED_SCRIPT
 
 # The p-values of systems that differ in fewer lines are not reliable.
 _ENOUGH_LINES = 10

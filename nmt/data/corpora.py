@@ -14,8 +14,8 @@ from nmt.data.names import TRAIN
 from nmt.errors import NmtError
 from nmt.jobs.plan import File, Plan, make_plan
 from nmt.text.corpus import parallel_paths, read_lines, read_pairs, read_rows
-from nmt.text.languages import look_swapped
-from nmt.text.links import parse_links
+from nmt.text.moses import look_swapped
+from nmt.text.words import parse_links
 
 _Pair = TypeVar("_Pair")
 CHUNK_PAIRS = 2000

@@ -12,7 +12,7 @@ from nmt.data.corpora import Chunk
 from nmt.data.sampling import Sampling
 from nmt.data.writer import Flat, flatten
 from nmt.text.codec import TextCodec
-from nmt.text.links import parse_links
+from nmt.text.words import parse_links
 
 
 class Encoded(NamedTuple):

@@ -40,7 +40,7 @@ from nmt.data.names import (
 from nmt.data.tokens import TokenArray
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.mapped import SubwordModel, load_subword
+from nmt.text.foreign import SubwordModel, load_subword
 
 _BLOCK_BYTES = 1 << 22
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"

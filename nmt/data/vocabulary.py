@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.jobs.pool import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import read_lines
-from nmt.text.languages import MOSES, base_language
+from nmt.text.moses import MOSES, base_language
 from nmt.text.subword import UNK, Subword
 
 

@@ -26,7 +26,7 @@ from nmt.errors import NmtError, importing
 from nmt.files import digest_of
 from nmt.model.device import device_type
 from nmt.text.subword import BOS, PAD
-from nmt.text.verbatim import Given
+from nmt.text.words import Given
 
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from nmt.decoding.requests import Encoded
 from nmt.text.codec import TextCodec
-from nmt.text.links import Link
+from nmt.text.words import Link
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from nmt.decoding.requests import Request
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.work import Place
-from nmt.text.links import pharaoh
+from nmt.text.words import pharaoh
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from nmt.jobs.runner import finish_shards
 from nmt.jobs.work import LineJob, Place, add_up
 from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
-from nmt.text.corpus import name_of, read_rows
-from nmt.text.windows import windows_of
+from nmt.text.corpus import name_of, read_rows, windows_of
 
 # Lines of a shard times bytes of the model on a CPU: less than a minute of work on two cores.
 _CPU_SHARD = 10**11

@@ -9,7 +9,7 @@ from nmt.decoding.jsonl import parse_object
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.work import Place
-from nmt.text.links import Link, pharaoh
+from nmt.text.words import Link, pharaoh
 
 
 class Rescored(NamedTuple):

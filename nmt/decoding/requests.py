@@ -14,7 +14,7 @@ from nmt.decoding.outputs import Required
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.subword import UNK
-from nmt.text.verbatim import Given
+from nmt.text.words import Given
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTHS = 4

@@ -28,8 +28,8 @@ from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
-from nmt.text.links import Link
 from nmt.text.subword import BOS, EOS, PAD, with_eos
+from nmt.text.words import Link
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
 _STREAMS_OF_LINES = 2**40

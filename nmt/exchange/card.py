@@ -7,7 +7,7 @@ from typing import Any
 from nmt import __version__
 from nmt.checkpoint import Checkpoint, parameter_count
 from nmt.text.codec import TextConfig
-from nmt.text.mapped import language_code
+from nmt.text.foreign import language_code
 
 _LOAD = """from transformers import MarianMTModel, MarianTokenizer
 

@@ -7,7 +7,7 @@ from nmt.errors import NmtError
 from nmt.exchange.files import read_bytes
 from nmt.exchange.vocabulary import Ids
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.mapped import Mapped
+from nmt.text.foreign import Mapped
 
 # The ids of fairseq's dictionaries before those of the lines of the file. A target begins with EOS.
 _FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"

@@ -12,7 +12,7 @@ from nmt.exchange.marian_config import POSITIONS
 from nmt.exchange.settings import Settings
 from nmt.exchange.vocabulary import SPECIAL_PIECES, Ids, ids_of
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.mapped import Mapped, SubwordModel, language_code
+from nmt.text.foreign import Mapped, SubwordModel, language_code
 from nmt.text.subword import EOS, PAD, UNK, Subword
 
 TOKENIZER_CONFIG = "tokenizer_config.json"

@@ -13,7 +13,7 @@ from nmt.jobs.pool import WorkerDied, worker_pool
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Job, Place, Processor
 from nmt.resources import share_cores
-from nmt.text.windows import Window
+from nmt.text.corpus import Window
 
 _T = TypeVar("_T")
 # Lines that are sorted by length together: enough for full batches, few enough to bound memory.
@@ -26,7 +26,7 @@ _NAMED_LINES = 5  # in a message
 
 
 class TakesWindows(Protocol):
-    """A source of windows, such as `nmt.text.windows.Windows`."""
+    """A source of windows, such as `nmt.text.corpus.Windows`."""
 
     def take(self, *, wait: bool) -> Window[Any] | None:
         """Returns the next window; a window without records if there are none yet; None after the last."""

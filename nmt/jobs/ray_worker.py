@@ -15,7 +15,7 @@ from nmt.jobs.local import do_window, records_of
 from nmt.jobs.plan import Row, Shard
 from nmt.jobs.results import Result
 from nmt.jobs.work import Job, Processor
-from nmt.text.windows import Window
+from nmt.text.corpus import Window
 
 
 class Done(NamedTuple):

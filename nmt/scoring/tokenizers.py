@@ -1,6 +1,6 @@
 """Chooses sacreBLEU's tokeniser for a language."""
 
-from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
+from nmt.text.moses import CHINESE, WITHOUT_SPACES, base_language
 
 # Tokenisers that need a morphological analyser, which sacreBLEU installs on request only.
 _ANALYSERS = {"ja": "ja-mecab", "ko": "ko-mecab"}

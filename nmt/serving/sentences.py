@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nmt.text.codec import TextCodec
-from nmt.text.languages import base_language
+from nmt.text.moses import base_language
 
 
 class Sentence(NamedTuple):

@@ -18,7 +18,7 @@ from nmt.serving.pages import Drawings
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.sentences import Sentence, joined, lines, split
 from nmt.serving.tasks import Alternatives, Draw, Score, Translate
-from nmt.text.links import pharaoh
+from nmt.text.words import pharaoh
 
 _GREEDY = SearchConfig(beam=1)
 

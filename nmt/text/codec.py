@@ -10,11 +10,10 @@ import numpy as np
 
 from nmt.config import Normalization, SubwordKind
 from nmt.errors import NmtError
-from nmt.text.languages import WITHOUT_SPACES, base_language
-from nmt.text.mapped import MAPPED_KINDS, SubwordModel, load_subword
+from nmt.text.foreign import MAPPED_KINDS, SubwordModel, load_subword
+from nmt.text.moses import WITHOUT_SPACES, base_language
 from nmt.text.subword import UNK
-from nmt.text.verbatim import Given, Phrase, with_phrases
-from nmt.text.words import groups_of_pieces, words_of_pieces
+from nmt.text.words import Given, Phrase, groups_of_pieces, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
 _CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": (*get_args(SubwordKind), *MAPPED_KINDS)}
@@ -28,7 +27,7 @@ class TextConfig:
     Attributes:
         source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de, or
             `escaping-moses-de` to also escape some characters and split at hyphens.
-        subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
+        subword: a kind of `nmt.text.subword` or of `nmt.text.foreign`.
         tags: words that are one piece each at the beginning of a source line.
     """
 

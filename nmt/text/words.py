@@ -1,13 +1,11 @@
-"""Finds the word of raw text that each piece belongs to. A word is what `str.split` returns.
-
-Where spaces do not separate words, text is cut between its pieces instead.
-"""
+"""The words of raw text: which pieces belong to them, word alignments as text, and phrases put in verbatim."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
+from itertools import chain, islice, pairwise
+from typing import NamedTuple
 
 NO_WORD = -1
 
@@ -88,3 +86,89 @@ def _matches(raw: bytes, spelt: bytes) -> Iterator[tuple[int, int, int, int]]:
         for _, i1, i2, j1, j2 in kept:
             yield i + i1, i2 - i1, j + j1, j2 - j1
         i, j = i + kept[-1][2], j + kept[-1][4]
+
+
+# Word alignments as text, in the format of Pharaoh, Moses and fast_align: `0-0 1-2`.
+
+# The numbers of a source word and of a target word, both from 0, that translate each other.
+Link = tuple[int, int]
+
+_LINK = re.compile("([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
+
+
+def pharaoh(links: Sequence[Link]) -> str:
+    """Returns links as text, the source word first."""
+    return " ".join(f"{source}-{target}" for source, target in links)
+
+
+def parse_links(line: str) -> list[Link]:
+    """Returns the links of a line.
+
+    Raises:
+        ValueError: the line has something else; says what.
+    """
+    found = []
+    for text in line.split():
+        match = _LINK.fullmatch(text)
+        if not match:
+            raise ValueError(f"{text!r:.40} is no link")
+        found.append((int(match[1]), int(match[2])))
+    return found
+
+
+# Puts given phrases into decoded text exactly as they were given.
+
+
+class Phrase(NamedTuple):
+    """A phrase as it was given, and as decoding its pieces alone writes it."""
+
+    given: str
+    decoded: str
+
+
+class Given(NamedTuple):
+    """The prefix of a line and the phrases that it contains."""
+
+    prefix: Phrase | None = None
+    phrases: tuple[Phrase, ...] = ()
+
+
+def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
+    """Returns the line with its prefix and its phrases as they were given. A phrase that is not found is left out.
+
+    Args:
+        spaces: whether spaces separate the words of the language.
+    """
+    found: list[tuple[re.Match[str], Phrase]] = []
+
+    def take(phrase: Phrase, matches: Iterator[re.Match[str]]) -> None:
+        free = (match for match in matches if not any(_overlap(match, other) for other, _ in found))
+        found.extend((match, phrase) for match in islice(free, 1))
+
+    if given.prefix:
+        take(given.prefix, filter(None, (re.match(spelling, line) for spelling in _spellings(given.prefix))))
+    for phrase in sorted(given.phrases, key=lambda phrase: -len(phrase.given)):
+        take(phrase, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(phrase, spaces)))
+    for match, phrase in sorted(found, key=lambda place: -place[0].start()):
+        line = line[: match.start()] + phrase.given + line[match.end() :]
+    return line
+
+
+def _patterns(phrase: Phrase, spaces: bool) -> Iterator[str]:
+    """Yields expressions for the phrase, those that are more likely right first: whole words, then parts of words."""
+    spellings = list(_spellings(phrase))
+    begins, ends = (bool(spaces and re.match(r"\w", phrase.decoded[i])) for i in (0, -1))
+    for whole in (True, False):
+        for spelling in spellings:
+            yield (r"(?<!\w)" if begins else "") + spelling + (r"(?!\w)" if ends and whole else "")
+
+
+def _spellings(phrase: Phrase) -> Iterator[str]:
+    """Yields expressions for the phrase as given, as decoded, and with other spaces, which depend on its neighbours."""
+    yield re.escape(phrase.given)
+    yield re.escape(phrase.decoded)
+    yield r"\s*".join(map(re.escape, "".join(phrase.decoded.split())))
+
+
+def _overlap(one: re.Match[str], other: re.Match[str]) -> bool:
+    return one.start() < other.end() and other.start() < one.end()

@@ -13,7 +13,7 @@ from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.text.codec import TextCodec
-from nmt.text.mapped import SubwordModel
+from nmt.text.foreign import SubwordModel
 
 _NAMED_PIECES = 5  # in a message
 

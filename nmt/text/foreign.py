@@ -1,9 +1,4 @@
-"""Subword models of other toolkits: a segmentation, and a vocabulary that gives each piece its id.
-
-There are two kinds: `marian` segments with a sentencepiece model, as MarianMT models do, and `subword-nmt` segments
-tokenised text with the codes of subword-nmt, as fairseq models do. A piece that is not in the vocabulary becomes UNK,
-so some characters are lost.
-"""
+"""Subword models of other toolkits: a segmentation, and a vocabulary that gives each piece its id."""
 
 import base64
 import io
