@@ -13,7 +13,7 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config.serving import LONGEST_EXPORTED
-from nmt.data.names import model_names
+from nmt.data.folder import model_names
 from nmt.errors import importing
 from nmt.exchange.supported import check_supported
 from nmt.files import new_folder, writing

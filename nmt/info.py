@@ -11,8 +11,7 @@ from typing import Any
 from nmt import checkpoint_file
 from nmt.checkpoint_file import SUFFIX
 from nmt.config import ModelConfig
-from nmt.data.meta import META
-from nmt.data.store import DataFolder
+from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
 from nmt.training.records import METRICS, MetricsFile
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nmt.config import ModelConfig
 from nmt.data.batching import make_plan
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.model.architectures import model_config
 from nmt.text.subword import BOS, EOS, PAD
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nmt.config import ModelConfig
 from nmt.config.options import flag_name
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES, parameters
 

@@ -15,7 +15,7 @@ from commands import SMALL, failed, run
 
 from nmt.benchmark.generated import Generated
 from nmt.benchmark.report import Report
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 
 TINY = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=300", "--device-tokens=500", "--device=cpu", "--updates=1"]
 

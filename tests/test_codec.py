@@ -9,7 +9,7 @@ from conftest import invented_pairs
 from sacremoses.corpus import NonbreakingPrefixes
 
 from nmt.config import DataConfig
-from nmt.data.vocabulary import text_config
+from nmt.data.corpora import text_config
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.moses import MOSES, WITHOUT_SPACES

@@ -9,8 +9,8 @@ from commands import SMALL, TRAIN, records, run, train
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.batching import make_plan
+from nmt.data.folder import DataFolder
 from nmt.data.loader import Batch, make_update
-from nmt.data.store import DataFolder
 from nmt.model.device import Runtime
 from nmt.model.masks import obstacle_to_packing
 from nmt.training.loss import TrainingLoss

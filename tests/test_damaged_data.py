@@ -9,7 +9,7 @@ import pytest
 from checkpoints import change
 from test_store import write
 
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 
 

@@ -13,7 +13,7 @@ from conftest import invented_pairs, write_pairs
 
 import nmt
 from nmt.checkpoint import build_model
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.training.initial import start_from
 
 LANGS = ["--source-lang=en", "--target-lang=de"]

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nmt.checkpoint import load_checkpoint, new_model
 from nmt.config import ModelConfig
+from nmt.data.folder import DataFolder
 from nmt.data.loader import make_batch
-from nmt.data.store import DataFolder
 from nmt.errors import NmtError
 from nmt.model.device import Runtime
 from nmt.training.distributed import World

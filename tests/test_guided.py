@@ -10,8 +10,8 @@ from commands import SMALL, TRAIN, failed, run, train
 from conftest import invented_pairs
 from test_alignments import numbers
 
+from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import make_batch
-from nmt.data.store import DataFolder, ParallelSplit
 from nmt.model.architectures import model_config
 from nmt.model.transformer import DecoderLayer, Transformer, recording
 from nmt.training.loss import TrainingLoss

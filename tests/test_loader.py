@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from nmt.data.batching import UpdatePlan, make_plan
+from nmt.data.folder import ParallelSplit
 from nmt.data.loader import Batch, make_batch, make_side, prefetched, updates
-from nmt.data.store import ParallelSplit
 from nmt.text.subword import BOS, EOS, PAD
 
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig, TrainConfig
+from nmt.data.folder import ParallelSplit
 from nmt.data.loader import Batch, make_batch
-from nmt.data.store import ParallelSplit
 from nmt.model.transformer import Transformer
 from nmt.training.loss import TrainingLoss
 from nmt.training.schedule import learning_rate

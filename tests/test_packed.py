@@ -14,8 +14,8 @@ from torch import Tensor
 
 import nmt
 from nmt.config import ModelConfig
+from nmt.data.folder import ParallelSplit
 from nmt.data.loader import Batch, make_batch
-from nmt.data.store import ParallelSplit
 from nmt.model.device import Runtime, obstacle_to_compiling
 from nmt.model.masks import kernel_works, obstacle_to_packing
 from nmt.model.transformer import Transformer

@@ -24,10 +24,10 @@ from conftest import invented_pairs
 from forks import At
 
 from nmt.config import DataConfig, JobConfig
-from nmt.data import corpora, encoder, vocabulary
+from nmt.data import corpora, encoding
 from nmt.data import preprocess as module
+from nmt.data.folder import DataFolder
 from nmt.data.preprocess import preprocess
-from nmt.data.store import DataFolder
 from nmt.data.writer import Flat, flatten
 from nmt.errors import NmtError
 from nmt.text.subword import Subword
@@ -132,8 +132,7 @@ def test_dropping_all_pairs_is_an_error(run: Run, write_corpus: WriteCorpus, tmp
 def test_the_data_is_the_same_for_any_number_of_workers(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for owner in (corpora, vocabulary):
-        monkeypatch.setattr(owner, "CHUNK_PAIRS", 50)
+    monkeypatch.setattr(corpora, "CHUNK_PAIRS", 50)
     monkeypatch.setattr(module, "_SHARD_PAIRS", 120)
     folders = [run(workers=workers, max_length=30, dest=str(tmp_path / f"of{workers}")).path for workers in (1, 2)]
     same_data(*folders)
@@ -301,7 +300,7 @@ def interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         return flatten(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(encoder, "flatten", flatten_or_interrupt)
+        patched.setattr(encoding, "flatten", flatten_or_interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(max_length=30)
 

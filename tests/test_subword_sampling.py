@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.batching import make_plan
+from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
-from nmt.data.store import DataFolder
 from nmt.text.segmentation import BpeDropout, UnigramSampling
 from nmt.text.subword import Subword
 

@@ -11,7 +11,7 @@ from conftest import invented_pairs
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.decoding.requests import Request, encode
 from nmt.serving.sentences import split
 

@@ -11,8 +11,8 @@ from itertools import islice
 from nmt.benchmark.report import Report
 from nmt.config import PlanConfig
 from nmt.data.batching import UpdatePlan, make_plan
+from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import updates
-from nmt.data.store import DataFolder, ParallelSplit
 from nmt.jobs.pool import worker_pool
 
 _SEED = 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from nmt.data.names import token_type
+from nmt.data.folder import token_type
 from nmt.data.writer import Flat, SplitWriter, StoreWriter
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nmt.benchmark.report import Report
 from nmt.config import DataConfig
+from nmt.data.folder import DataFolder
 from nmt.data.preprocess import preprocess
-from nmt.data.store import DataFolder
 from nmt.files import writing
 from nmt.resources import process_peak_mib
 

@@ -1,20 +1,176 @@
-"""Encoding of training text as work that workers and machines share."""
+"""Encodes and filters training text: as chunks, with sampled segmentations, and as work that workers share."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, Self
+from itertools import product
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from nmt.data.corpora import chunked
-from nmt.data.encoder import Encoded, Encoder
-from nmt.data.sampling import Sampling
-from nmt.data.writer import Flat
+from nmt.config import DataConfig
+from nmt.config.data import LONGEST_ALIGNED
+from nmt.data.corpora import Chunk, chunked
+from nmt.data.epochs import hash_of
+from nmt.data.writer import Flat, flatten
 from nmt.jobs.plan import Row
 from nmt.jobs.results import Result
 from nmt.jobs.work import Batch, Finished, Place
+from nmt.text.codec import Side, TextCodec
+from nmt.text.words import parse_links
+
+Ids = list[int]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which sides of the training text are sampled, and how.
+
+    Attributes:
+        strength: --subword-dropout or --subword-alpha; None for plain encodings.
+        sides: the sides that are sampled: `both`, `source` or `target`.
+        count: the encodings of each sentence on a side that is sampled.
+    """
+
+    strength: float | None = None
+    sides: str = "both"
+    count: int = 1
+    seed: int = 1
+
+    @classmethod
+    def of(cls, config: DataConfig, codec: TextCodec) -> Self:
+        """Returns what the options say.
+
+        Raises:
+            NmtError: the subword model cannot be sampled in this way.
+        """
+        if not config.samples:
+            return cls()
+        config.check_sampling(codec.config.subword)
+        return cls(config.subword_dropout or config.subword_alpha, config.sampled_side, config.encodings, config.seed)
+
+    def encodings(self, side: Side) -> int:
+        """Returns how many encodings each sentence of a side gets."""
+        return self.count if self._samples(side) else 1
+
+    def _samples(self, side: Side) -> bool:
+        return self.strength is not None and self.sides in ("both", side)
+
+    def encode(
+        self, side: Side, codec: TextCodec, chunk: Chunk, kept: list[int], plain: list[Ids], longest: int | None
+    ) -> list[Ids]:
+        """Returns all encodings of the kept sentences of one side of a chunk, one sentence after the other.
+
+        They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
+        the plain one.
+
+        Args:
+            kept: the places of the kept pairs in the chunk.
+            plain: the plain encodings of all sentences.
+        """
+        if self.strength is None or not self._samples(side):
+            return [plain[i] for i in kept]
+        lines, sample = (chunk.source, codec.sample_source) if side == "source" else (chunk.target, codec.sample_target)
+        seeds = [
+            [hash_of(self.seed, chunk.first + i, side == "target", number) for number in range(self.count)]
+            for i in kept
+        ]
+        sampled = sample([lines[i] for i in kept], self.strength, seeds)
+        return [
+            plain[i] if longest is not None and len(ids) > longest else ids
+            for i, drawn in zip(kept, sampled, strict=True)
+            for ids in drawn
+        ]
+
+
+# Encodes and filters chunks of parallel text.
+
+
+class Encoded(NamedTuple):
+    """An encoded chunk: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
+
+    source: Flat
+    target: Flat
+    links: Flat
+    kept: int
+    pairs: int  # including the dropped ones
+    dropped: Counter[str]
+
+
+class Encoder:
+    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.work.Processor`.
+
+    The plain encodings decide which pairs are dropped.
+    """
+
+    def __init__(
+        self, codec_values: dict[str, Any], limits: tuple[int, float] | None, sampling: Sampling, _worker: int = 0
+    ) -> None:
+        self.codec = TextCodec.from_dict(codec_values, "the codec of this run")
+        self._limits, self._sampling = limits, sampling
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls."""
+        return nullcontext()
+
+    def __call__(self, chunk: Chunk) -> Encoded:
+        """Returns the encoded pairs of a chunk that are kept."""
+        codec, limits, sampling = self.codec, self._limits, self._sampling
+        source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
+        kept, dropped = np.arange(len(source)), Counter[str]()
+        tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
+        longest = limits[0] - max(map(len, tags)) if limits else None
+        if limits and longest is not None:
+            kept, dropped = _filter(source, target, longest, limits[1])
+        places = kept.tolist()
+        links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in places]
+        source = sampling.encode("source", codec, chunk, places, source, longest)
+        target = sampling.encode("target", codec, chunk, places, target, longest)
+        source, links = _tagged([tags[i] for i in places], source, links, sampling.encodings("source"))
+        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
+        return Encoded(*flat, len(kept), len(chunk.source), dropped)
+
+
+def _tagged(
+    tags: list[list[int]], source: list[list[int]], links: list[list[int]], encodings: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Returns the source encodings with the tags of the sentences before them, and links that count the tags."""
+    if not any(tags):
+        return source, links
+    linked = [
+        [n if i % 2 else n + len(tag) for i, n in enumerate(numbers)] for tag, numbers in zip(tags, links, strict=True)
+    ]
+    return [[*tags[i // encodings], *ids] for i, ids in enumerate(source)], linked
+
+
+def _linked_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:
+    """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair."""
+    if not chunk.links[pair]:
+        return []
+    source_words = codec.source_words(chunk.source[pair], source)
+    target_words = codec.target_words(chunk.target[pair], target)
+    linked = set(parse_links(chunk.links[pair]))
+    pieces = product(enumerate(source_words), enumerate(target_words))
+    return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
+
+
+def _filter(
+    source: list[list[int]], target: list[list[int]], max_length: int, max_ratio: float
+) -> tuple[np.ndarray, Counter[str]]:
+    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
+    lengths = np.array([list(map(len, source)), list(map(len, target))])
+    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    empty = shorter == 0
+    too_long = ~empty & (longer > max_length)
+    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
+    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
+    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
+    return np.flatnonzero(~(empty | too_long | uneven)), dropped
+
+
+# Encoding of training text as work that workers and machines share.
 
 _Record = tuple[str, str, str, str]  # source, target, alignment and tag
 

@@ -20,10 +20,44 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
-from nmt.data.links import Links, links_of
-from nmt.data.store import ParallelSplit, sentences_of
+from nmt.data.folder import ParallelSplit, sentences_of
 from nmt.model.masks import Block, Layout, moved
 from nmt.text.subword import PAD, with_bos, with_eos
+
+
+@dataclass(frozen=True)
+class Links:
+    """The linked pieces of a padded micro-batch.
+
+    The attention weights of one head are B × T × S numbers for each block, and those of all blocks lie end to end.
+
+    Attributes:
+        places_L: the place of each link in these numbers.
+        shares_L: 1 over the number of links that its target piece has.
+    """
+
+    places_L: Tensor
+    shares_L: Tensor
+
+    def to(self, device: torch.device) -> "Links":
+        """Returns the links with their tensors on the device."""
+        return Links(moved(self.places_L, device), moved(self.shares_L, device))
+
+
+def links_of(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout) -> Links:
+    """Returns the links of a padded micro-batch."""
+    assert split.links and source.blocks and target.blocks
+    places, shares, start = [], [], 0
+    for block, of_source, of_target in zip(blocks, source.blocks, target.blocks, strict=True):
+        for links in sentences_of(split.links, block):
+            i, j = links.astype(np.int64).reshape(-1, 2).T
+            places.append(start + j * of_source.width + i)
+            shares.append(1 / np.bincount(j)[j])
+            start += of_target.width * of_source.width
+    return Links(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
+
+
+# Turns an update plan and a data folder into micro-batches of tensors.
 
 _Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4

@@ -17,14 +17,21 @@ from typing import Any
 from nmt import __version__, console
 from nmt.config import DataConfig, JobConfig
 from nmt.config.options import flag_name
-from nmt.data.corpora import Chunk, Corpus, check, chunked, read_corpora, split_prefixes
-from nmt.data.encoder import Encoder
-from nmt.data.encoding import EncodingJob, flats_of
+from nmt.data.corpora import (
+    Chunk,
+    Corpus,
+    check,
+    chunked,
+    make_codec,
+    read_corpora,
+    show_tokenizers,
+    split_prefixes,
+    text_config,
+    useful_workers,
+)
+from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
 from nmt.data.epochs import Mixture
-from nmt.data.meta import SplitMeta
-from nmt.data.names import TRAIN
-from nmt.data.sampling import Sampling
-from nmt.data.vocabulary import make_codec, show_tokenizers, text_config, useful_workers
+from nmt.data.folder import TRAIN, SplitMeta
 from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing

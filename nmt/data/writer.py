@@ -1,4 +1,4 @@
-"""Writes data folders (data/store.py), chunk by chunk."""
+"""Writes data folders (data/folder.py), chunk by chunk."""
 
 import hashlib
 import os
@@ -11,9 +11,20 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from nmt.data.meta import META, FileMeta, Meta, SplitMeta, write_meta
-from nmt.data.names import OFFSET_TYPE, array_names, link_names, model_names, raw_name, token_type
-from nmt.data.store import read_model
+from nmt.data.folder import (
+    META,
+    OFFSET_TYPE,
+    FileMeta,
+    Meta,
+    SplitMeta,
+    array_names,
+    link_names,
+    model_names,
+    raw_name,
+    read_model,
+    token_type,
+    write_meta,
+)
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.text.codec import TextCodec, TextConfig

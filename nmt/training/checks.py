@@ -7,7 +7,7 @@ import torch
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES, check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
-from nmt.data.store import DataFolder, ParallelSplit
+from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.errors import NmtError
 from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.training.ema import AVERAGE_BYTES

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from nmt import console
-from nmt.data.names import raw_name
+from nmt.data.folder import raw_name
 from nmt.training.display import scores_in_words
 from nmt.training.metrics import perplexity
 from nmt.training.run_folder import BEST, RunFolder, numbered

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.links import Links
+from nmt.data.loader import Links
 from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.masks import Mask, PackedMask
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer

@@ -8,7 +8,7 @@ from nmt.checkpoint import Checkpoint
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 
 # Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position

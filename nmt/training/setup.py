@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nmt.config import ModelConfig, TrainConfig
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.model.device import Runtime
 from nmt.signals import StopSignals
 from nmt.training.distributed import World

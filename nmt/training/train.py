@@ -7,7 +7,7 @@ from pathlib import Path
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.errors import Interrupted, NmtError
 from nmt.signals import StopSignals
 from nmt.training.checks import check_device_tokens, check_fit

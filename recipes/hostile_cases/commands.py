@@ -17,7 +17,7 @@ import torch
 
 import nmt
 from nmt.cli.app import main
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 from nmt.training.records import MetricsFile
 
 SIZES = {"train": 200, "valid": 6, "test": 8}

@@ -9,7 +9,7 @@ from random import Random
 from hostile_cases.commands import PREPROCESS, SEARCH, SIZES, Command, is_strict_json
 from hostile_cases.damage import damaged
 from hostile_cases.outcomes import Trial
-from nmt.data.store import DataFolder
+from nmt.data.folder import DataFolder
 
 _HUGE_LINE = 20_000  # characters; such a line takes some seconds to translate
 _DEEP = 100_000

@@ -2,7 +2,7 @@
 
 A data folder holds these files; all numbers are little-endian:
     meta.json           languages, text processing, counts and options, and the size and SHA-256 of all other files
-                        (data/meta.py)
+                        (data/folder.py)
     subword.model       the joint subword model; for separate vocabularies, subword.en.model and subword.de.model
     train.en.tokens     the piece ids of all sentences end to end, without EOS; uint16 or uint32
     train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64. If a
@@ -17,30 +17,169 @@ reads the files trusts their content.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from nmt import console
-from nmt.data.epochs import EachOnce, EpochArray, Mixture
-from nmt.data.meta import META, Meta, read_meta
-from nmt.data.names import (
-    LINK_TYPE,
-    OFFSET_TYPE,
-    TRAIN,
-    array_names,
-    link_names,
-    model_names,
-    raw_name,
-    token_type,
-)
-from nmt.data.tokens import TokenArray
+from nmt import __version__, console
+from nmt.data.epochs import EachOnce, EpochArray, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.foreign import SubwordModel, load_subword
+
+TRAIN = "train"
+OFFSET_TYPE = np.dtype("<i8")
+LINK_TYPE = np.dtype("<u2")
+
+
+def token_type(vocab_size: int) -> np.dtype[Any]:
+    """Returns the integer type of stored tokens: two bytes if the vocabulary is small enough, otherwise four."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def array_names(split: str, lang: str) -> tuple[str, str]:
+    """Returns the file names of the tokens and the offsets of one side of a split."""
+    return f"{split}.{lang}.tokens", f"{split}.{lang}.offsets"
+
+
+def link_names(split: str, config: TextConfig) -> tuple[str, str]:
+    """Returns the file names of the alignments of a split and of their offsets."""
+    pair = f"{config.source_lang}-{config.target_lang}"
+    return f"{split}.{pair}.links", f"{split}.{pair}.offsets"
+
+
+def raw_name(split: str, lang: str) -> str:
+    """Returns the file name of a split's raw text in one language."""
+    return f"{split}.{lang}.txt"
+
+
+def model_names(config: TextConfig) -> tuple[str, str]:
+    """Returns the file names of the source and the target subword model, which may be the same."""
+    if config.one_model:
+        return "subword.model", "subword.model"
+    return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
+
+
+# Reads and writes meta.json, the description of a data folder.
+
+SCHEMA_VERSION = 2
+META = "meta.json"
+
+
+@dataclass(frozen=True)
+class FileMeta:
+    """The size of a file in bytes, and the SHA-256 of its content."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SplitMeta:
+    """The description of a split.
+
+    Attributes:
+        source_encodings, target_encodings: how many encodings each sentence has.
+        corpora: the prefixes of the files that it was made from.
+        dropped: the numbers of training pairs that were dropped, by reason.
+        mixture: the corpora and their shares of an epoch; None if an epoch has each pair once.
+    """
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    source_encodings: int = 1
+    target_encodings: int = 1
+    corpora: Sequence[str] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    mixture: Mixture | None = None
+
+
+@dataclass(frozen=True)
+class Meta:
+    """The content of meta.json.
+
+    Attributes:
+        text: `TextConfig` as plain data.
+        splits: the splits by name.
+        files: all other files of the folder by name.
+        options: the options of `nmt preprocess`, as a record of how the data was made.
+    """
+
+    text: dict[str, Any]
+    splits: dict[str, SplitMeta]
+    files: dict[str, FileMeta]
+    options: Mapping[str, Any]
+    nmt_version: str = __version__
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that training depends on, which does not depend on where and when the data was made."""
+        files = {name: file.sha256 for name, file in self.files.items()}
+        mixtures = {name: split.mixture and asdict(split.mixture) for name, split in self.splits.items()}
+        return _hash([self.schema_version, self.text, files, mixtures])
+
+
+def read_meta(folder: Path) -> Meta:
+    """Returns the content of the meta.json of a data folder.
+
+    Raises:
+        NmtError: the folder is not a data folder or has another schema version, or meta.json is damaged.
+    """
+    path = folder / META
+    try:
+        content = json.loads(path.read_bytes())
+        version = content["schema_version"]
+        if version == SCHEMA_VERSION and content.pop("sha256") == _hash(content):
+            return _meta(content)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if not os.path.exists(folder):
+            raise NmtError(f"{folder} does not exist; make it with nmt preprocess --dest {folder}") from error
+        raise NmtError(
+            f"{folder} is not a data folder (it has no {META}); give a folder that nmt preprocess made"
+        ) from error
+    except OSError as error:
+        raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
+        raise NmtError(f"{path} is damaged ({error!r:.80}); run nmt preprocess again") from error
+    if version != SCHEMA_VERSION:
+        raise NmtError(
+            f"{folder} has schema version {version!r:.20}, but this nmt reads version {SCHEMA_VERSION}; "
+            f"run nmt preprocess again, or use the version of nmt that made it"
+        )
+    raise NmtError(
+        f"{path} is damaged or was edited: it does not have the SHA-256 that it records; run nmt preprocess again"
+    )
+
+
+def _meta(content: dict[str, Any]) -> Meta:
+    splits = {name: _split(**split) for name, split in content.pop("splits").items()}
+    files = {name: FileMeta(**file) for name, file in content.pop("files").items()}
+    return Meta(splits=splits, files=files, **content)
+
+
+def _split(mixture: dict[str, Any] | None, **values: Any) -> SplitMeta:
+    return SplitMeta(**values, mixture=Mixture(*map(tuple, mixture.values())) if mixture else None)
+
+
+def write_meta(meta: Meta) -> bytes:
+    """Returns the content of meta.json. A byte that is not UTF-8, which the name of a file may have, becomes "?"."""
+    content = json.loads(json.dumps(asdict(meta), ensure_ascii=False).encode(errors="replace"))
+    return json.dumps({"sha256": _hash(content), **content}, indent=1, ensure_ascii=False).encode()
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+# Reads data folders, which `nmt preprocess` writes (data/writer.py) and training maps into memory.
 
 _BLOCK_BYTES = 1 << 22
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"
