@@ -16,7 +16,7 @@ import pytest
 from commands import SMALL, TRAIN, needs_linux, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
-from nmt.training import distributed
+from nmt.training import ranks as ranks_module
 
 pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
 UPDATE = "nmt.training.loop.train_update"
@@ -88,13 +88,13 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted:
 
 def answer_at_once() -> None:
     """Makes a rank that lost a connection not wait until other ranks may have lost it too."""
-    distributed.time = SimpleNamespace(sleep=lambda _: None)  # type: ignore[attr-defined]
-    distributed._GRACE_SECONDS = 30  # also limits how long the answer may take
+    ranks_module.time = SimpleNamespace(sleep=lambda _: None)  # type: ignore[attr-defined]
+    ranks_module._GRACE_SECONDS = 30  # also limits how long the answer may take
 
 
 def answer_at_once_and_be_asked_to_stop() -> None:
     answer_at_once()
-    forks.At("nmt.training.distributed._end_after_failure", do=forks.Interrupt(signal.SIGTERM))()
+    forks.At("nmt.training.ranks._end_after_failure", do=forks.Interrupt(signal.SIGTERM))()
 
 
 def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
@@ -147,7 +147,7 @@ def test_a_rank_that_hangs_is_named_and_ends_the_run(data: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("connects", [
-    "torch.distributed.init_process_group", "torch.distributed.new_group", "nmt.training.distributed.rendezvous",
+    "torch.distributed.init_process_group", "torch.distributed.new_group", "nmt.training.ranks.rendezvous",
 ])  # fmt: skip
 def test_each_connection_has_the_limit_of_rank_timeout(data: Path, tmp_path: Path, connects: str) -> None:
     limited = forks.At(connects, matching="0:01:17")

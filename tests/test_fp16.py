@@ -11,9 +11,8 @@ import nmt
 from nmt.config import RuntimeConfig, TrainConfig
 from nmt.model import device
 from nmt.model.device import resolve
-from nmt.training import loss_scale
-from nmt.training.loss_scale import LossScale
-from nmt.training.optimizer import Optimizer
+from nmt.training import optimizer as optimizer_module
+from nmt.training.optimizer import LossScale, Optimizer
 
 NLL = ["--dropout=0", "--valid-metric=nll"]
 
@@ -68,7 +67,7 @@ def test_the_scale_does_not_change_the_step() -> None:
 
 
 def test_the_scale_falls_after_an_overflow_and_rises_after_many_good_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_scale, "_GROWTH_UPDATES", 3)
+    monkeypatch.setattr(optimizer_module, "_GROWTH_UPDATES", 3)
     scale, found = LossScale(torch.device("cpu")), []
     for skipped in (1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0):
         scale.update(torch.tensor(skipped))
@@ -79,7 +78,7 @@ def test_the_scale_falls_after_an_overflow_and_rises_after_many_good_updates(mon
 def test_overflowing_updates_are_skipped_until_the_scale_fits_and_a_resumed_run_keeps_the_scale(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss_scale, "_FIRST", 2.0**28)
+    monkeypatch.setattr(optimizer_module, "_FIRST", 2.0**28)
     options = ["--precision=fp16", "--valid-metric=nll", "--max-skipped-updates=16"]
     said = []
 

@@ -18,9 +18,9 @@ from nmt.data.folder import DataFolder
 from nmt.data.loader import make_batch
 from nmt.errors import NmtError
 from nmt.model.device import Runtime
-from nmt.training.distributed import World
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
+from nmt.training.ranks import World
 
 MODEL = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=8, dropout=0.0)
 RUNTIME = Runtime(torch.device("cpu"), torch.float32)

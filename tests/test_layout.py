@@ -58,7 +58,7 @@ PURE = [
     in (
         *SEARCH,
         "nmt.data.batching",
-        "nmt.training.schedule",
+        "nmt.training.optimizer",
         "nmt.training.optimizer",
         "nmt.parsing.brackets",
         "nmt.parsing.evalb",

@@ -14,7 +14,7 @@ from nmt.data.folder import ParallelSplit
 from nmt.data.loader import Batch, make_batch
 from nmt.model.transformer import Transformer
 from nmt.training.loss import TrainingLoss
-from nmt.training.schedule import learning_rate
+from nmt.training.optimizer import learning_rate
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2, d_k=8, d_v=8, dropout=0.0)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nmt.config import TrainConfig
 from nmt.errors import Interrupted
 from nmt.training import loop
-from nmt.training.selection import Scores, best_updates, is_best, without_improvement
+from nmt.training.records import Scores, best_updates, is_best, without_improvement
 from nmt.training.validation import Validation, Validator
 
 NAN = math.nan

@@ -17,13 +17,12 @@ from nmt.data.loader import Update
 from nmt.errors import Interrupted, NmtError
 from nmt.files import Output, output_file
 from nmt.model.device import Runtime
+from nmt.training.dry_run import timed_updates
+from nmt.training.loop import UpdateStream
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
-from nmt.training.setup import Setup
-from nmt.training.state import TrainState, new_state
-from nmt.training.stream import UpdateStream
+from nmt.training.state import Setup, TrainState, new_state
 from nmt.training.train import prepared
-from nmt.training.trial import timed_updates
 
 _PROFILED_ROWS = 20
 

@@ -45,10 +45,10 @@ def train(
     Options in the panel Model override fields of the architecture.
     """
     model = _model_config(config, model_overrides)
-    from nmt.training.distributed import is_rank
+    from nmt.training.ranks import is_rank
 
     if config.gpus > 1 and not is_rank():
-        from nmt.training.launcher import launch
+        from nmt.training.ranks import launch
 
         launch(sys.argv[1:], config.gpus, config.device)
         return

@@ -11,8 +11,7 @@ from typing import Any
 from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.locks import is_locked
-from nmt.training.records import METRICS, MetricsFile
-from nmt.training.selection import Scores, best_updates, stalled_in_words
+from nmt.training.records import METRICS, MetricsFile, Scores, best_updates, stalled_in_words
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,46 @@
 """The dry run: it estimates what a training needs from a few updates, and discards them."""
 
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
+from nmt.data.loader import Update
 from nmt.model.architectures import training_flops
-from nmt.training.ema import AVERAGE_BYTES
 from nmt.training.initial import start_from
-from nmt.training.metrics import peak_memory_mib
+from nmt.training.loop import UpdateStream, train_update
+from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT
-from nmt.training.setup import Setup
-from nmt.training.state import TrainState, new_state
-from nmt.training.stream import UpdateStream
+from nmt.training.state import AVERAGE_BYTES, Setup, TrainState, new_state
 from nmt.training.train import first_plan, prepared
-from nmt.training.trial import timed_updates
+
+
+def timed_updates(
+    setup: Setup,
+    state: TrainState,
+    stream: Iterator[Update],
+    count: int,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[Interval, float]:
+    """Performs the next `count` updates; returns their sums and their time in seconds.
+
+    Args:
+        advance: called with 1 after each micro-batch.
+    """
+    interval, started = Interval(), time.perf_counter()
+    for update in islice(stream, count):
+        if result := train_update(setup, state, update, advance):
+            interval.add(update.batches, *result)
+    setup.runtime.wait()
+    return interval, time.perf_counter() - started
+
+
+# The dry run: it estimates what a training needs from a few updates, and discards them.
 
 # Updates before the measurement, if they are fast, and updates that are measured at most.
 _WARM_UP_UPDATES = 3

@@ -9,7 +9,7 @@ import torch
 
 from nmt.data.loader import Batch
 from nmt.resources import process_peak_mib
-from nmt.training.distributed import World
+from nmt.training.ranks import World
 
 
 def peak_memory_mib(device: torch.device) -> float:

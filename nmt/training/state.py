@@ -1,20 +1,126 @@
-"""The state of a training, which every update changes."""
+"""The state of a training, which every update changes: weights, gradients, optimiser, counters."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor, nn
 
 from nmt.checkpoint import new_model
-from nmt.config import TrainConfig
-from nmt.training.ema import AVERAGE_BYTES, MovingAverage
-from nmt.training.freezing import freeze
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.folder import DataFolder
+from nmt.errors import NmtError
+from nmt.model.device import Runtime
+from nmt.signals import StopSignals
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
-from nmt.training.loss_scale import LossScale
-from nmt.training.optimizer import Optimizer
-from nmt.training.selection import Scores, without_improvement
-from nmt.training.setup import Setup
+from nmt.training.optimizer import LossScale, Optimizer
+from nmt.training.ranks import World
+from nmt.training.records import Scores, without_improvement
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The data, options and machine of a training.
+
+    Attributes:
+        runtime: the device and precision of this rank.
+        world: the group of all ranks.
+        stop: the signals that ask training to stop.
+    """
+
+    data: DataFolder
+    model_config: ModelConfig
+    config: TrainConfig
+    runtime: Runtime
+    world: World
+    stop: StopSignals
+
+    @property
+    def device_tokens(self) -> int:
+        """The most tokens on either side of a micro-batch, padding included."""
+        return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
+
+
+# Groups of weights that training can leave as they are.
+
+# The beginnings of the names of the weights in each group of --freeze.
+_GROUPS = {
+    "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
+    "encoder": ("encoder.", "encoder_norm."),
+    "decoder": ("decoder.", "decoder_norm."),
+}
+
+
+def is_frozen(name: str, groups: Sequence[str]) -> bool:
+    """Returns whether a weight belongs to one of the groups."""
+    return any(name.startswith(_GROUPS[group]) for group in groups)
+
+
+def freeze(model: nn.Module, groups: Sequence[str]) -> None:
+    """Excludes the weights of the groups from training.
+
+    Raises:
+        NmtError: no weight is left to train.
+    """
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not is_frozen(name, groups))
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise NmtError("--freeze leaves no weights to train; leave out one of its values")
+
+
+# An exponential moving average of the weights while a model trains (--ema).
+
+AVERAGE_BYTES = 4  # for each parameter
+
+
+class MovingAverage:
+    """The average a ← β a + (1 − β) w of a model's weights w over the updates.
+
+    After update n, β is `decay` or (1 + n) / (10 + n), whichever is smaller. Otherwise the average would contain the
+    initial weights for a long time.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self._weights, self.decay = dict(model.named_parameters()), decay
+        self._averages: dict[str, Tensor] = {}  # until the first update
+
+    def add(self, update: int) -> None:
+        """Adds the weights after an update, counted from 1."""
+        weights = [weight.detach() for weight in self._weights.values()]
+        if not self._averages:
+            self._averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
+        decay = min(self.decay, (1 + update) / (10 + update))
+        torch._foreach_lerp_(list(self._averages.values()), weights, 1 - decay)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Gives the model the average in place of its weights until the block ends."""
+        weights = {name: self._weights[name].data for name in self._averages}
+        try:
+            for name, average in self._averages.items():
+                self._weights[name].data = average
+            yield
+        finally:
+            for name, weight in weights.items():
+                self._weights[name].data = weight
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Returns the average of each weight."""
+        return dict(self._averages)
+
+    def load_state_dict(self, averages: Mapping[str, Tensor]) -> None:
+        """Goes on from what `state_dict` returned, or from the model's weights if that is empty.
+
+        Raises:
+            KeyError: the averages are those of other weights.
+        """
+        weights = self._weights if averages else {}
+        self._averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
+
+
+# The state of a training, which every update changes.
 
 
 @dataclass

@@ -4,23 +4,89 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from nmt.config import ModelConfig, TrainConfig
+import torch
+
+from nmt import console
+from nmt.checkpoint import WEIGHT_BYTES, check_memory
+from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
-from nmt.data.folder import DataFolder
+from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.errors import Interrupted, NmtError
+from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.signals import StopSignals
-from nmt.training.checks import check_device_tokens, check_fit
-from nmt.training.distributed import World, join_ranks
 from nmt.training.initial import start_from
-from nmt.training.loop import TrainingLoop
+from nmt.training.log import require_tensorboard, show_plan
+from nmt.training.loop import OutOfMemoryError, TrainingLoop, UpdateStream
+from nmt.training.optimizer import ADAM_BYTES
+from nmt.training.ranks import World, join_ranks
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
-from nmt.training.setup import Setup
-from nmt.training.state import TrainState, new_state
-from nmt.training.stream import UpdateStream
-from nmt.training.summary import show_plan
-from nmt.training.update import OutOfMemoryError
+from nmt.training.state import AVERAGE_BYTES, Setup, TrainState, new_state
+
+# Bytes that training needs for each parameter: the weight, its gradient and Adam's moments.
+_TRAINING_BYTES = 2 * WEIGHT_BYTES + ADAM_BYTES
+
+
+def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
+    """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language.
+
+    Raises:
+        NmtError: the run folder is the data folder, alignments are missing, a sentence is longer than the number of
+            learned positions, the model is too large for the memory, or a package is not installed.
+    """
+    if Path(config.save_dir).resolve() == data.path.resolve():
+        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
+    if model_config.guided_alignment is not None and data.split("train").links is None:
+        if config.init_from is None:
+            raise NmtError(
+                f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "
+                f"--alignments"
+            )
+        console.warn(
+            f"{data.path} has no word alignments, so the head that --guided-alignment names does not learn them"
+        )
+    if config.tensorboard:
+        require_tensorboard()
+    _check_positions(data, model_config, config)
+    if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
+        console.warn(warning)
+    if config.device == "cpu" or not torch.cuda.is_available():
+        bytes_each = _TRAINING_BYTES if config.ema is None else _TRAINING_BYTES + AVERAGE_BYTES
+        check_memory(model_config, data.codec, config.gpus * bytes_each)
+
+
+def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
+    if model_config.learned_positions is None:
+        return
+    for name in ("train", "valid"):
+        split = data.split(name)
+        longest = max(split.source.longest, split.target.longest)
+        model_config.check_positions(
+            longest,
+            f"{data.path} has {name} sentences of",
+            f"give --learned-positions {longest}, or preprocess with a smaller --max-length",
+        )
+    if config.translates:
+        longest = SearchConfig().longest
+        model_config.check_positions(
+            longest,
+            "translations for validation may have",
+            f"give --learned-positions {longest} or --valid-metric nll",
+        )
+
+
+def check_device_tokens(split: ParallelSplit, device_tokens: int) -> None:
+    """Raises NmtError if a sentence is longer than --device-tokens, in any of its encodings."""
+    longest = max(split.source.longest, split.target.longest)
+    if longest > device_tokens:
+        raise NmtError(
+            f"--device-tokens {device_tokens} is too small for the longest training sentence, which needs {longest}; "
+            f"give at least that, or drop long pairs with nmt preprocess --max-length"
+        )
+
+
+# `nmt train`: from a data folder and an architecture to a run folder of checkpoints.
 
 
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:

@@ -15,7 +15,7 @@ from nmt.errors import Interrupted
 from nmt.scoring.bleu import corpus_scores
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
-from nmt.training.setup import Setup
+from nmt.training.state import Setup
 
 # Number of translations that a validation records in metrics.jsonl.
 _SAMPLES = 8

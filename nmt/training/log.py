@@ -1,0 +1,299 @@
+"""What a training prints and records: its plan, intervals, validations, its end, and where a model comes from."""
+
+import platform
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import nmt
+from nmt import console
+from nmt.data.batching import PLAN_VERSION, UpdatePlan
+from nmt.data.folder import raw_name
+from nmt.errors import importing
+from nmt.files import writing
+from nmt.training.metrics import perplexity
+from nmt.training.records import best_updates
+from nmt.training.run_folder import BEST, RunFolder, numbered
+from nmt.training.state import Setup, TrainState
+from nmt.training.validation import Sample, Validation
+
+
+def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
+    """Returns the provenance of a checkpoint of this state."""
+    update = state.counters.update
+    last = state.validations[-1] if state.validations else None
+    return {
+        "nmt": nmt.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "data": setup.data.meta.fingerprint,
+        "options": setup.config.to_dict(),
+        "precision": setup.runtime.precision,
+        "ranks": setup.world.size,
+        "plan": PLAN_VERSION,
+        "update": update,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **({"validation": asdict(last)} if last and last.update == update else {}),
+    }
+
+
+def start_record(setup: Setup, state: TrainState) -> dict[str, Any]:
+    """Returns the start record of metrics.jsonl, except for the command."""
+    codec = setup.data.codec
+    return {
+        "train_seconds": state.counters.seconds,
+        "model": setup.model_config.to_dict(),
+        "parameters": state.parameters,
+        "text": codec.config.to_dict(),
+        "vocab_sizes": {"source": len(codec.source), "target": len(codec.target)},
+        "pairs": len(setup.data.split("train")),
+        "device": setup.runtime.name,
+        **provenance_of(setup, state),
+    }
+
+
+# What a training prints while it runs: a table of intervals, and the results of validations.
+
+_COLUMNS = {
+    "update": 9, "epoch": 6, "loss": 8, "ppl": 10, "lr": 10, "norm": 7, "tok/s": 9, "elapsed": 10, "left": 10
+}  # fmt: skip
+# The longest part of a sample sentence that is printed, in characters.
+_SAMPLE_LENGTH = 160
+
+
+class TrainingTable:
+    """Prints one row for each interval, below a header that is repeated after other results."""
+
+    def __init__(self) -> None:
+        self._needs_header = True
+
+    def interval(self, record: dict[str, Any], seconds_left: float) -> None:
+        """Prints the record of an interval."""
+        if self._needs_header:
+            console.info("".join(name.rjust(width) for name, width in _COLUMNS.items()))
+            self._needs_header = False
+        cells = {
+            "update": f"{record['update']:,}",
+            "epoch": f"{record['epoch'] + 1:,}",
+            "loss": f"{record['loss']:.3f}",
+            "ppl": _short(record["ppl"]),
+            "lr": f"{record['lr']:.2e}",
+            "norm": _short(record["gradient_norm"]),
+            "tok/s": f"{record['target_tokens_per_second']:,.0f}",
+            "elapsed": console.clock(record["train_seconds"]),
+            "left": console.clock(seconds_left),
+        }
+        skipped = f"  {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
+        console.info("".join(cell.rjust(_COLUMNS[name]) for name, cell in cells.items()) + skipped)
+
+    def validation(self, update: int, found: Validation, is_best: bool, seconds: float) -> None:
+        """Prints the result of a validation that took `seconds`, and one translation."""
+        scores = scores_in_words(found.nll, found.ppl, found.bleu, found.chrf)
+        console.info(
+            f"validation at update {update:,}: {scores}{', the best so far' if is_best else ''} "
+            f"({console.clock(seconds)})"
+        )
+        if found.samples:
+            _show_sample(found.samples[0])
+        self._needs_header = True
+
+
+def scores_in_words(nll: float, ppl: float, bleu: float | None, chrf: float | None) -> str:
+    """Returns the scores of a validation, such as `nll 1.500, ppl 4.48, BLEU 31.20`."""
+    translated = [f"{name} {score:.2f}" for name, score in (("BLEU", bleu), ("chrF", chrf)) if score is not None]
+    return ", ".join([f"nll {nll:.3f}", f"ppl {_short(ppl)}", *translated])
+
+
+def _show_sample(sample: Sample) -> None:
+    for name, text in (("source", sample.source), ("reference", sample.reference), ("translation", sample.output)):
+        shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
+        console.info(f"  {name:<13}{shown}")
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 100_000 else f"{value:.1e}"
+
+
+# What a training prints at its start: its plan, and warnings about options that do not fit.
+
+# The padding share is computed over this many updates.
+_SAMPLED_UPDATES = 100
+# More epochs than this cause a warning. The paper's base model takes 22 epochs of WMT14; small corpora need about 100.
+_MANY_EPOCHS = 2000
+
+
+def show_plan(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> None:
+    """Logs the plan of a training, and warnings about options that do not fit the corpus.
+
+    Args:
+        plan: the plan of the first epoch.
+        parameters: the number of trained parameters.
+        hardware: a description of the device.
+    """
+    for name, value in _plan_lines(setup, plan, parameters, hardware).items():
+        console.info(f"{name:>10}  {value}")
+    _warn_of_unsuitable_options(setup, plan)
+
+
+def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> dict[str, str]:
+    data, model, config = setup.data, setup.model_config, setup.config
+    text = data.codec.config
+    sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
+    processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
+    name = f"{config.arch}: " if config.arch else ""
+    padding = plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES)
+    return {
+        "model": f"{name}{model.in_words()}, {parameters:,} parameters"
+        + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
+        "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
+        "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
+        f"{data.split('train').target.lengths.total:,} target tokens",
+        "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
+        f"{console.counted(len(plan), 'update')} an epoch, {padding:.1%} padding",
+        "device": f"{hardware}{processes}",
+        "run": f"{config.save_dir}, up to update {config.max_updates:,}",
+    }
+
+
+def _warn_of_unsuitable_options(setup: Setup, plan: UpdatePlan) -> None:
+    config = setup.config
+    pairs, epochs = len(plan.source_lengths), config.max_updates / len(plan)
+    if epochs > _MANY_EPOCHS:
+        console.warn(
+            f"--max-updates {config.max_updates:,} is {epochs:,.0f} epochs of {pairs:,} pairs; a corpus of this size "
+            f"needs fewer updates, and a smaller --batch-tokens, --warmup-updates and --arch"
+        )
+    if config.warmup_updates > config.max_updates:
+        console.warn(
+            f"--warmup-updates {config.warmup_updates:,} is more than --max-updates {config.max_updates:,}, so the "
+            f"learning rate never reaches its peak; lower --warmup-updates"
+        )
+    if pairs < len(plan) * setup.world.size:
+        console.warn(
+            f"{pairs:,} pairs in {len(plan):,} updates are too few for {setup.world.size} processes; "
+            f"raise --batch-tokens or use fewer processes"
+        )
+
+
+# What a training prints at its end: the result, and the commands that come next.
+
+# Checkpoints that the proposed command averages at most, as the paper's base models do.
+_AVERAGED = 5
+
+
+def show_summary(setup: Setup, state: TrainState, folder: RunFolder) -> None:
+    """Prints the time of a finished training, its best checkpoint, and the next commands."""
+    counters = state.counters
+    console.info(
+        f"finished {console.counted(counters.update, 'update')} after {console.clock(counters.seconds)} of training"
+    )
+    best = next(iter(best_updates(state.validations, setup.config.valid_metric[0], 1)), None)
+    for scores in state.validations:
+        if scores.update == best:
+            found = scores_in_words(scores.nll, perplexity(scores.nll), scores.bleu, scores.chrf)
+            console.info(f"{'best':>10}  {folder.path / BEST}, of update {best:,}: {found}")
+    for i, command in enumerate(next_commands(setup, folder)):
+        console.info(f"{'' if i else 'next':>10}  {command}")
+
+
+def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
+    """Returns commands that average, translate, score and look at the run. The files that they read exist."""
+    snapshots = len(numbered(folder.path, "snapshot"))
+    checkpoint, commands = folder.path / BEST, []
+    if snapshots > 1:
+        checkpoint = folder.path / "average.safetensors"
+        last = min(_AVERAGED, snapshots)
+        commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
+    text = setup.data.codec.config
+    split = "test" if "test" in setup.data.meta.splits else "valid"
+    source, reference = (setup.data.path / raw_name(split, lang) for lang in (text.source_lang, text.target_lang))
+    output = folder.path / f"{split}.out.{text.target_lang}"
+    commands.append(_joined("nmt generate", checkpoint, "--input", source, "--output", output))
+    if setup.config.translates:  # otherwise the outputs may be trees, for which BLEU is the wrong metric
+        words = reference, "--hypothesis", output, "--target-lang", text.target_lang
+        commands.append(_joined("nmt score --reference", *words))
+    return [*commands, _joined("nmt report", folder.path)]
+
+
+def _joined(command: str, *words: Path | str | int) -> str:
+    """Returns a command line. A path that begins with a dash would be taken for an option."""
+    texts = (f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words)
+    return " ".join([command, *map(shlex.quote, texts)])
+
+
+# Writes the metrics of a training as TensorBoard event files (--tensorboard).
+
+FOLDER = "tensorboard"
+_NO_METRICS = ("update", "epoch")
+
+
+def require_tensorboard() -> None:
+    """Checks that TensorBoard can be used.
+
+    Raises:
+        NmtError: its package is not installed.
+    """
+    with importing("tensorboard", "--tensorboard"):
+        import torch.utils.tensorboard  # noqa: F401
+
+
+@dataclass
+class EventFiles:
+    """The event files of a run folder, or nothing without --tensorboard.
+
+    Attributes:
+        folder: the run folder; None without --tensorboard.
+    """
+
+    folder: Path | None
+    _writer: Any = None
+
+    def open(self, resumed_after: int) -> None:
+        """Begins an event file.
+
+        Args:
+            resumed_after: the update after which the training resumes. TensorBoard then ignores events of later updates
+                from earlier files.
+
+        Raises:
+            NmtError: it cannot be written.
+        """
+        if self.folder is None:
+            return
+        from torch.utils.tensorboard import SummaryWriter
+
+        path = self.folder / FOLDER
+        with writing(path, "make room for it, or leave out --tensorboard"):
+            self._writer = SummaryWriter(str(path), purge_step=resumed_after + 1)
+
+    def add(self, kind: str, record: dict[str, Any]) -> None:
+        """Adds the numbers of a record of metrics.jsonl, for example `train/loss`."""
+        if self._writer is None:
+            return
+        with self._optional():
+            for name, value in record.items():
+                if isinstance(value, int | float) and name not in _NO_METRICS:
+                    self._writer.add_scalar(f"{kind}/{name}", value, record["update"])
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Ends the event file, if one was begun."""
+        if self._writer is not None:
+            with self._optional():
+                self._writer.close()
+
+    @contextmanager
+    def _optional(self) -> Iterator[None]:
+        """Goes on without event files if they cannot be written, because metrics.jsonl has all metrics."""
+        try:
+            yield
+        except OSError as error:
+            self._writer = None
+            reason = error.strerror or error
+            console.warn(f"{self.folder}/{FOLDER} cannot be written ({reason}); training continues without it")
