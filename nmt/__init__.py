@@ -7,7 +7,7 @@ __version__ = "0.3.0.dev0"
 
 # The module of each public name, imported at first use, so that `import nmt` and `nmt --help` do not import torch.
 _PUBLIC = {
-    "Translator": "nmt.decoding.translator",
+    "Translator": "nmt.translate.translator",
     "NmtError": "nmt.errors",
     "build_model": "nmt.checkpoint",
     "load_checkpoint": "nmt.checkpoint",

@@ -89,7 +89,7 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
         c.heads,
         pre_norm=c.norm == "pre",
         activation=specs.common_spec.Activation[_ACTIVATIONS[c.activation]],
-        # Words are aligned as in nmt.decoding.alignment. The trained head is the first one.
+        # Words are aligned as in nmt.translate.alignment. The trained head is the first one.
         alignment_layer=c.guided_alignment - 1 if c.guided_alignment else -1,
         alignment_heads=1 if c.guided_alignment else c.heads,
     )

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from nmt import NmtError
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.decoding import alignment
-from nmt.decoding.translator import Translator
 from nmt.model.architectures import model_config
 from nmt.model.device import resolve
 from nmt.model.transformer import Transformer
 from nmt.pages.attention import attention_of
 from nmt.text.words import NO_WORD, words_of_pieces
+from nmt.translate import alignment as alignment_module
+from nmt.translate.translator import Translator
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 sys.path.insert(0, str(RECIPES))
@@ -110,12 +110,12 @@ def test_each_target_word_is_linked_to_the_source_word_with_most_attention(train
 def test_the_last_decoder_layer_aligns() -> None:
     """A layer whose queries are 0 attends to all pieces alike, so that every link goes to the first word."""
     config = model_config("transformer_tiny", decoder_layers=3)
-    sentence = alignment.SentencePair(np.arange(300, 312), range(12), range(300, 312), range(12))
+    sentence = alignment_module.SentencePair(np.arange(300, 312), range(12), range(300, 312), range(12))
     for silent in range(3):
         torch.manual_seed(1)
         model = Transformer(config, 312, 312, shared=True).eval()
         torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
-        ((*found,),) = alignment.Aligner([model], resolve(RUNTIME))([sentence])
+        ((*found,),) = alignment_module.Aligner([model], resolve(RUNTIME))([sentence])
         assert ({source for source, _ in found} == {0}) == (silent == 2)
 
 
@@ -155,14 +155,14 @@ def test_batches_are_halved_if_memory_runs_out(translator: Translator, monkeypat
     lines = ["Ba de ki.", "Lo.", "Mu na po ra."]
     search = SearchConfig(max_length_offset=9, alignments=True)
     expected = [[h.alignment for h in line] for line in translator.hypotheses(lines, search)]
-    whole = alignment.Aligner._weights_at_once
+    whole = alignment_module.Aligner._weights_at_once
 
-    def small(aligner: alignment.Aligner, pairs: list) -> list:
+    def small(aligner: alignment_module.Aligner, pairs: list) -> list:
         if len(pairs) > most:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return whole(aligner, pairs)
 
-    monkeypatch.setattr(alignment.Aligner, "_weights_at_once", small)
+    monkeypatch.setattr(alignment_module.Aligner, "_weights_at_once", small)
     most = 1
     assert [[h.alignment for h in line] for line in translator.hypotheses(lines, search)] == expected
     most = 0

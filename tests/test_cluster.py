@@ -24,12 +24,12 @@ from test_jobs import finished_shards
 
 from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
-from nmt.decoding.output import placed
 from nmt.errors import Interrupted, NmtError
 from nmt.jobs.folder import job_folder
 from nmt.jobs.manifest import Preparation
 from nmt.jobs.ray_connection import connected
 from nmt.jobs.runner import finish_shards
+from nmt.translate.job import placed
 
 Capture = pytest.CaptureFixture[str]
 

@@ -32,13 +32,13 @@ from tasks import Doubling
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import JobConfig
 from nmt.console import Progress
-from nmt.decoding.output import JobOutput
 from nmt.errors import Interrupted, NmtError
 from nmt.jobs.folder import JobFolder, job_folder
 from nmt.jobs.manifest import Preparation
 from nmt.jobs.plan import File, Plan, Reader, Shard, make_plan
 from nmt.jobs.results import Result
 from nmt.text.corpus import read_rows, windows_of
+from nmt.translate.job import JobOutput
 
 Words = list[str | Path]  # of a command
 # Small batches, so that a job has many.

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from toy_language import EOS, Language, Scripted, occurs
 
 from nmt.config import SearchConfig
-from nmt.decoding.search import Required
 from nmt.errors import NmtError
+from nmt.search.beam import Required
 
 Tokens = tuple[int, ...]
 Phrases = tuple[Tokens, ...]

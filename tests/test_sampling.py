@@ -13,8 +13,8 @@ from torch import Tensor
 from toy_language import BOS, EOS, Language
 
 from nmt.config import SearchConfig
-from nmt.decoding.search import search
 from nmt.errors import NmtError
+from nmt.search.beam import search
 
 SEEDS = st.integers(0, 10_000)
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from toy_language import BOS, EOS, Language, Scripted
 
 from nmt.config import SearchConfig
-from nmt.decoding.candidates import largest
-from nmt.decoding.search import Required
+from nmt.search.beam import Required, largest
 
 SEEDS = st.integers(0, 10_000)
 PREFIXES = st.lists(st.sampled_from([0, 2, 3]), max_size=2)

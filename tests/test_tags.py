@@ -12,8 +12,8 @@ from conftest import invented_pairs
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.decoding.requests import Request, encode
 from nmt.serving.sentences import split
+from nmt.translate.requests import Request, encode
 
 LANGS = ["--source-lang=en", "--target-lang=de"]
 Write = Callable[[str, list[tuple[str, str]]], str]

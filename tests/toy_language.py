@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.decoding.search import Found, Required, search
+from nmt.search.beam import Found, Required, search
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 

@@ -11,15 +11,14 @@ from nmt.benchmark.command import run_nmt
 from nmt.benchmark.report import Report
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
-from nmt.decoding.hypotheses import Hypothesis
-from nmt.decoding.requests import Request
-from nmt.decoding.translation import TranslationJob
 from nmt.jobs.local import do_windows, in_line_order, survived
 from nmt.model.device import resolve
 from nmt.resources import memory_of_all_processes_mib
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import Windows
 from nmt.training.metrics import peak_memory_mib
+from nmt.translate.job import TranslationJob
+from nmt.translate.requests import Hypothesis, Request
 
 
 def benchmark_translation(

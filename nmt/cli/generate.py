@@ -27,10 +27,9 @@ def generate(
     A file that is translated into a file is resumed by the same command if it was interrupted. Lines that arrive slowly
     through a pipe are answered at once.
     """
-    from nmt.decoding.lines import LineFormat
-    from nmt.decoding.output import JobOutput, check_files, placed, settings_of, shard_rows
-    from nmt.decoding.translation import TranslationJob
     from nmt.jobs.ray_connection import connected
+    from nmt.translate.formats import LineFormat
+    from nmt.translate.job import JobOutput, TranslationJob, check_files, placed, settings_of, shard_rows
 
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")

@@ -23,10 +23,10 @@ def rescore(
 
     A job from file to file is resumed by the same command if it was interrupted.
     """
-    from nmt.decoding.output import JobOutput, check_files, placed, settings_of, shard_rows
-    from nmt.decoding.pairs import PairFormat
-    from nmt.decoding.rescoring import RescoringJob
     from nmt.jobs.ray_connection import connected
+    from nmt.translate.formats import PairFormat
+    from nmt.translate.job import JobOutput, check_files, placed, settings_of, shard_rows
+    from nmt.translate.rescoring import RescoringJob
 
     lines = PairFormat(
         "files" if files.source is not None else files.input_format, files.output_format, files.normalize

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.model.transformer import MultiHeadAttention, recording
 from nmt.text.subword import with_bos, with_eos
+from nmt.translate.translator import Translator
 
 Kind = Literal["encoder", "decoder", "cross"]
 

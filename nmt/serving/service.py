@@ -5,11 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nmt.config import SearchConfig, ServeConfig
-from nmt.decoding import rescoring
-from nmt.decoding.hypotheses import Hypothesis
-from nmt.decoding.lines import fields_of
-from nmt.decoding.pairs import Pair, Rescored, Target
-from nmt.decoding.requests import Encoded, Request, encode
 from nmt.errors import NmtError
 from nmt.serving import schema
 from nmt.serving.limits import check_constraints, check_text, search_config
@@ -19,6 +14,9 @@ from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.sentences import Sentence, joined, lines, split
 from nmt.serving.tasks import Alternatives, Draw, Score, Translate
 from nmt.text.words import pharaoh
+from nmt.translate import rescoring
+from nmt.translate.formats import Pair, Rescored, Target, fields_of
+from nmt.translate.requests import Encoded, Hypothesis, Request, encode
 
 _GREEDY = SearchConfig(beam=1)
 

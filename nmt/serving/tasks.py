@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nmt.config import SearchConfig
-from nmt.decoding.engines import Engine, PyTorchEngine
-from nmt.decoding.hypotheses import Hypothesis
-from nmt.decoding.pairs import Rescored
-from nmt.decoding.requests import Encoded
-from nmt.decoding.rescoring import Line
 from nmt.errors import NmtError
 from nmt.pages.attention import attention_in, page_data
 from nmt.pages.page import page
+from nmt.translate.engines import Engine, PyTorchEngine
+from nmt.translate.formats import Rescored
+from nmt.translate.requests import Encoded, Hypothesis
+from nmt.translate.rescoring import Line
 
 
 class Task(Protocol):

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from nmt.config import EngineConfig, RuntimeConfig
-from nmt.decoding.engines import Engine, load_engine
 from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.resources import share_cores
 from nmt.serving.tasks import Task
+from nmt.translate.engines import Engine, load_engine
 
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2

@@ -10,12 +10,12 @@ from nmt import console
 from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import updates
-from nmt.decoding.translator import Translator
 from nmt.errors import Interrupted
 from nmt.scoring.bleu import corpus_scores
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 from nmt.training.state import Setup
+from nmt.translate.translator import Translator
 
 # Number of translations that a validation records in metrics.jsonl.
 _SAMPLES = 8

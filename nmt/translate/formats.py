@@ -1,15 +1,109 @@
-"""Given translations to score: read from two files, from tab-separated text, or from JSON lines."""
+"""Lines of input and output: text or JSON, with prefixes and constraints, and given translations."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nmt.decoding.jsonl import parse_object
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.work import Place
 from nmt.text.words import Link, pharaoh
+from nmt.translate.requests import Hypothesis, Request
+
+
+def parse_object(line: str, origin: str) -> dict[str, Any]:
+    """Returns the object of a line.
+
+    Args:
+        origin: the line's place for messages: `pairs.jsonl, line 3`.
+
+    Raises:
+        NmtError: the line is no object with a text as its `source`; names `origin`.
+    """
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{origin} is not JSON ({error}); give one object on each line") from error
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str):
+        raise NmtError(f'{origin} has no text as its "source"; give objects such as {{"source": "…"}}')
+    return value
+
+
+# Lines of input and output of `nmt generate`: text or JSON, with prefixes and constraints.
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How the lines of input and output are written.
+
+    Attributes:
+        input, output: `text` or `jsonl`.
+        prefixes, constraints: whether text has a file of prefixes or of constraints beside it.
+    """
+
+    input: str = "text"
+    output: str = "text"
+    prefixes: bool = False
+    constraints: bool = False
+
+    def request(self, row: Row, place: Place) -> Request:
+        """Returns what a row of the input asks for.
+
+        Raises:
+            NmtError: the row is no request; names its place.
+        """
+        if self.input == "jsonl":
+            return _from_json(parse_object(row[0], str(place)), str(place))
+        phrases = row[-1].split("\t") if self.constraints else []
+        prefix, constraints = row[1] if self.prefixes else "", tuple(phrase for phrase in phrases if phrase)
+        return Request(row[0], prefix, constraints, place=str(place))
+
+    def written(self, request: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
+        """Returns the output for a request: `outputs` lines of text, or one JSON object."""
+        return (
+            translations_as_json(request, hypotheses)
+            if self.output == "jsonl"
+            else translations_as_text(hypotheses, outputs)
+        )
+
+
+def _from_json(value: Mapping[str, Any], origin: str) -> Request:
+    prefix, constraints = value.get("prefix") or "", value.get("constraints") or []
+    if not isinstance(prefix, str):
+        raise NmtError(f'{origin}: "prefix" must be text, but is {prefix!r:.40}')
+    if not isinstance(constraints, list) or not all(isinstance(phrase, str) for phrase in constraints):
+        raise NmtError(f'{origin}: "constraints" must be a list of texts, but is {constraints!r:.40}')
+    return Request(value["source"], prefix, tuple(constraints), value, origin)
+
+
+def translations_as_text(hypotheses: Sequence[Hypothesis], outputs: int) -> str:
+    """Returns `outputs` lines of text; lines for which there is no hypothesis are blank."""
+    texts = [h.text if h.alignment is None else f"{h.text} ||| {pharaoh(h.alignment)}" for h in hypotheses]
+    return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
+
+
+def translations_as_json(request: Request, hypotheses: Sequence[Hypothesis]) -> str:
+    """Returns one line with a JSON object: the fields of the input, and the hypotheses."""
+    values = {**request.others, "source": request.source, "hypotheses": [fields_of(h) for h in hypotheses]}
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+def fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
+    """Returns a hypothesis as JSON values."""
+    values = {
+        "text": hypothesis.text,
+        "score": hypothesis.score,
+        "log_prob": hypothesis.log_prob,
+        "pieces": hypothesis.pieces,
+        "log_probs": hypothesis.log_probs,
+    }
+    if hypothesis.alignment is not None:
+        values["alignment"] = pharaoh(hypothesis.alignment)
+    return values | ({"unmet": True} if hypothesis.unmet else {})
+
+
+# Given translations to score: read from two files, from tab-separated text, or from JSON lines.
 
 
 class Rescored(NamedTuple):
@@ -73,8 +167,8 @@ class PairFormat:
     def written(self, pair: Pair, found: Rescored) -> str:
         """Returns the output for a pair."""
         if self.output == "jsonl":
-            return as_json(pair, *found)
-        return as_text(found.log_probs, found.alignments, self.normalize)
+            return scores_as_json(pair, *found)
+        return scores_as_text(found.log_probs, found.alignments, self.normalize)
 
 
 def _targets(value: Mapping[str, Any], origin: str) -> tuple[Target, ...]:
@@ -92,7 +186,9 @@ def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
     return tuple(pieces)
 
 
-def as_text(log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[Link]] | None, normalize: bool) -> str:
+def scores_as_text(
+    log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[Link]] | None, normalize: bool
+) -> str:
     """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for.
 
     Links follow log P after `|||`.
@@ -103,7 +199,7 @@ def as_text(log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[
     return "\t".join(values) + "\n"
 
 
-def as_json(
+def scores_as_json(
     pair: Pair,
     pieces: Sequence[Sequence[str]],
     log_probs: Sequence[Sequence[float]],

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.decoding.outputs import Found, Required
-from nmt.decoding.protocol import DONE_SHARE, Cache, Step
-from nmt.decoding.rules import Rules
+from nmt.search.api import DONE_SHARE, Cache, Found, Required, Step
+from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
 _BLOCK = 64

@@ -1,11 +1,30 @@
-"""What search is asked for and what it finds. Knows no tensors.
+"""What search is asked for, what it finds, and what it needs of a model: one step."""
 
-A phrase or a prefix is a sequence of target ids without EOS.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from torch import Tensor
+
+# Finished sentences leave the batch when they are this share of it, because leaving copies the cache of the others.
+DONE_SHARE = 0.25
+
+
+class Cache(Protocol):
+    """What `step` keeps from one call to the next."""
+
+    def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
+        """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
+
+        Keeps only `sentences_B`, if given; B of `parents_BW` counts those.
+        """
+
+
+# (newest ids R, cache) -> (logits RV of the next token, cache).
+Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
+
+
+# What search is asked for and what it finds. Knows no tensors.
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,27 +1,87 @@
-"""Writes the output of a job on lines: as it comes, or from shards, so that an interrupted job can be resumed."""
+"""Translation as a job: the work that workers share, and its output."""
 
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from nmt import __version__, console
-from nmt.config import JobConfig, RuntimeConfig
+from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
 from nmt.jobs.folder import JobFolder, job_folder
 from nmt.jobs.local import WINDOW, do_windows, in_line_order, survived
 from nmt.jobs.manifest import Preparation
+from nmt.jobs.plan import Row
 from nmt.jobs.ray_connection import has_gpus
+from nmt.jobs.results import Result
 from nmt.jobs.runner import finish_shards
-from nmt.jobs.work import LineJob, Place, add_up
+from nmt.jobs.work import Batch, Finished, LineJob, Place, add_up, result_of_lines
 from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
+from nmt.text.codec import TextCodec
 from nmt.text.corpus import name_of, read_rows, windows_of
+from nmt.translate.engines import Engine, load_engine
+from nmt.translate.formats import LineFormat
+from nmt.translate.requests import Encoded, Hypothesis, Request, batches, encode
+from nmt.translate.rescoring import ModelJob
+
+
+@dataclass(frozen=True)
+class TranslationJob(ModelJob):
+    """Which model translates, how it searches and where it runs."""
+
+    search: SearchConfig
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    lines: LineFormat = field(default_factory=LineFormat)
+
+    def load(self, process: int) -> "TranslationProcessor":
+        """Loads the model; on GPU number `process` if there are several."""
+        engine = load_engine(self.models, self.engine, self.runtime, process)
+        return TranslationProcessor(engine, self.search, log_probs=self.lines.output == "jsonl")
+
+    def record(self, row: Row, place: Place) -> Request:
+        """Returns the request of a row. Raises NmtError, naming the place, if it is none."""
+        return self.lines.request(row, place)
+
+    def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
+        """Yields the batches of a window of requests, longest first."""
+        lines = encode(codec, records, first_number, self.search)
+        for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
+            yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
+
+    def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, float]]:
+        """Returns the text of a line. There is nothing to add up."""
+        return self.lines.written(record, result, self.search.outputs), {}
+
+    def result(self, finished: Sequence[Finished]) -> Result:
+        """Returns the result of a shard."""
+        return result_of_lines(self, finished)
+
+
+class TranslationProcessor:
+    """An engine with the settings of its search; a `nmt.jobs.work.Processor`."""
+
+    def __init__(self, engine: Engine, search: SearchConfig, *, log_probs: bool) -> None:
+        self.engine, self.search, self.log_probs = engine, search, log_probs
+        self.codec = engine.codec
+
+    def __call__(self, batch: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns the translations of each line of a batch."""
+        for line in batch:
+            self.engine.check(line, self.search)
+        return self.engine.search(batch, self.search, log_probs=self.log_probs)
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls."""
+        return self.engine.session()
+
+
+# Writes the output of a job on lines: as it comes, or from shards, so that an interrupted job can be resumed.
 
 # Lines of a shard times bytes of the model on a CPU: less than a minute of work on two cores.
 _CPU_SHARD = 10**11

@@ -18,18 +18,27 @@ from nmt import console
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
-from nmt.decoding.alignment import Aligner, SentencePair
-from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
-from nmt.decoding.outputs import Found, Required
-from nmt.decoding.requests import WIDTHS, Encoded, Request, batches, encode, padded_width
-from nmt.decoding.search import search as search_for
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
+from nmt.search.api import Found, Required
+from nmt.search.beam import search as search_for
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
 from nmt.text.words import Link
+from nmt.translate.alignment import Aligner, SentencePair
+from nmt.translate.requests import (
+    WIDTHS,
+    Encoded,
+    Hypothesis,
+    Request,
+    batches,
+    encode,
+    joined,
+    padded_width,
+    parts_and_words,
+)
 
 # Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
 _STREAMS_OF_LINES = 2**40

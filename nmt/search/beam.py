@@ -1,24 +1,112 @@
-"""Beam search (paper §6.1) over a step function. It knows no model.
-
-Shapes: see docs/architecture.md; B sentences still being searched, W hypotheses a sentence, R = B·W rows, T tokens so
-far, V vocabulary, C candidates, E ended hypotheses. Diverse beam search treats each group of hypotheses as a sentence:
-there, B counts groups, and those of a sentence are neighbours.
-"""
+"""Beam search (paper §6.1) over a step function, with diverse groups (Vijayakumar et al. 2016). It knows no model."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.decoding.candidates import Candidates, largest
-from nmt.decoding.constraints import Constraints
-from nmt.decoding.diversity import Diversity
-from nmt.decoding.outputs import Found, Required, length_penalty
-from nmt.decoding.phrases import within
-from nmt.decoding.protocol import DONE_SHARE, Cache, Step
-from nmt.decoding.rules import Rules
+from nmt.errors import NmtError
+from nmt.search.api import DONE_SHARE, Cache, Found, Required, Step, length_penalty
+from nmt.search.constraints import Constraints, within
+from nmt.search.rules import Rules
+from nmt.search.sampling import sample
+
+# Numbers in a block; `largest` looks at the contents of few blocks only.
+_BLOCK = 64
+
+
+class Candidates(NamedTuple):
+    """Continuations of each sentence's hypotheses, in the order in which search prefers them.
+
+    Attributes:
+        log_probs_BC: log P of the hypothesis with its new token; -inf where there is no such candidate.
+        parents_BC: which hypothesis is continued.
+        tokens_BC: the new token.
+        token_log_probs_BC: log P of the new token alone.
+        ended_BC: whether the token is EOS.
+    """
+
+    log_probs_BC: Tensor
+    parents_BC: Tensor
+    tokens_BC: Tensor
+    token_log_probs_BC: Tensor
+    ended_BC: Tensor
+
+    @classmethod
+    def at(cls, places_BC: Tensor, log_probs_BC: Tensor, x_BWV: Tensor, eos: int) -> Self:
+        """Returns the candidates at these places among the W·V numbers `x_BWV`, the tokens' log P."""
+        parents_BC, tokens_BC = places_BC // x_BWV.shape[2], places_BC % x_BWV.shape[2]
+        token_log_probs_BC = x_BWV.flatten(1).gather(1, places_BC)
+        return cls(log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, tokens_BC == eos)
+
+    def live(self, width: int) -> Tensor:
+        """Returns which candidates are the first `width` that do not end, BW."""
+        # A stable sort by "has ended" keeps the order of the rest.
+        return self.ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
+
+
+def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Returns the `k` largest numbers x + offset of each sentence, BC, and their places among its W·V numbers.
+
+    Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the k
+    blocks with the largest maxima, or behind the last whole block, and finding maxima is much faster than `topk`.
+    """
+    sentences, width, vocabulary = x_BWV.shape
+    blocks = vocabulary // _BLOCK
+    whole = blocks * _BLOCK
+    x_BWIJ = x_BWV[:, :, :whole].unflatten(2, (blocks, _BLOCK))
+    chosen_BC = (x_BWIJ.amax(3) + offsets_BW[:, :, None]).flatten(1).topk(min(k, width * blocks)).indices
+    b_B1 = torch.arange(sentences, device=x_BWV.device)[:, None]
+    w_BC, i_BC = chosen_BC // max(blocks, 1), chosen_BC % max(blocks, 1)
+    inside_BCJ = x_BWIJ[b_B1, w_BC, i_BC] + offsets_BW.gather(1, w_BC)[:, :, None]
+    behind_BWX = x_BWV[:, :, whole:] + offsets_BW[:, :, None]
+    best_BC, index_BC = torch.cat((inside_BCJ.flatten(1), behind_BWX.flatten(1)), 1).topk(min(k, width * vocabulary))
+    places_WV = torch.arange(width * vocabulary, device=x_BWV.device).view(width, vocabulary)
+    inside_BCJ = (w_BC * vocabulary + i_BC * _BLOCK)[:, :, None] + places_WV[0, :_BLOCK]
+    behind_BX = places_WV[:, whole:].flatten().expand(sentences, -1)
+    return best_BC, torch.cat((inside_BCJ.flatten(1), behind_BX), 1).gather(1, index_BC)
+
+
+# Diverse beam search (Vijayakumar et al. 2016): later groups avoid the tokens that earlier groups choose.
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """Hamming diversity between the groups of a sentence.
+
+    Attributes:
+        groups: groups of a sentence.
+        strength: λ, what a token's log P loses for each hypothesis of an earlier group that continues with it now.
+    """
+
+    groups: int
+    strength: float
+
+    def candidates(self, log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, eos: int) -> Candidates:
+        """Returns the `k` best candidates of each group, ranked with the penalty, with their log P without it.
+
+        EOS has no penalty, so that all groups can end at the length that suits them.
+        """
+        _, width, vocabulary = log_probs_BWV.shape
+        counts_XV = log_probs_BWV.new_zeros(len(log_probs_BWV) // self.groups, vocabulary)
+        made = []
+        for group in range(self.groups):
+            x_XWV, offsets_XW = log_probs_BWV[group :: self.groups], offsets_BW[group :: self.groups]
+            ranks_XC, places_XC = largest(x_XWV - self.strength * counts_XV[:, None], offsets_XW, k)
+            parents_XC = places_XC // vocabulary
+            log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, places_XC)
+            made.append(Candidates.at(places_XC, log_probs_XC, x_XWV, eos))
+            live_XW = made[-1].live(width)
+            counted_XW = ranks_XC.isfinite().gather(1, live_XW)
+            counts_XV.scatter_add_(1, made[-1].tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
+        return Candidates(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*made, strict=True)))
+
+
+# Beam search (paper §6.1) over a step function. It knows no model.
 
 
 class _Finished:
@@ -204,3 +292,57 @@ def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
         return parents_BW
     first_X1 = torch.arange(groups, device=parents_BW.device)[:, None] * parents_BW.shape[1]
     return (parents_BW.unflatten(0, (-1, groups)) + first_X1).flatten(1)
+
+
+# Search over a step function: beam search or sampling. It knows no model.
+
+__all__ = ["Cache", "Found", "Required", "Step", "search"]
+
+
+@torch.no_grad()
+def search(
+    step: Step,
+    cache: Cache,
+    max_lengths_B: Tensor,
+    *,
+    bos: int,
+    eos: int,
+    config: SearchConfig,
+    required: Sequence[Required] | None = None,
+    streams: Sequence[int] | None = None,
+    never: Sequence[int] = (),
+) -> list[list[Found]]:
+    """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
+
+    A sentence has none if the model gives probabilities that are no numbers.
+
+    Args:
+        cache: the state of `config.width` hypotheses a sentence before any token.
+        max_lengths_B: most tokens of each sentence's output, EOS included, at least 1. A longer prefix is kept whole.
+        required: prefix and phrases of each sentence; none if not given.
+        streams: the numbers that the random numbers of each sentence depend on; 0, 1, … if not given.
+        never: tokens that no output has.
+
+    Raises:
+        NmtError: phrases are required of samples or of diverse beam search.
+    """
+    required = required if required is not None else [Required()] * len(max_lengths_B)
+    if any(wanted.phrases for wanted in required):
+        _check_phrases(config)
+    if config.sample:
+        streams = range(len(max_lengths_B)) if streams is None else streams
+        return sample(
+            step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, streams=streams, never=never
+        )
+    return beam_search(step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, never=never)
+
+
+def _check_phrases(config: SearchConfig) -> None:
+    """Raises NmtError if this search cannot hold required phrases."""
+    if config.sample:
+        raise NmtError("required phrases work with beam search only, but --sample was given; leave out one of the two")
+    if config.beam_groups > 1:
+        raise NmtError(
+            f"required phrases work with a single group of hypotheses, but --beam-groups is {config.beam_groups}; "
+            f"set it to 1 or leave out the phrases"
+        )

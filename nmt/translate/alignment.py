@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from nmt.data.loader import make_side
-from nmt.decoding.requests import longest_first
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves
 from nmt.model.transformer import DecoderLayer, Transformer, recording
 from nmt.text.subword import with_bos, with_eos
 from nmt.text.words import NO_WORD, Link
+from nmt.translate.requests import longest_first
 
 # Padded tokens of source and target that are read at once.
 PADDED_TOKENS = {"cpu": 4096, "cuda": 32_768}

@@ -1,25 +1,19 @@
-"""log P of given translations, by one model or an ensemble.
-
-Shapes: see docs/architecture.md; M flat target positions, V vocabulary; in a chunk, J positions.
-"""
+"""log P of given translations, by one model or an ensemble."""
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nmt.checkpoint_file import read_codec
+from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
-from nmt.decoding.alignment import PADDED_TOKENS, Aligner, SentencePair
-from nmt.decoding.job import ModelJob
-from nmt.decoding.pairs import Pair, PairFormat, Rescored, Target
-from nmt.decoding.requests import longest_first
-from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.results import Result
@@ -27,6 +21,38 @@ from nmt.jobs.work import Batch, Finished, Place, result_of_lines
 from nmt.model.device import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, with_bos, with_eos
+from nmt.translate.alignment import PADDED_TOKENS, Aligner, SentencePair
+from nmt.translate.formats import Pair, PairFormat, Rescored, Target
+from nmt.translate.requests import longest_first
+from nmt.translate.translator import Translator
+
+
+@dataclass(frozen=True)
+class ModelJob:
+    """The part of a `nmt.jobs.work.LineJob` that depends on its model alone.
+
+    Attributes:
+        models: the checkpoint of the model, or the checkpoints of an ensemble.
+    """
+
+    models: tuple[str, ...]
+    runtime: RuntimeConfig
+
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`; `auto` if nothing depends on it."""
+        return self.runtime.device
+
+    def with_models(self, paths: tuple[str, ...]) -> Self:
+        """Returns the same job with copies of its checkpoints."""
+        return replace(self, models=paths)
+
+    def codec(self) -> TextCodec:
+        """Returns how the model's text is processed."""
+        return read_codec(self.models[0])
+
+
+# log P of given translations, by one model or an ensemble.
 
 
 class Line(NamedTuple):

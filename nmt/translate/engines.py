@@ -1,6 +1,6 @@
 """What an engine must do, and the engine that computes with PyTorch.
 
-`nmt.decoding.ctranslate2` is the other one.
+`nmt.translate.ctranslate2` is the other one.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,14 @@ from torch import Tensor
 
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
-from nmt.decoding.hypotheses import Hypothesis
-from nmt.decoding.outputs import Required
-from nmt.decoding.pairs import Rescored
-from nmt.decoding.requests import Encoded
-from nmt.decoding.rescoring import Line, Rescorer
-from nmt.decoding.translator import Translator
 from nmt.errors import NmtError
+from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
+from nmt.translate.formats import Rescored
+from nmt.translate.requests import Encoded, Hypothesis
+from nmt.translate.rescoring import Line, Rescorer
+from nmt.translate.translator import Translator
 
 _GREEDY = SearchConfig(beam=1)
 
@@ -114,7 +113,7 @@ def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: Runti
         NmtError: a checkpoint cannot be read, or the engine cannot compute with it.
     """
     if config.engine == "ctranslate2":
-        from nmt.decoding.ctranslate2 import CTranslate2Engine
+        from nmt.translate.ctranslate2 import CTranslate2Engine
 
         if len(checkpoints) > 1:
             raise NmtError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.decoding.outputs import Required
+from nmt.search.api import Required
 
 
 class Rules:

@@ -1,32 +1,66 @@
-"""The engine that computes with CTranslate2.
+"""The engine that computes with CTranslate2, and the cache of exported models."""
 
-Its beam search stops earlier than that of this toolkit, so that it can miss a translation with a better score. Scores
-have the same definition. docs/serving.md compares both.
-"""
-
+import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmt.checkpoint import load_checkpoint
+from nmt import __version__
+from nmt.checkpoint import Checkpoint, load_checkpoint
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
 from nmt.config.serving import LONGEST_EXPORTED
-from nmt.decoding.alignment import SentencePair, links_of
-from nmt.decoding.exported import exported
-from nmt.decoding.hypotheses import Hypothesis, joined, parts_and_words
-from nmt.decoding.outputs import length_penalty
-from nmt.decoding.pairs import Rescored
-from nmt.decoding.requests import Encoded, padded_width
-from nmt.decoding.rescoring import Line
 from nmt.errors import NmtError, importing
-from nmt.files import digest_of
+from nmt.export import export_ctranslate2
+from nmt.files import digest_of, writing
+from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
+from nmt.search.api import length_penalty
 from nmt.text.subword import BOS, PAD
 from nmt.text.words import Given
+from nmt.translate.alignment import SentencePair, links_of
+from nmt.translate.formats import Rescored
+from nmt.translate.requests import Encoded, Hypothesis, joined, padded_width, parts_and_words
+from nmt.translate.rescoring import Line
+
+_ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
+_PATIENCE_SECONDS = 600.0  # for the export of another process
+
+
+def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
+    """Returns the folder with a checkpoint in the format of CTranslate2, with weights in float32.
+
+    Args:
+        origin: the file name of the checkpoint, for messages.
+        digest: SHA-256 of the file.
+
+    Raises:
+        NmtError: CTranslate2 is missing or does not support the model, or the cache cannot be written.
+    """
+    cache = _cache()
+    with writing(cache, _ADVICE):
+        cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / f"{digest}-{__version__}"
+    busy = f"another process exports a model into {cache}; wait until it ends"
+    with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
+        if not folder.exists():
+            export_ctranslate2(checkpoint, origin, str(folder), "float32")
+    return folder
+
+
+def _cache() -> Path:
+    try:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise NmtError(f"the cache of exported models has no place ({error}); {_ADVICE}") from error
+    return Path(root) / "nmt" / "ctranslate2"
+
+
+# The engine that computes with CTranslate2.
 
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
@@ -52,7 +86,7 @@ class _Part(NamedTuple):
 
 
 class CTranslate2Engine:
-    """A model in CTranslate2; a `nmt.decoding.engines.Engine`.
+    """A model in CTranslate2; a `nmt.translate.engines.Engine`.
 
     Raises:
         NmtError: the package is missing, or the model or an option is not supported.
