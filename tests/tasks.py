@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from nmt.errors import NmtError
+from nmt.jobs.folder import Result
 from nmt.jobs.pool import worker_pool
-from nmt.jobs.results import Result
-from nmt.jobs.work import Batch, Finished, result_of_lines
+from nmt.jobs.run import Batch, Finished, result_of_lines
 from nmt.signals import cleaning_up
 
 _LIMIT_SECONDS = 120  # a process that takes longer hangs

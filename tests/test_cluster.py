@@ -25,10 +25,9 @@ from test_jobs import finished_shards
 from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import Interrupted, NmtError
-from nmt.jobs.folder import job_folder
-from nmt.jobs.manifest import Preparation
-from nmt.jobs.ray_connection import connected
-from nmt.jobs.runner import finish_shards
+from nmt.jobs.folder import Preparation, job_folder
+from nmt.jobs.ray import connected
+from nmt.jobs.run import finish_shards
 from nmt.translate.job import placed
 
 Capture = pytest.CaptureFixture[str]
@@ -237,7 +236,7 @@ def test_what_ends_a_job_is_one_sentence(
     ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int | None, error: Any, message: str
 ) -> None:
     if not error:
-        monkeypatch.setattr("nmt.jobs.ray_driver.__version__", "99.0")
+        monkeypatch.setattr("nmt.jobs.ray.__version__", "99.0")
     elif isinstance(error, RayError):
         ray.errors[shard] = [error]
     else:
@@ -325,7 +324,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def refuse_ray() -> None:
-    assert "nmt.jobs.ray_driver" in sys.modules and "ray" not in sys.modules
+    assert "nmt.jobs.ray" in sys.modules and "ray" not in sys.modules
 
 
 def test_nothing_imports_ray_without_a_cluster() -> None:

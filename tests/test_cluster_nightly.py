@@ -17,7 +17,7 @@ from test_jobs import finished_shards
 from nmt.config import JobConfig
 from nmt.errors import NmtError
 from nmt.jobs.folder import JobFolder
-from nmt.jobs.ray_connection import connected
+from nmt.jobs.ray import connected
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("cluster")]
 ADD = "nmt.jobs.folder.JobFolder.add"  # is called for each finished shard

@@ -33,10 +33,8 @@ from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import Interrupted, NmtError
-from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.manifest import Preparation
+from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
 from nmt.jobs.plan import File, Plan, Reader, Shard, make_plan
-from nmt.jobs.results import Result
 from nmt.text.corpus import read_rows, windows_of
 from nmt.translate.job import JobOutput
 

@@ -11,7 +11,7 @@ from nmt.benchmark.command import run_nmt
 from nmt.benchmark.report import Report
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
-from nmt.jobs.local import do_windows, in_line_order, survived
+from nmt.jobs.run import do_windows, in_line_order, survived
 from nmt.model.device import resolve
 from nmt.resources import memory_of_all_processes_mib
 from nmt.text.codec import TextCodec

@@ -27,7 +27,7 @@ def generate(
     A file that is translated into a file is resumed by the same command if it was interrupted. Lines that arrive slowly
     through a pipe are answered at once.
     """
-    from nmt.jobs.ray_connection import connected
+    from nmt.jobs.ray import connected
     from nmt.translate.formats import LineFormat
     from nmt.translate.job import JobOutput, TranslationJob, check_files, placed, settings_of, shard_rows
 

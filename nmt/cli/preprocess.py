@@ -15,7 +15,7 @@ def preprocess(config: DataConfig, options: JobConfig) -> None:
     """
     from nmt.checkpoint_file import read_codec
     from nmt.data.preprocess import preprocess as run
-    from nmt.jobs.ray_connection import connected
+    from nmt.jobs.ray import connected
 
     with connected(options):
         run(config, options, read_codec(config.like) if config.like else None)

@@ -23,7 +23,7 @@ def rescore(
 
     A job from file to file is resumed by the same command if it was interrupted.
     """
-    from nmt.jobs.ray_connection import connected
+    from nmt.jobs.ray import connected
     from nmt.translate.formats import PairFormat
     from nmt.translate.job import JobOutput, check_files, placed, settings_of, shard_rows
     from nmt.translate.rescoring import RescoringJob

@@ -15,9 +15,9 @@ from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, chunked
 from nmt.data.epochs import hash_of
 from nmt.data.writer import Flat, flatten
+from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
-from nmt.jobs.results import Result
-from nmt.jobs.work import Batch, Finished, Place
+from nmt.jobs.run import Batch, Finished, Place
 from nmt.text.codec import Side, TextCodec
 from nmt.text.words import parse_links
 
@@ -100,7 +100,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.work.Processor`.
+    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.run.Processor`.
 
     The plain encodings decide which pairs are dropped.
     """
@@ -177,7 +177,7 @@ _Record = tuple[str, str, str, str]  # source, target, alignment and tag
 
 @dataclass(frozen=True)
 class EncodingJob:
-    """How training text is encoded; a `nmt.jobs.work.Job`.
+    """How training text is encoded; a `nmt.jobs.run.Job`.
 
     Attributes:
         codec_values: `TextCodec.to_dict()`.

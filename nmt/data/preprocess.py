@@ -35,11 +35,10 @@ from nmt.data.folder import TRAIN, SplitMeta
 from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing
-from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.manifest import Preparation
+from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan
 from nmt.jobs.pool import in_order
-from nmt.jobs.runner import finish_shards
+from nmt.jobs.run import finish_shards
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths

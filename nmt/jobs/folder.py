@@ -1,37 +1,217 @@
-"""The folder of an unfinished job, in which it can be resumed.
+"""The folder of an unfinished job: its settings, its plan, and the results of finished shards."""
 
-A job that makes DEST keeps its folder as DEST.unfinished:
-
-    manifest.json   what the result depends on, the files of the input, and what was prepared before the first shard
-    offsets.npy     where each shard begins in these files
-    shards/NUMBER   the result of a shard
-    data/           what the command prepares for its shards, if anything
-    .lock           locked by every process that works on the job
-    .preparing      locked while the job is prepared
-
-The manifest is written last and removed first. It and the results of shards appear under their names only when they are
-complete. So a process may be killed at any time, and several processes can do shards of the same job.
-"""
-
+import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nmt import console
 from nmt.config import JobConfig
 from nmt.errors import Interrupted, NmtError
-from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_files, writing
-from nmt.jobs.manifest import MANIFEST, OFFSETS, Preparation, identity, prepared
-from nmt.jobs.plan import Plan, Shard
-from nmt.jobs.results import ADVICE, SHARDS, Result, find_results, read_result, remove_results, write_result
+from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_files, replaced_file, writing
+from nmt.jobs.plan import Plan, Shard, make_plan
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
+
+MANIFEST, OFFSETS = "manifest.json", "offsets.npy"
+_FORMAT = "unfinished job of nmt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How a job begins.
+
+    Attributes:
+        segments: the files of the input; see `nmt.jobs.plan`.
+        columns: what the files of a segment are, for messages.
+        shard_rows: how many rows a shard should have.
+        settings: what the result depends on besides the text of the input, by name.
+        prepare: makes what all shards need, in the folder it is given. Returns plain data for `JobFolder.prepared`.
+    """
+
+    segments: Sequence[Sequence[str]]
+    columns: Sequence[str]
+    shard_rows: int
+    settings: Mapping[str, Any]
+    prepare: Callable[[Path, Plan], Any] = lambda _, __: None
+
+    def settings_with(self, plan: Plan) -> dict[str, Any]:
+        """Returns the settings and the digests of the input as plain data."""
+        found: dict[str, Any] = {"--shard-lines": self.shard_rows}
+        for number, files in enumerate(plan.segments, start=1):
+            for column, file in zip(self.columns, files, strict=True):
+                name = column if len(plan.segments) == 1 else f"{column} {number}"
+                found[name] = f"SHA-256 {file.digest[:16]}…"
+        as_read: dict[str, Any] = json.loads(json.dumps(found | dict(self.settings)))  # tuples become lists
+        return as_read
+
+    def plan(self, saved: Plan | None = None) -> Plan:
+        """Returns the plan. The files are not read if they are those of `saved` and have not changed."""
+        paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
+        if saved is not None and paths == saved.paths and not saved.changed:
+            return saved
+        with console.Progress("Checking", None, "line", summary=False) as progress:
+            return make_plan(self.segments, self.shard_rows, progress)
+
+
+def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, Any]:
+    """Returns the plan of a job and what was prepared for it. Prepares the job if no earlier process has.
+
+    Args:
+        path: the folder of the job.
+        data: the folder for what is prepared.
+
+    Raises:
+        NmtError: the input cannot be read, or the job has begun with other settings.
+    """
+    manifest = _read_manifest(path)
+    if manifest is not None:
+        plan = preparation.plan(_read_plan(path, manifest))
+        _check(path, manifest["settings"], preparation.settings_with(plan))
+        return plan, manifest["prepared"]
+    plan = preparation.plan()
+    found = preparation.prepare(data, plan)
+    offsets = BytesIO()
+    np.save(offsets, plan.offsets)
+    manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": found}
+    manifest |= {"format": _FORMAT, "offsets_sha256": sha256(offsets.getvalue()).hexdigest()}
+    with replaced_file(path / OFFSETS, ADVICE) as file:
+        file.write(offsets.getvalue())
+    with replaced_file(path / MANIFEST, ADVICE) as file:
+        file.write(json.dumps(manifest))
+    return plan, found
+
+
+def identity(folder: Path) -> str:
+    """Returns what tells a job from any other."""
+    return sha256((folder / MANIFEST).read_bytes()).hexdigest()
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] != _FORMAT or not isinstance(manifest["settings"], dict):
+            raise ValueError("it is not a manifest")
+        return {name: manifest[name] for name in ("settings", "plan", "prepared", "offsets_sha256")}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NmtError(f"{path / MANIFEST} is damaged ({error}); delete {path} and start again") from error
+
+
+def _read_plan(path: Path, manifest: Mapping[str, Any]) -> Plan:
+    try:
+        offsets = (path / OFFSETS).read_bytes()
+        if sha256(offsets).hexdigest() != manifest["offsets_sha256"]:
+            raise ValueError("its SHA-256 is another one")
+        return Plan.from_dict(manifest["plan"], np.load(BytesIO(offsets)))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NmtError(f"{path / OFFSETS} is damaged ({error}); delete {path} and start again") from error
+
+
+def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for name in dict.fromkeys([*then, *now]):
+        before, present = then.get(name, "not given"), now.get(name, "not given")
+        if before != present:
+            raise NmtError(
+                f"{path} belongs to an unfinished job whose {name} is {_as_text(before)}, but now it is "
+                f"{_as_text(present)}; start the same command as before, or delete that folder"
+            )
+
+
+def _as_text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# The results of finished shards, each in a file that appears under its name only when it is complete.
+
+SHARDS = "shards"
+# The end of the message if a file of the job cannot be written.
+ADVICE = "correct that and start the same command again"
+
+
+class Result(NamedTuple):
+    """What a shard gives: a part of the output, and values that the command adds up or collects."""
+
+    content: bytes
+    summary: dict[str, Any]
+
+
+def write_result(folder: Path, identity: str, number: int, result: Result) -> None:
+    """Writes the result of a shard into the folder of a job.
+
+    It need not be on disk at once, because a result that a power failure has damaged is made anew.
+
+    Raises:
+        NmtError: it cannot be written.
+    """
+    digest = sha256(result.content).hexdigest()
+    header = {"job": identity, "summary": result.summary, "bytes": len(result.content), "sha256": digest}
+    with replaced_file(_result_path(folder, number), ADVICE, synced=False) as file:
+        file.write(json.dumps(header) + "\n")
+        file.write(result.content)
+
+
+def find_results(folder: Path, identity: str, done_X: np.ndarray) -> None:
+    """Sets `done_X[n]` for each shard n of this job whose result is there with its full size."""
+    for name in os.listdir(folder / SHARDS):
+        if name.isdecimal() and int(name) < len(done_X) and not done_X[int(name)]:
+            done_X[int(name)] = _is_whole(_result_path(folder, int(name)), identity)
+
+
+def read_result(folder: Path, number: int) -> Result:
+    """Returns the result of a shard.
+
+    Raises:
+        NmtError: it cannot be read, or it was damaged and has been removed.
+    """
+    path = _result_path(folder, number)
+    try:
+        with path.open("rb") as file:
+            header, content = json.loads(file.readline()), file.read()
+        if sha256(content).hexdigest() != header["sha256"]:
+            raise ValueError("its SHA-256 is another one")
+        return Result(content, header["summary"])
+    except OSError as error:
+        raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+    except (ValueError, KeyError, TypeError) as error:
+        path.unlink(missing_ok=True)
+        raise NmtError(
+            f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
+        ) from error
+
+
+def remove_results(folder: Path) -> None:
+    """Removes the results of all shards."""
+    with suppress(OSError):  # there is none, or somebody has put a file there
+        for found in os.scandir(folder / SHARDS):
+            if found.name.isdecimal() or is_partial(found.name):
+                os.unlink(found.path)
+        (folder / SHARDS).rmdir()
+
+
+def _is_whole(path: Path, identity: str) -> bool:
+    with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
+        header = json.loads(file.readline())
+        size = os.fstat(file.fileno()).st_size - file.tell()
+        return bool(header["job"] == identity and header["bytes"] == size)
+    return False
+
+
+def _result_path(folder: Path, number: int) -> Path:
+    return folder / SHARDS / f"{number:08}"
+
+
+# The folder of an unfinished job, in which it can be resumed.
 
 _DATA = "data"
 # One lock is held as long as a process works on the job, the other one only while the job is prepared.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
-from nmt.jobs.work import Place
+from nmt.jobs.run import Place
 from nmt.text.words import Link, pharaoh
 from nmt.translate.requests import Hypothesis, Request
 

@@ -13,14 +13,22 @@ from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
-from nmt.jobs.folder import JobFolder, job_folder
-from nmt.jobs.local import WINDOW, do_windows, in_line_order, survived
-from nmt.jobs.manifest import Preparation
+from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
 from nmt.jobs.plan import Row
-from nmt.jobs.ray_connection import has_gpus
-from nmt.jobs.results import Result
-from nmt.jobs.runner import finish_shards
-from nmt.jobs.work import Batch, Finished, LineJob, Place, add_up, result_of_lines
+from nmt.jobs.ray import has_gpus
+from nmt.jobs.run import (
+    WINDOW,
+    Batch,
+    Finished,
+    LineJob,
+    Place,
+    add_up,
+    do_windows,
+    finish_shards,
+    in_line_order,
+    result_of_lines,
+    survived,
+)
 from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
 from nmt.text.codec import TextCodec
@@ -64,7 +72,7 @@ class TranslationJob(ModelJob):
 
 
 class TranslationProcessor:
-    """An engine with the settings of its search; a `nmt.jobs.work.Processor`."""
+    """An engine with the settings of its search; a `nmt.jobs.run.Processor`."""
 
     def __init__(self, engine: Engine, search: SearchConfig, *, log_probs: bool) -> None:
         self.engine, self.search, self.log_probs = engine, search, log_probs

@@ -15,9 +15,9 @@ from nmt.checkpoint_file import read_codec
 from nmt.config import RuntimeConfig
 from nmt.data.loader import make_side
 from nmt.errors import NmtError
+from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
-from nmt.jobs.results import Result
-from nmt.jobs.work import Batch, Finished, Place, result_of_lines
+from nmt.jobs.run import Batch, Finished, Place, result_of_lines
 from nmt.model.device import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, with_bos, with_eos
@@ -29,7 +29,7 @@ from nmt.translate.translator import Translator
 
 @dataclass(frozen=True)
 class ModelJob:
-    """The part of a `nmt.jobs.work.LineJob` that depends on its model alone.
+    """The part of a `nmt.jobs.run.LineJob` that depends on its model alone.
 
     Attributes:
         models: the checkpoint of the model, or the checkpoints of an ensemble.
@@ -130,7 +130,7 @@ def _given(codec: TextCodec, target: Target, encoded: list[int]) -> np.ndarray:
 
 
 class Rescorer:
-    """Models that score given translations; a `nmt.jobs.work.Processor`."""
+    """Models that score given translations; a `nmt.jobs.run.Processor`."""
 
     def __init__(self, translator: Translator, *, alignments: bool = False) -> None:
         self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime

@@ -1,28 +1,209 @@
-"""Does shards on a Ray cluster.
+"""Does the shards of a job on a Ray cluster: the connection, the workers, and the driver."""
 
-The driver is the process of the command. It starts workers (Ray actors) as long as the machines have room for them,
-sends them rows, keeps two shards in flight for each so that no worker waits, and gives their results to the caller.
-Ray starts a worker that dies anew and repeats its shards. The driver steps in where Ray gives up, or a machine dies.
-"""
-
+import logging
+import os
+import signal
+import socket
+import tempfile
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nmt import __version__, console
+from nmt import __version__, console, resources
 from nmt.config import JobConfig
-from nmt.errors import NmtError
-from nmt.jobs.folder import JobFolder
-from nmt.jobs.local import ATTEMPTS, Outcome
-from nmt.jobs.plan import Reader, Shard
-from nmt.jobs.ray_connection import reason
-from nmt.jobs.ray_worker import RayWorker
-from nmt.jobs.work import Job
+from nmt.errors import NmtError, importing
+from nmt.jobs.folder import JobFolder, Result
+from nmt.jobs.plan import Reader, Row, Shard
+from nmt.jobs.run import ATTEMPTS, Job, Outcome, Processor, do_window, records_of
+from nmt.signals import STOPPING
+from nmt.text.corpus import Window
+
+_CONNECT_SECONDS = 5.0
+# Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker died or
+# its machine. If it waited for one second, as by default, it would use up all attempts on a machine that has died, and
+# a shard would seem to kill its workers.
+_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_death_info": "30000"}
+
+
+@contextmanager
+def connected(options: JobConfig) -> Iterator[None]:
+    """Connects this process to the cluster of --cluster until the block ends. Does nothing without --cluster.
+
+    Raises:
+        NmtError: Ray is not installed, or the cluster cannot be reached.
+    """
+    if options.cluster is None:
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    ray = _connect(options.cluster)
+    for number, handler in handlers.items():  # Ray has its own
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str) -> Any:
+    """Returns the module ray after connecting it; `auto` starts a cluster of this machine if there is none."""
+    for name, value in _VARIABLES.items():
+        os.environ.setdefault(name, value)
+    if address != "auto":
+        _check_address(address)
+    with importing("ray", "--cluster", "'.[ray]' in the folder of the toolkit"):
+        import ray
+        import ray._private.worker as worker
+    worker.print_to_stdstream = lambda *_, **__: None  # it prints to standard output when a worker dies
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        if address != "auto" or not isinstance(error, ConnectionError):
+            said = " ".join(str(error).split())
+            raise NmtError(
+                f"--cluster {address} cannot be used ({said:.300}); check the address, and that all machines have the "
+                f"same versions of Ray and Python"
+            ) from error
+        _start(ray, quiet)
+    return ray
+
+
+def _start(ray: Any, quiet: dict[str, Any]) -> None:
+    """Starts a cluster of this machine."""
+    console.info("no Ray cluster runs here; starting one of this machine")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # nobody else can reach it
+    try:
+        ray.init(address="local", num_cpus=resources.usable_cores(), include_dashboard=False, **quiet)
+    except Exception as error:  # Ray raises a plain Exception, with pages of text
+        raise NmtError(
+            f"Ray could not be started here ({reason(error)}); start a cluster by ray start --head"
+        ) from error
+
+
+def _check_address(address: str) -> None:
+    """Raises NmtError if nothing listens at the address. Ray itself would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise NmtError(f"--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is {address!r:.80}")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise NmtError(
+            f"--cluster {address} cannot be reached ({error}); check the address, and whether Ray runs there"
+        ) from error
+
+
+def has_gpus() -> bool:
+    """Returns whether the cluster that this process is connected to has GPUs."""
+    import ray
+
+    return bool(ray.cluster_resources().get("GPU"))
+
+
+def reason(error: Exception) -> str:
+    """Returns the line of an error of Ray that names a missing module, or else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    missing = next((line for line in lines if "ModuleNotFoundError" in line), None)
+    return missing or lines[0] if lines else type(error).__name__
+
+
+# What runs in the workers of a Ray cluster.
+
+
+class Done(NamedTuple):
+    """What a call of a worker returns: its warnings, the id of its machine, and the result if it did a shard."""
+
+    messages: str
+    machine: str
+    result: Result | None = None
+
+
+class RayWorker:
+    """A worker. If its process dies, Ray starts another one and repeats the calls that were in flight.
+
+    The model is loaded by the first call, because Ray limits how often it repeats a call that kills its process, but
+    not how often it repeats a constructor. The driver reports every NmtError of a method to the user.
+    """
+
+    def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:
+        """Notes what to load.
+
+        Args:
+            version: that of the driver.
+            job: Ray's reference to the job.
+            models: Ray's references to the contents of the job's files.
+        """
+        self._version, self._references = version, (job, models)
+        self._loaded: tuple[Job, Processor] | None = None
+        self._messages = StringIO()
+
+    def load(self) -> Done:
+        """Loads the model."""
+        self._loaded = self._load()
+        return self._done()
+
+    def do(self, shard: Shard, file: str, rows: Sequence[Row]) -> Done:
+        """Does a shard.
+
+        Args:
+            file: what messages call the file that the rows are from.
+        """
+        self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
+        job, processor = self._loaded
+        window = Window(shard.first, records_of(job, shard, file, rows))
+        return self._done(job.result(list(do_window(job, processor, window))))
+
+    def _load(self) -> tuple[Job, Processor]:
+        import ray
+
+        if self._version != __version__:
+            raise NmtError(
+                f"{socket.gethostname()} has version {__version__} of nmt, but the machine of the command has "
+                f"{self._version}; install the same version on all machines"
+            )
+        resources.limit_spinning()
+        console.stderr.file = self._messages
+        (job,), models = map(ray.get, self._references)
+        processor = _processor(job, models)
+        processor.session().__enter__()  # until the process ends
+        return job, processor
+
+    def _done(self, result: Result | None = None) -> Done:
+        import ray
+
+        messages = self._messages.getvalue()
+        self._messages.seek(0)
+        self._messages.truncate()
+        return Done(messages, ray.get_runtime_context().get_node_id(), result)
+
+
+def _processor(job: Job, models: Sequence[np.ndarray]) -> Processor:
+    """Returns the processor of a job whose files have these contents."""
+    with tempfile.TemporaryDirectory(prefix="nmt-") as folder:
+        # Models of an ensemble may have the same name in different folders.
+        paths = [Path(folder) / f"{i}-{Path(path).name}" for i, path in enumerate(job.models)]
+        for path, content in zip(paths, models, strict=True):
+            content.tofile(path)
+        try:
+            return job.with_models(tuple(map(str, paths))).load(0)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            raise NmtError(
+                f"the model does not fit into the memory of {socket.gethostname()} ({error}); use larger machines or "
+                f"more --worker-cores, so that fewer workers share a machine"
+            ) from error
+
+
+# Does shards on a Ray cluster.
 
 _IN_FLIGHT = 2  # shards of each worker
 _LOOK_SECONDS = 1.0  # between two looks at the machines of the cluster

@@ -1,19 +1,130 @@
-"""Works on windows of records in batches, in this process or in several workers of this machine."""
+"""What a job is, and how its unfinished shards are done: in this process, in workers, or on a cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
+from nmt import console
+from nmt.config import JobConfig
 from nmt.errors import NmtError
+from nmt.jobs.folder import JobFolder, Result
 from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.pool import WorkerDied, worker_pool
-from nmt.jobs.results import Result
-from nmt.jobs.work import Batch, Finished, Job, Place, Processor
 from nmt.resources import share_cores
 from nmt.text.corpus import Window
+
+
+class Place(NamedTuple):
+    """Where a row is from.
+
+    Attributes:
+        file: what messages call the file.
+        line: the number of the line in the file, from 1.
+        segment: the number of the segment, from 0.
+    """
+
+    file: str
+    line: int
+    segment: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+
+class Batch(NamedTuple):
+    """Records that are worked on together: their numbers in the input, themselves, and what the processor gets."""
+
+    numbers: Sequence[int]
+    records: Sequence[Any]
+    work: Any
+
+
+class Finished(NamedTuple):
+    """The results of a batch.
+
+    Attributes:
+        window: the number of the first record of the window that the batch is from.
+        results: what the processor returned; None if worker processes died on the batch as often as it was tried.
+    """
+
+    window: int
+    batch: Batch
+    results: Any
+
+
+class Processor(Protocol):
+    """What works on batches, for example a loaded model."""
+
+    codec: Any
+
+    def __call__(self, work: Any, /) -> Any:
+        """Returns the results of a batch."""
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls, within which converted weights are kept."""
+
+
+class Job(Protocol):
+    """Work on records. Pickled for worker processes and for other machines."""
+
+    @property
+    def device(self) -> str:
+        """`cuda` or `cpu`; `auto` if nothing depends on it."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The files that `load` reads."""
+
+    def with_models(self, paths: tuple[str, ...]) -> Self:
+        """Returns the same job with copies of its files."""
+
+    def load(self, process: int) -> Processor:
+        """Loads the processor; on GPU number `process` if there are several."""
+
+    def codec(self) -> Any:
+        """Returns the `codec` of the processor without loading the rest."""
+
+    def record(self, row: Row, place: Place) -> Any:
+        """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""
+
+    def batched(self, codec: Any, records: Sequence[Any], first_number: int) -> Iterator[Batch]:
+        """Yields the batches of a window, of which record 0 has this number. Each record is in one batch."""
+
+    def result(self, finished: Sequence[Finished]) -> Result:
+        """Returns the result of a shard, whose batches finished in any order."""
+
+
+class LineJob(Job, Protocol):
+    """Work that makes text of each line."""
+
+    def output(self, record: Any, result: Any) -> tuple[str, dict[str, float]]:
+        """Returns the text of a line, which ends in a line break, and values that are added up over all lines."""
+
+
+def result_of_lines(job: LineJob, finished: Sequence[Finished]) -> Result:
+    """Returns the result of a shard of a job that makes text of each line."""
+    outputs = {
+        number: job.output(record, result)
+        for _, batch, results in finished
+        for number, record, result in zip(batch.numbers, batch.records, results, strict=True)
+    }
+    in_order = [outputs[number] for number in sorted(outputs)]
+    summary: dict[str, float] = {}
+    for _, values in in_order:
+        add_up(summary, values)
+    return Result("".join(text for text, _ in in_order).encode(errors="replace"), summary)
+
+
+def add_up(total: dict[str, float], values: dict[str, float]) -> None:
+    """Adds values to the total of each name."""
+    for name, value in values.items():
+        total[name] = total.get(name, 0) + value
+
+
+# Works on windows of records in batches, in this process or in several workers of this machine.
 
 _T = TypeVar("_T")
 # Lines that are sorted by length together: enough for full batches, few enough to bound memory.
@@ -186,3 +297,64 @@ def do_shards(
                     yield Outcome(shard, None, _death_message(lines))
                 else:
                     yield Outcome(shard, job.result(part))
+
+
+# Does the unfinished shards of a job: in this process, in workers of this machine, or on a cluster.
+
+_NAMED_SHARDS = 3  # in a message
+
+
+def finish_shards(
+    job: Job, folder: JobFolder, options: JobConfig, workers: int | None, progress: console.Progress
+) -> None:
+    """Does all shards of the job that are not finished, or those of the part that --shard names.
+
+    Raises:
+        NmtError: the input or a model cannot be read, or shards failed. Finished shards are kept.
+    """
+    part, parts = options.part
+    todo = list(folder.todo(part, parts))
+    of_part = folder.plan.rows_of(part, parts)
+    progress.begin(of_part, of_part - sum(shard.rows for shard in todo))
+    if progress.completed:
+        console.info(f"resuming after {progress.completed:,} of {console.counted(of_part, progress.unit)}")
+    if options.shard:
+        console.info(f"{options.shard}: {len(todo):,} of {console.counted(len(folder.plan), 'shard')} to do")
+    if not todo:
+        return
+    failures = []
+    with closing(_outcomes(job, folder, todo, options, workers, progress)) as outcomes:
+        for outcome in outcomes:
+            if outcome.failure:
+                failures.append(outcome)
+                console.warn(f"{folder.plan.named(outcome.shard)} failed: {outcome.failure}; the rest goes on")
+            elif outcome.result:
+                folder.add(outcome.shard, outcome.result)
+    folder.check_input()
+    if failures:
+        raise NmtError(_failed(folder, failures))
+
+
+def _outcomes(
+    job: Job,
+    folder: JobFolder,
+    todo: list[Shard],
+    options: JobConfig,
+    workers: int | None,
+    progress: console.Progress,
+) -> Generator[Outcome, None, None]:
+    if options.cluster:
+        from nmt.jobs.ray import do_on_cluster
+
+        return do_on_cluster(job, folder, todo, options, workers, progress)
+    return do_shards(job, folder.plan.paths, iter(todo), workers or 1, progress.advance)
+
+
+def _failed(folder: JobFolder, failures: list[Outcome]) -> str:
+    """Returns the sentence about a job of which some shards failed."""
+    named = ", ".join(folder.plan.named(outcome.shard) for outcome in failures[:_NAMED_SHARDS])
+    more = ", …" if len(failures) > _NAMED_SHARDS else ""
+    return (
+        f"{len(failures):,} of {console.counted(len(folder.plan), 'shard')} failed ({named}{more}: "
+        f"{failures[0].failure}); the others are kept in {folder.path}, and the same command does only these again"
+    )
