@@ -19,7 +19,7 @@ from typing import Any
 import forks
 
 from nmt.serving.scheduler import Scheduler
-from nmt.serving.tasks import Translate
+from nmt.serving.workers import Translate
 
 _LIMIT_SECONDS = 60  # a server that says or answers nothing for longer hangs
 

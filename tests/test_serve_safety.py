@@ -21,9 +21,9 @@ from uvicorn.server import ServerState
 from virtual_time import in_virtual_time
 
 from nmt.checkpoint import save_checkpoint
-from nmt.serving import connections, gate
-from nmt.serving.access import Access
-from nmt.serving.metrics import Metrics
+from nmt.serving import guard
+from nmt.serving import server as server_module
+from nmt.serving.guard import Access, Metrics
 
 GOOD = json.dumps({"source": "some words", "max_length_offset": 2}).encode()
 
@@ -174,10 +174,10 @@ async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         await asyncio.sleep(1000 * is_slow)
         await PlainTextResponse("a" * 5_000_000 * is_slow)(scope, receive, send)
 
-    guarded = gate.Gate(app, Access({"localhost"}, (), None), Metrics(), lambda: 0, 100_000, set())
-    config = uvicorn.Config(guarded, http=connections.Connection, lifespan="off", log_config=None)
+    guarded = guard.Gate(app, Access({"localhost"}, (), None), Metrics(), lambda: 0, 100_000, set())
+    config = uvicorn.Config(guarded, http=server_module.Connection, lifespan="off", log_config=None)
     ours, theirs = socket.socketpair()
-    protocol = connections.Connection(config, ServerState(), {})
+    protocol = server_module.Connection(config, ServerState(), {})
     await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, theirs)
     return await asyncio.open_connection(sock=ours)
 
@@ -225,7 +225,7 @@ async def test_answers_may_come_late_and_clients_may_take_five_minutes_to_read(
 
 
 def allow_a_second() -> None:
-    connections.HEAD_SECONDS = gate.BODY_SECONDS = 1
+    server_module.HEAD_SECONDS = guard.BODY_SECONDS = 1
 
 
 @pytest.mark.nightly
@@ -238,7 +238,7 @@ def test_senders_that_pause_are_cut_off(model: Path) -> None:
 
 
 def allow_three_connections() -> None:
-    gate.MOST_CONNECTIONS, connections.HEAD_SECONDS = 3, 1e6
+    guard.MOST_CONNECTIONS, server_module.HEAD_SECONDS = 3, 1e6
 
 
 def test_too_many_connections_are_refused_until_some_are_closed(model: Path) -> None:

@@ -12,7 +12,7 @@ from conftest import invented_pairs
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.serving.sentences import split
+from nmt.serving.service import split
 from nmt.translate.requests import Request, encode
 
 LANGS = ["--source-lang=en", "--target-lang=de"]

@@ -13,11 +13,9 @@ from nmt import __version__, console
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDied
 from nmt.serving import schema
-from nmt.serving.limits import RETRY, Refused, with_fields
-from nmt.serving.metrics import Metrics
-from nmt.serving.pages import page_routes
+from nmt.serving.guard import RETRY, Metrics, Refused, with_fields
 from nmt.serving.scheduler import Busy
-from nmt.serving.service import Service
+from nmt.serving.service import Service, page_routes
 
 # What pydantic adds to the place of an error in a field of several types.
 _KINDS = ("str", "list[str]")

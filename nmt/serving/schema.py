@@ -4,7 +4,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nmt.serving.limits import SEARCH_FIELDS
+from nmt.serving.guard import SEARCH_FIELDS
 
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 Model = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]

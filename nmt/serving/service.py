@@ -1,22 +1,225 @@
-"""From a request to its answer: checks, encodes, waits for the workers, and puts the answer together."""
+"""From a request to its answer: models, sentences, checks, and the answer of the workers."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import re
+import secrets
+from base64 import b64encode
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from fastapi import APIRouter, Response
+
+from nmt.checkpoint_file import read_codec, read_shapes
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.pages.page import STYLE
 from nmt.serving import schema
-from nmt.serving.limits import check_constraints, check_text, search_config
-from nmt.serving.models import Model, chosen
-from nmt.serving.pages import Drawings
+from nmt.serving.guard import Refused, check_constraints, check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.sentences import Sentence, joined, lines, split
-from nmt.serving.tasks import Alternatives, Draw, Score, Translate
+from nmt.serving.workers import Alternatives, Draw, Score, Translate
+from nmt.text.codec import TextCodec
+from nmt.text.moses import base_language
 from nmt.text.words import pharaoh
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Rescored, Target, fields_of
 from nmt.translate.requests import Encoded, Hypothesis, Request, encode
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is served."""
+
+    name: str
+    codec: TextCodec
+    parameters: int
+
+    def entry(self, engine: str) -> dict[str, Any]:
+        """Returns what GET /models says about the model."""
+        config = self.codec.config
+        langs = {"source_lang": config.source_lang, "target_lang": config.target_lang}
+        spaces = self.codec.target_has_spaces
+        return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
+
+
+def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, tuple[str, Model]]:
+    """Returns the path and the model of each checkpoint, by name.
+
+    Args:
+        checkpoints: files whose models are named after their languages.
+        named: files with the names of their models, such as `en-de=run/average.safetensors`.
+
+    Raises:
+        NmtError: there is no checkpoint, one cannot be read, or two have the same name.
+    """
+    found: dict[str, tuple[str, Model]] = {}
+    for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
+        model = _load(name, path)
+        if model.name in found:
+            raise NmtError(f"{path} and {found[model.name][0]} are both called {model.name}; give --model NAME={path}")
+        found[model.name] = path, model
+    if not found:
+        raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
+    return found
+
+
+def _named(given: str) -> tuple[str | None, str]:
+    name, equals, path = given.partition("=")
+    if not (name and equals and path and name.isprintable()):
+        raise NmtError(f"--model must be NAME=CHECKPOINT, but is {given!r:.80}")
+    return name, path
+
+
+def _load(name: str | None, path: str) -> Model:
+    codec = read_codec(path)
+    parameters = sum(map(math.prod, read_shapes(path).values()))
+    return Model(name or f"{codec.config.source_lang}-{codec.config.target_lang}", codec, parameters)
+
+
+def chosen(models: Mapping[str, Model], name: str | None) -> Model:
+    """Returns the model that a request names, or the only one.
+
+    Raises:
+        Refused: there is no such model, or several if none is named.
+    """
+    if name is None and len(models) == 1:
+        return next(iter(models.values()))
+    if name is None:
+        raise NmtError(f"model is missing; this server has {', '.join(models)}")
+    if name not in models:
+        raise Refused(404, f"there is no model {name!r:.60}; this server has {', '.join(models)}")
+    return models[name]
+
+
+# Splits a text into the sentences that are translated one by one, and puts their translations together.
+
+
+class Sentence(NamedTuple):
+    """A sentence of a text.
+
+    Attributes:
+        line: the number of its line in the text, from 0.
+    """
+
+    line: int
+    text: str
+
+
+def split(text: str, codec: TextCodec) -> list[Sentence]:
+    """Returns the sentences of a text in the source language. Blank lines have none.
+
+    Tags at the beginning of a line apply to all of its sentences.
+    """
+    import sentencex
+
+    language = base_language(codec.config.source_lang)
+    found = []
+    for number, line in enumerate(text.split("\n")):
+        tags, rest = _tags_and_text(line, codec.config.tags)
+        parts = [part.strip() for part in sentencex.segment(language, rest)]
+        found += [Sentence(number, tags + part) for part in parts if part]
+    return found
+
+
+def lines(text: str) -> list[Sentence]:
+    """Returns the lines of a text as its sentences. Blank lines have none."""
+    return [Sentence(number, line) for number, line in enumerate(text.split("\n")) if line.strip()]
+
+
+def joined(text: str, sentences: Sequence[Sentence], translations: Sequence[str], codec: TextCodec) -> str:
+    """Returns the translation of a text, which has as many lines as the text.
+
+    Args:
+        translations: of each sentence.
+    """
+    of_lines: list[list[str]] = [[] for _ in range(text.count("\n") + 1)]
+    for sentence, translation in zip(sentences, translations, strict=True):
+        of_lines[sentence.line].append(translation)
+    return "\n".join(map(codec.join_target, of_lines))
+
+
+def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
+    """Returns the tags that a line begins with, each followed by a space, and the rest of the line."""
+    found = ""
+    while (words := line.split(maxsplit=1)) and words[0] in tags:
+        found += f"{words[0]} "
+        line = words[1] if len(words) > 1 else ""
+    return found, line
+
+
+# The pages of the service: the one for people, the description of the API, and drawings of attention.
+
+_FOLDER = Path(__file__).parent / "static"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_MOST_DRAWINGS, _MOST_BYTES = 32, 128 * 2**20
+# Scripts of a page that run. A script of JSON does not.
+_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+
+
+class Drawings:
+    """The newest drawings of attention, each under an address that cannot be guessed; few or small enough to keep."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[str, bytes] = OrderedDict()
+
+    def add(self, page: str) -> str:
+        """Keeps a page; returns its address."""
+        number = secrets.token_urlsafe(24)
+        self._pages[number] = page.encode()
+        while len(self._pages) > _MOST_DRAWINGS or (len(self._pages) > 1 and self._bytes > _MOST_BYTES):
+            self._pages.popitem(last=False)
+        return f"/attention/{number}"
+
+    @property
+    def _bytes(self) -> int:
+        return sum(map(len, self._pages.values()))
+
+    def answer(self, number: str) -> Response:
+        """Returns a page, which may run its own scripts and be shown in a frame of this server.
+
+        Raises:
+            Refused: it is not there any more.
+        """
+        if number not in self._pages:
+            raise Refused(404, "this drawing is not kept any more; ask for it again")
+        page = self._pages[number]
+        hashes = " ".join(f"'sha256-{b64encode(sha256(code).digest()).decode()}'" for code in _SCRIPT.findall(page))
+        policy = (
+            f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+            f"form-action 'none'; frame-ancestors 'self'"
+        )
+        return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
+
+
+def page_routes(drawings: Drawings) -> APIRouter:
+    """Returns the routes of the pages."""
+    router = APIRouter(include_in_schema=False)
+    files = {f"/static/{path.name}": path for path in (*_FOLDER.iterdir(), STYLE) if path.suffix in (".css", ".js")}
+    files |= {"/": _FOLDER / "page.html", "/docs": _FOLDER / "docs.html"}
+    for route, path in files.items():
+        router.add_api_route(route, _giving(path))
+
+    @router.get("/attention/{number}")
+    async def drawing(number: str) -> Response:
+        return drawings.answer(number)
+
+    return router
+
+
+def _giving(path: Path) -> Callable[[], Awaitable[Response]]:
+    content, kind = path.read_bytes(), _TYPES[path.suffix]
+
+    async def give() -> Response:
+        return Response(content, media_type=kind)
+
+    return give
+
+
+# From a request to its answer: checks, encodes, waits for the workers, and puts the answer together.
 
 _GREEDY = SearchConfig(beam=1)
 

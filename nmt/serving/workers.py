@@ -1,19 +1,90 @@
-"""The workers that compute for the service: a thread of this process, or several processes."""
+"""The workers that compute for the service, and what they do with a batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from nmt.config import EngineConfig, RuntimeConfig
+from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
+from nmt.pages.attention import attention_in, page_data
+from nmt.pages.page import page
 from nmt.resources import share_cores
-from nmt.serving.tasks import Task
-from nmt.translate.engines import Engine, load_engine
+from nmt.translate.engines import Engine, PyTorchEngine, load_engine
+from nmt.translate.formats import Rescored
+from nmt.translate.requests import Encoded, Hypothesis
+from nmt.translate.rescoring import Line
+
+
+class Task(Protocol):
+    """Work for the model with this name. Tasks that are equal can share a batch."""
+
+    @property
+    def model(self) -> str: ...
+
+    def __call__(self, engine: Engine, payloads: Sequence[Any]) -> Sequence[Any]:
+        """Returns a result for each payload."""
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Translates sentences."""
+
+    model: str
+    search: SearchConfig
+    log_probs: bool
+
+    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns the translations of each sentence."""
+        for line in payloads:
+            engine.check(line, self.search)
+        return engine.search(payloads, self.search, log_probs=self.log_probs)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Scores pairs."""
+
+    model: str
+
+    def __call__(self, engine: Engine, payloads: Sequence[Line]) -> list[Rescored]:
+        """Returns what was found for each pair."""
+        return [rescored for line in payloads for rescored in engine.score([line])]
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Finds other continuations of a prefix."""
+
+    model: str
+    count: int
+
+    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+        """Returns translations that continue the prefix of each sentence with different pieces."""
+        for line in payloads:
+            engine.check(line, SearchConfig())
+        return [engine.alternatives(line, self.count) for line in payloads]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Draws the attention weights of sentence pairs."""
+
+    model: str
+
+    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[str]:
+        """Returns the page of each pair."""
+        if not isinstance(engine, PyTorchEngine):
+            raise NmtError("attention weights need --engine pytorch")
+        drawn = [attention_in(engine.translator, source, target) for source, target in payloads]
+        return [page("attention", f"Attention of {self.model}", page_data(found)) for found in drawn]
+
+
+# The workers that compute for the service: a thread of this process, or several processes.
 
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
@@ -77,7 +148,7 @@ class Workers:
     def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
         if count > 1:
             share_cores(count)
-            with worker_pool(partial(_working, self), count, _ATTEMPTS, preload="nmt.serving.tasks") as submit:
+            with worker_pool(partial(_working, self), count, _ATTEMPTS, preload="nmt.serving.workers") as submit:
                 yield submit
             return
         with ThreadPoolExecutor(1, "nmt-worker") as thread:
