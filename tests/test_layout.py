@@ -44,7 +44,7 @@ LEVELS = [
         *SEARCH,
     ],
     ["nmt.checkpoint_file", "nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding", "nmt.translate", "nmt.export", "nmt.exchange", "nmt.interop"],
+    ["nmt.training", "nmt.decoding", "nmt.translate", "nmt.interop.ctranslate2", "nmt.exchange", "nmt.interop"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]

@@ -39,12 +39,12 @@ def export(
 
     loaded = load_checkpoint(checkpoint, verify=True)
     if format == "huggingface":
-        from nmt.exchange.huggingface import export_huggingface
+        from nmt.interop.huggingface import export_huggingface
         from nmt.text.corpus import read_lines
 
         export_huggingface(loaded, checkpoint, output, "\n".join(read_lines(scores)) if scores else None)
     else:
-        from nmt.export import export_ctranslate2
+        from nmt.interop.ctranslate2 import export_ctranslate2
 
         export_ctranslate2(loaded, checkpoint, output, quantization)
     console.info(f"wrote {output}")

@@ -24,7 +24,7 @@ def huggingface(
     target_lang: Annotated[str | None, typer.Option(help="Target language, if the folder does not say it.")] = None,
 ) -> None:
     """Convert a MarianMT model in the format of Hugging Face to a checkpoint."""
-    from nmt.exchange.huggingface import import_huggingface
+    from nmt.interop.huggingface import import_huggingface
 
     checkpoint = import_huggingface(folder, source_lang, target_lang)
     _write(checkpoint, output, Path(folder).glob("*"))
@@ -54,7 +54,7 @@ def fairseq(
     """
     if len(dict_) > 2:
         raise NmtError(f"--dict was given {len(dict_)} times; give it for source and target")
-    from nmt.exchange.fairseq import import_fairseq
+    from nmt.interop.fairseq import import_fairseq
 
     checkpoint = import_fairseq(
         file,

@@ -15,8 +15,8 @@ from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError, importing
-from nmt.export import export_ctranslate2
 from nmt.files import digest_of, writing
+from nmt.interop.ctranslate2 import export_ctranslate2
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
 from nmt.search.api import length_penalty

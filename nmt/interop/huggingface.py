@@ -9,19 +9,125 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nmt import __version__, console
-from nmt.checkpoint import Checkpoint, build_model
+from nmt.checkpoint import Checkpoint, build_model, parameter_count
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.exchange.card import model_card, tags_in_other_pieces
-from nmt.exchange.files import Tensors, read_json, read_safetensors
-from nmt.exchange.layers import without_attention_biases
-from nmt.exchange.marian_config import check_expressible, is_shared, our_config, special_ids, their_config
-from nmt.exchange.marian_text import RECORD, read_text, write_text
-from nmt.exchange.marian_weights import our_weights, their_weights, vocabulary_sizes
-from nmt.exchange.settings import Settings
-from nmt.exchange.torch_files import read_torch_file
 from nmt.files import new_folder, writing
+from nmt.interop.common import Settings, Tensors, read_json, read_safetensors, without_attention_biases
+from nmt.interop.marian import (
+    RECORD,
+    check_expressible,
+    is_shared,
+    our_config,
+    our_weights,
+    read_text,
+    special_ids,
+    their_config,
+    their_weights,
+    vocabulary_sizes,
+    write_text,
+)
+from nmt.interop.torch_files import read_torch_file
+from nmt.text.codec import TextConfig
+from nmt.text.foreign import language_code
 from nmt.text.subword import BOS, PAD
+
+_LOAD = """from transformers import MarianMTModel, MarianTokenizer
+
+model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")
+lines = ["…"]  # sentences in {source}"""
+_TRANSLATE = """batch = tokenizer(lines, return_tensors="pt", padding=True)
+lines = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)"""
+# Keys of a provenance whose values are paths of the user.
+_PATHS = "save_dir", "init_from", "averaged", "folder", "file"
+
+
+def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
+    """Returns the README.md of an exported folder.
+
+    Args:
+        origin: the file name of the checkpoint.
+        scores: what `nmt score` printed.
+    """
+    text, config = checkpoint.codec.config, checkpoint.model_config
+    count = parameter_count(config, checkpoint.codec)
+    name = Path(origin).name.encode(errors="backslashreplace").decode()
+    provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
+    sections = [
+        f"---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
+        f"# {text.source_lang} to {text.target_lang}\n\n"
+        f"A Transformer with {count:,} parameters, trained with nmt. `nmt import huggingface` makes it a checkpoint "
+        f"again.",
+        f"## Use\n\n```python\n{_example(text)}\n```\n\n{_notes(text)}",
+        f"## Scores\n\n{_code(scores)}" if scores else "",
+        f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"
+        + _code(json.dumps(provenance, indent=1, default=str)),
+    ]
+    return "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
+
+
+def _without_folders(value: Any) -> Any:
+    """Returns a provenance whose paths are only file names, because a model card is public."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _names(found) if key in _PATHS else _without_folders(found) for key, found in value.items()}
+
+
+def _names(paths: Any) -> Any:
+    if isinstance(paths, list):
+        return [_names(path) for path in paths]
+    return Path(paths).name if isinstance(paths, str) else paths
+
+
+def _code(text: str) -> str:
+    return f"```\n{text.strip()}\n```"
+
+
+def _example(text: TextConfig) -> str:
+    """Returns Python code that translates. What the tokenizer of transformers does not do, the code does."""
+    lines = [_LOAD.format(source=text.source_lang)]
+    source, target = (_moses(tokenizer) for tokenizer in (text.source_tokenizer, text.target_tokenizer))
+    if source or target:
+        lines.insert(0, "from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer")
+    if source:
+        if text.normalize_punctuation != "none":
+            lines.append(f"lines = [MosesPunctNormalizer({source!r}).normalize(line) for line in lines]")
+        lines.append(
+            f"lines = [MosesTokenizer({source!r}).tokenize(line, escape=False, return_str=True) for line in lines]"
+        )
+    if text.lowercase:
+        lines.append("lines = [line.lower() for line in lines]")
+    lines.append(_TRANSLATE)
+    if target:
+        lines.append(
+            f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"
+        )
+    return "\n".join([*lines, "print(lines)"])
+
+
+def _moses(tokenizer: str) -> str | None:
+    """Returns the language of a tokeniser of Moses; None for another tokeniser."""
+    return tokenizer.removeprefix("moses-") if tokenizer.startswith("moses-") else None
+
+
+def _notes(text: TextConfig) -> str:
+    notes = ["Beam search of transformers has another length penalty than nmt. Both agree with `length_penalty=0`."]
+    if text.tags:
+        notes.append(f"In training, sentences of some corpora began with one of {' '.join(text.tags)}.")
+    if tags := tags_in_other_pieces(text):
+        notes.append(
+            f"`MarianTokenizer` turns {' '.join(tags)} into other pieces than nmt. Encode the sentence without the "
+            f"tag, and put `tokenizer.convert_tokens_to_ids({tags[0]!r})` before its ids."
+        )
+    return "\n".join(notes)
+
+
+def tags_in_other_pieces(text: TextConfig) -> list[str]:
+    """Returns the tags that MarianTokenizer does not keep as one piece: all but language codes."""
+    return [tag for tag in text.tags if language_code(tag) != tag]
+
+
+# Imports MarianMT models of Hugging Face, such as those of Opus-MT, and exports checkpoints as such models.
 
 _CONFIG, _GENERATION = "config.json", "generation_config.json"
 _SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"

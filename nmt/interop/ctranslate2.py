@@ -15,8 +15,8 @@ from nmt.checkpoint import Checkpoint
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.data.folder import model_names
 from nmt.errors import importing
-from nmt.exchange.supported import check_supported
 from nmt.files import new_folder, writing
+from nmt.interop.common import check_supported
 from nmt.model.positions import sinusoids
 from nmt.text.subword import BOS, EOS, UNK
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.errors import NmtError
-from nmt.exchange.files import opened
+from nmt.interop.common import opened
 from nmt.model.device import is_out_of_memory
 
 _FUNCTIONS = {
