@@ -14,7 +14,7 @@ import pytest
 from commands import SMALL, failed, run
 
 from nmt.benchmark.generated import Generated
-from nmt.benchmark.report import Report
+from nmt.benchmark.run import Report
 from nmt.data.folder import DataFolder
 
 TINY = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=300", "--device-tokens=500", "--device=cpu", "--updates=1"]
@@ -28,7 +28,7 @@ def no_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
         done = run(*command[3:], stdin=input.encode(), code=None)
         return subprocess.CompletedProcess(command, done.code, done.stdout.decode(), done.stderr)
 
-    monkeypatch.setattr("nmt.benchmark.command.subprocess.run", started)
+    monkeypatch.setattr("nmt.benchmark.run.subprocess.run", started)
 
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_batching_is_measured_on_data_and_on_generated_sentences(
 ) -> None:
     found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
     assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "tokens an update", "padding"}
-    monkeypatch.setattr("nmt.benchmark.batching.worker_pool", in_this_process)
+    monkeypatch.setattr("nmt.benchmark.run.worker_pool", in_this_process)
     figures = measured("batching", "--pairs=3000", "--vocab-size=100", "--batch-tokens=2000")["figures"]
     assert figures["tokens an update"]["max"] < 2200
 

@@ -60,7 +60,7 @@ PURE = [
         "nmt.data.batching",
         "nmt.training.optimizer",
         "nmt.training.optimizer",
-        "nmt.parsing.brackets",
+        "nmt.parsing.evalb",
         "nmt.parsing.evalb",
     )
 ]

@@ -20,7 +20,7 @@ from nmt.config import (
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES
-from nmt.scoring.bleu import ScoreConfig
+from nmt.scoring.metrics import ScoreConfig
 
 GOOD: dict[type[Config], dict[str, Any]] = {
     ModelConfig: ARCHITECTURES["transformer_tiny"].to_dict(),

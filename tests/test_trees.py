@@ -16,7 +16,7 @@ from PYEVALB.parser import create_from_bracket_string
 from PYEVALB.scorer import Scorer
 
 from nmt.errors import NmtError
-from nmt.parsing.brackets import Counts, evalb, sentence_counts
+from nmt.parsing.evalb import Counts, evalb, sentence_counts
 from nmt.parsing.sequences import are_sequences, first_restored, linearized, restored
 from nmt.parsing.trees import TOP, Node, Word, escaped, normalized, read_trees, untagged, words_of, write_tree
 

@@ -198,19 +198,19 @@ def raising(error: Exception) -> Callable[..., None]:
 def test_every_kind_of_memory_error_ends_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, fail: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("nmt.pages.runs.read_runs", fail)
+    monkeypatch.setattr("nmt.pages.report.read_runs", fail)
     assert failed("report", "run").startswith("error: memory ran out (")
 
 
 @pytest.mark.parametrize("bug", [RecursionError("maximum recursion depth exceeded"), OSError("of no system call")])
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, bug: Exception) -> None:
-    monkeypatch.setattr("nmt.pages.runs.read_runs", raising(bug))
+    monkeypatch.setattr("nmt.pages.report.read_runs", raising(bug))
     with pytest.raises(type(bug)):
         run("report", "run")
 
 
 def test_an_error_about_two_files_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.pages.runs.read_runs", raising(PermissionError(13, "Permission denied", "a", None, "b")))
+    monkeypatch.setattr("nmt.pages.report.read_runs", raising(PermissionError(13, "Permission denied", "a", None, "b")))
     assert failed("report", "run").startswith("error: a and b cannot be used (Permission denied); ")
 
 

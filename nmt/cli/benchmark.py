@@ -17,7 +17,7 @@ from nmt.model.architectures import model_config
 
 if TYPE_CHECKING:
     from nmt.benchmark.generated import Generated
-    from nmt.benchmark.report import Report
+    from nmt.benchmark.run import Report
 
 benchmark = typer.Typer(
     name="benchmark",
@@ -56,7 +56,7 @@ def train(
     """
     model = model_config(arch, **model_overrides)
     from nmt.benchmark.generated import Generated
-    from nmt.benchmark.train import benchmark_training
+    from nmt.benchmark.run import benchmark_training
 
     with _data(data, Generated(vocab_size, mean_length, _GENERATED_PAIRS)) as folder:
         report = benchmark_training(folder, model, batches, repeats=repeats, updates=updates, profile=profile)
@@ -86,7 +86,7 @@ def generate(
     """Measure translation: sentences and target tokens per second, memory, and the time for a single sentence."""
     _check_model_and_text(checkpoint, arch, input)
     from nmt.benchmark.generated import Generated
-    from nmt.benchmark.translation import benchmark_translation, save_untrained
+    from nmt.benchmark.run import benchmark_translation, save_untrained
 
     with tempfile.TemporaryDirectory() as folder:
         if arch:
@@ -128,7 +128,7 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 
     The options are the same as for nmt preprocess. The benchmark writes temporary folders beside --dest.
     """
-    from nmt.benchmark.preprocessing import benchmark_preprocessing
+    from nmt.benchmark.run import benchmark_preprocessing
 
     _print(benchmark_preprocessing(config, repeats=repeats), {}, as_json)
 
@@ -148,8 +148,8 @@ def batching(
 
     WMT14 English-French has 36 million pairs. That many generated pairs need 5 GB of temporary disk space.
     """
-    from nmt.benchmark.batching import benchmark_batching
     from nmt.benchmark.generated import Generated
+    from nmt.benchmark.run import benchmark_batching
 
     with _data(data, Generated(vocab_size, mean_length, pairs)) as folder:
         report = benchmark_batching(folder, plan, repeats=repeats)

@@ -41,8 +41,7 @@ def report(
     """
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
-    from nmt.pages.report import report_data
-    from nmt.pages.runs import read_runs
+    from nmt.pages.report import read_runs, report_data
 
     found = read_runs(runs, name)
     title, data = ", ".join(run.name for run in found), report_data(found, sustained_tflops)
@@ -54,8 +53,7 @@ def report(
 
 def _serve(title: str, runs: list[str], names: list[str], sustained_tflops: float | None) -> None:
     from nmt.pages.page import page
-    from nmt.pages.report import report_data
-    from nmt.pages.runs import read_runs, version_of
+    from nmt.pages.report import read_runs, report_data, version_of
     from nmt.pages.server import Site, serve
 
     def current() -> dict[str, Any]:

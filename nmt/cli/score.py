@@ -14,10 +14,9 @@ from nmt.cli.trees import repair_summary
 from nmt.config import ScoreConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
-from nmt.parsing.brackets import SHORT, Evalb, evalb
-from nmt.scoring.bleu import METRICS, MetricScore, corpus_scores
+from nmt.parsing.evalb import SHORT, Evalb, evalb
+from nmt.scoring.metrics import METRICS, MetricScore, corpus_scores, tokenizer_warning
 from nmt.scoring.significance import compared_scores
-from nmt.scoring.tokenizers import tokenizer_warning
 from nmt.text.corpus import STDIN, name_of, read_lines
 from nmt.text.moses import UNSPACED_SCRIPT
 

@@ -1,7 +1,4 @@
-"""Computes the attention weights of a sentence pair and draws them, as in the paper's appendix.
-
-docs/architecture.md explains the shape letters. Here L is layers, H heads, Q queries, S keys.
-"""
+"""Computes the attention weights of a sentence pair and draws them, as in the paper's appendix."""
 
 import base64
 import math

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nmt.config import ScoreConfig
-from nmt.scoring.bleu import Confidence, MetricScore, Scorer, check_text, scorers
+from nmt.scoring.metrics import Confidence, MetricScore, Scorer, check_text, scorers
 
 # sacreBLEU's names of the choices of `--paired`.
 _TESTS = {"bootstrap": "bs", "ar": "ar"}

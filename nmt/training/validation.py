@@ -11,7 +11,7 @@ from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import updates
 from nmt.errors import Interrupted
-from nmt.scoring.bleu import corpus_scores
+from nmt.scoring.metrics import corpus_scores
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
 from nmt.training.state import Setup

@@ -1,0 +1,408 @@
+"""Measures the speed of training, translation, preprocessing and batching on this machine."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt import console
+from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
+from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
+from nmt.config.options import flag_name
+from nmt.data.batching import UpdatePlan, make_plan
+from nmt.data.folder import DataFolder, ParallelSplit
+from nmt.data.loader import Update, updates
+from nmt.data.preprocess import preprocess
+from nmt.errors import Interrupted, NmtError
+from nmt.files import Output, output_file, writing
+from nmt.jobs.pool import worker_pool
+from nmt.jobs.run import do_windows, in_line_order, survived
+from nmt.model.device import Runtime, resolve
+from nmt.resources import memory_of_all_processes_mib, process_peak_mib
+from nmt.text.codec import TextCodec
+from nmt.text.corpus import Windows
+from nmt.training.dry_run import timed_updates
+from nmt.training.loop import UpdateStream
+from nmt.training.metrics import peak_memory_mib
+from nmt.training.records import METRICS, MetricsFile
+from nmt.training.state import Setup, TrainState, new_state
+from nmt.training.train import prepared
+from nmt.translate.job import TranslationJob
+from nmt.translate.requests import Hypothesis, Request
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured quantity.
+
+    Attributes:
+        values: one for each repeat.
+        unit: such as tok/s or MiB.
+    """
+
+    values: tuple[float, ...]
+    unit: str
+
+    @property
+    def median(self) -> float:
+        """The median of the repeats."""
+        return statistics.median(self.values)
+
+    def __str__(self) -> str:
+        digits = 0 if self.median >= 100 else 2
+        unit = f" {self.unit}" if self.unit else ""
+        text = f"{self.median:,.{digits}f}{unit}"
+        if len(self.values) > 1:
+            text += (
+                f"  ({min(self.values):,.{digits}f} to {max(self.values):,.{digits}f}, median of {len(self.values)})"
+            )
+        return text
+
+
+@dataclass
+class Report:
+    """The result of a benchmark.
+
+    Attributes:
+        subject: names and values that describe what was measured and where.
+        figures: the measured figures by name.
+    """
+
+    subject: dict[str, str]
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    def add(self, name: str, unit: str, *values: float) -> None:
+        """Adds a figure with one value for each repeat."""
+        self.figures[name] = Figure(values, unit)
+
+    def to_json(self) -> str:
+        """Returns one JSON object with the subject, and the values, median and range of every figure."""
+        figures: dict[str, Any] = {
+            name: {"unit": f.unit, "median": f.median, "min": min(f.values), "max": max(f.values), "values": f.values}
+            for name, f in self.figures.items()
+        }
+        return json.dumps({**self.subject, "figures": figures})
+
+    def __str__(self) -> str:
+        rows = {**self.subject, **{name: str(figure) for name, figure in self.figures.items()}}
+        width = max(map(len, rows))
+        return "\n".join(f"{name:>{width}}  {value}" for name, value in rows.items())
+
+
+# Runs `nmt` as a separate process, for measurements that need one.
+
+
+def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
+    """Runs a command and waits until it ends.
+
+    Args:
+        options: values by field name; None leaves an option out, and a tuple has several values.
+        text: the standard input.
+
+    Raises:
+        NmtError: the command failed; the message quotes its error.
+    """
+    flags = [flag for name, value in options.items() for flag in _flags(name, value)]
+    command = [sys.executable, "-m", "nmt", *arguments, *flags]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")
+
+
+def _flags(name: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [flag_name(name if value else f"no_{name}")]
+    values = value if isinstance(value, tuple) else () if value is None else (value,)
+    return [f"{flag_name(name)}={item}" for item in values]
+
+
+# Measures how fast this machine multiplies matrices, which is the limit for the FLOP/s of training.
+
+_WARM_UPS = 2
+_TRIALS = 5
+
+
+def product_flops(runtime: Runtime) -> float:
+    """Returns the FLOP/s of large square matrix products in the runtime's precision, the best of a few trials."""
+    size = 8192 if runtime.device.type == "cuda" else 2048
+    dtype = runtime.dtype
+    a, b = (torch.randn(size, size, device=runtime.device).to(dtype) for _ in range(2))
+    seconds = []
+    for _ in range(_WARM_UPS + _TRIALS):
+        started = time.perf_counter()
+        torch.mm(a, b)
+        runtime.wait()
+        seconds.append(time.perf_counter() - started)
+    return 2 * size**3 / min(seconds[_WARM_UPS:])
+
+
+# Measures the speed of training: of the updates of `nmt train`, without validation and checkpoints.
+
+_PROFILED_ROWS = 20
+
+
+def benchmark_training(
+    data_folder: str,
+    model: ModelConfig,
+    batches: BatchConfig,
+    *,
+    repeats: int,
+    updates: int,
+    profile: str | None,
+) -> Report:
+    """Returns a report on `repeats` measurements of `updates` updates each, which follow `updates` updates to warm up.
+
+    Args:
+        profile: the file for a trace of `updates` more updates, which ui.perfetto.dev displays; None for no trace.
+
+    Raises:
+        NmtError: in the same cases as `nmt train`, and if a signal asked to stop.
+    """
+    files = [path for path in Path(data_folder).glob("*") if path.is_file()]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        # Opened first, so that a file that cannot be written causes an error before minutes of work.
+        output_file(profile, files, "--profile") if profile else nullcontext() as trace,
+    ):
+        config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
+        start_up = _start_up_seconds(data_folder, model, config)
+        try:
+            with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
+                report = _measure(setup, repeats, updates, trace)
+        except Interrupted as error:
+            raise NmtError("the benchmark was stopped before its end; start it again") from error
+    report.add("start-up", "s", start_up)
+    return report
+
+
+def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> Report:
+    limit, state = product_flops(setup.runtime), new_state(setup)
+    stream = UpdateStream(setup, state)
+    with closing(stream.updates(stream.plan())) as made:
+        trials = [_trial(setup, state, made, updates) for _ in range(1 + repeats)][1:]
+        memory = peak_memory_mib(setup.runtime.device)
+        if trace:
+            with _profiled(trace, setup.runtime):
+                _trial(setup, state, made, updates)
+    report = Report({"device": state.gradients.hardware})
+    report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
+    report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))
+    report.add("peak memory", "MiB", memory)
+    report.add("achieved", "TFLOP/s", *(flops / 1e12 for _, flops in trials))
+    report.add("large product", "TFLOP/s", limit / 1e12)
+    report.add("utilisation", "%", *(100 * flops / limit for _, flops in trials))
+    return report
+
+
+def _trial(setup: Setup, state: TrainState, stream: Iterator[Update], updates: int) -> tuple[dict[str, float], float]:
+    """Performs `updates` updates; returns their metrics and their FLOP/s."""
+    before = state.counters.flops
+    interval, seconds = timed_updates(setup, state, stream, updates)
+    return interval.record(setup.world), (state.counters.flops - before) / seconds
+
+
+def _start_up_seconds(data_folder: str, model: ModelConfig, config: TrainConfig) -> float:
+    """Returns the time from the start of `nmt train` to the end of its first update."""
+    changed = {"max_updates": 1, "log_updates": 1, "valid_metric": ("nll",)}
+    started = time.time()
+    run_nmt("train", data_folder, "--arch=transformer_base", options=model.to_dict() | config.to_dict() | changed)
+    records = MetricsFile(Path(config.save_dir) / METRICS).records()
+    first = next(record for record in records if record["kind"] == "train")
+    return float(first["time"]) - started
+
+
+@contextmanager
+def _profiled(trace: Output, runtime: Runtime) -> Iterator[None]:
+    """Writes a trace of the block, and logs the operations that took most time."""
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if runtime.device.type == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds) as profiler:
+        yield
+    with tempfile.TemporaryDirectory() as folder:
+        profiler.export_chrome_trace(f"{folder}/trace.json")
+        trace.write(Path(f"{folder}/trace.json").read_bytes())
+    order = f"self_{runtime.device.type}_time_total"
+    console.info(profiler.key_averages().table(sort_by=order, row_limit=_PROFILED_ROWS, max_name_column_width=40))
+
+
+# Measures the speed of `nmt generate`.
+
+
+def benchmark_translation(
+    checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
+) -> Report:
+    """Returns a report on translating the lines `repeats` times, after one translation to warm up.
+
+    Raises:
+        NmtError: in the same cases as `nmt generate`.
+    """
+    start_up = [_translation_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
+    job = TranslationJob((checkpoint,), runtime, search)
+    seconds = []
+    pieces = []
+    repeated = chain.from_iterable(repeat(lines, 1 + repeats))
+    # Several processes work ahead across repeats, so a single trial measures all repeats together.
+    trials, passes = (repeats, 1) if workers == 1 else (1, repeats)
+    with closing(_translations(job, repeated, workers, len(lines))) as stream:
+        list(islice(stream, len(lines)))
+        for _ in range(trials):
+            started = time.perf_counter()
+            done = list(islice(stream, passes * len(lines)))
+            seconds.append(time.perf_counter() - started)
+            pieces.append(sum(len(hypotheses[0].pieces) + 1 for hypotheses in done))
+        # Close to the peak, because freed memory is kept.
+        memory = memory_of_all_processes_mib(os.getpid()) if workers > 1 else None
+    resolved = resolve(runtime)
+    processes = f", {workers} processes" if workers > 1 else ""
+    report = Report({"device": f"{resolved.name}, {resolved.precision}{processes}"})
+    report.add("speed", "sentences/s", *(passes * len(lines) / s for s in seconds))
+    report.add("output", "target tok/s", *(n / s for n, s in zip(pieces, seconds, strict=True)))
+    if workers == 1:
+        report.add("peak memory", "MiB", peak_memory_mib(resolved.device))
+    elif resolved.device.type == "cpu" and memory is not None:
+        report.add("memory of all processes", "MiB", memory)
+    report.add("start-up", "s", *start_up)
+    return report
+
+
+def _translations(
+    job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
+) -> Generator[list[Hypothesis], None, None]:
+    """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
+    with closing(do_windows(job, Windows(map(Request, lines), lines_at_once), workers)) as batches:
+        yield from in_line_order((batch.numbers, results) for _, batch, results in survived(batches))
+
+
+def _translation_start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:
+    """Returns how long the command `nmt generate` takes for one sentence."""
+    started = time.perf_counter()
+    run_nmt("generate", checkpoint, options=search.to_dict() | runtime.to_dict(), text=line)
+    return time.perf_counter() - started
+
+
+def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
+    """Writes a checkpoint of an untrained model.
+
+    It computes as much per position as a trained model, but its translations run to the maximum length.
+    """
+    weights = {name: tensor.detach() for name, tensor in new_model(model, codec).state_dict().items()}
+    save_checkpoint(Checkpoint(model, codec, weights, provenance={}), path)
+
+
+# Measures the speed of `nmt preprocess`.
+
+
+def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
+    """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest.
+
+    Raises:
+        NmtError: in the same cases as `nmt preprocess`.
+    """
+    seconds = []
+    lines = 0
+    dest = Path(config.dest).absolute()
+    for _ in range(repeats):
+        with writing(f"--dest {dest}", "choose another --dest"):
+            folder = tempfile.TemporaryDirectory(dir=dest.parent, prefix=f"{dest.name}.benchmark-")
+        with folder as name:
+            temporary = replace(config, dest=f"{name}/data")
+            started = time.perf_counter()
+            preprocess(temporary)
+            seconds.append(time.perf_counter() - started)
+            splits = DataFolder.open(temporary.dest).meta.splits.values()
+            lines = sum(2 * (split.pairs + sum(split.dropped.values())) for split in splits)
+    subwords = config.subword_model or f"{config.subword}, trained"
+    report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
+    report.add("speed", "lines/s", *(lines / s for s in seconds))
+    report.add("peak memory", "MiB", process_peak_mib())
+    return report
+
+
+# Measures the speed of opening a data folder, of planning an epoch and of making batches.
+
+_SEED = 1
+# The benchmark computes the padding of this many updates and makes batches from them.
+_SAMPLED_UPDATES = 200
+
+
+def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
+    """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times.
+
+    A new process does the work, so that the measured memory includes nothing else.
+
+    Raises:
+        NmtError: the folder cannot be opened.
+    """
+    with worker_pool(partial(_measurer, config, repeats), 1, preload=__name__) as submit:
+        return submit(data_folder).result()
+
+
+def _measurer(config: PlanConfig, repeats: int, _worker: int) -> Callable[[str], Report]:
+    return partial(_measure_batching, config, repeats)
+
+
+def _measure_batching(config: PlanConfig, repeats: int, data_folder: str) -> Report:
+    report = Report({})
+    split, plan = _measure_planning(data_folder, config, repeats, report)
+    sizes = [max(plan.tokens(index)) for index in range(len(plan))]
+    device_tokens = config.tokens_at_once("cuda", 1)
+    report.subject = {"pairs": f"{len(split):,}", "updates an epoch": f"{len(plan):,}"}
+    report.add("tokens an update", "", min(sizes), statistics.median(sizes), max(sizes))
+    report.add("padding", "%", 100 * plan.padding_share(device_tokens, _SAMPLED_UPDATES))
+    report.add("making batches", "target tok/s", *(_loading_speed(split, plan, device_tokens) for _ in range(repeats)))
+    return report
+
+
+def _measure_planning(
+    data_folder: str, config: PlanConfig, repeats: int, report: Report
+) -> tuple[ParallelSplit, UpdatePlan]:
+    opening, planning = [], []
+    tracemalloc.start()
+    for epoch in range(repeats):
+        split = plan = None  # otherwise the previous plan would count as memory of the next one
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        started = time.perf_counter()
+        split = DataFolder.open(data_folder).split("train")
+        opened = time.perf_counter()
+        plan = make_plan(
+            split.source.lengths,
+            split.target.lengths,
+            batch_tokens=config.batch_tokens,
+            groups=config.batch_groups,
+            seed=_SEED,
+            epoch=epoch,
+        )
+        opening.append(opened - started)
+        planning.append(time.perf_counter() - opened)
+        kept, peak = ((size - before) / 2**20 for size in tracemalloc.get_traced_memory())
+    tracemalloc.stop()
+    assert split and plan
+    report.add("opening", "s", *opening)
+    report.add("planning an epoch", "s", *planning)
+    report.add("peak memory of planning", "MiB", peak)
+    report.add("memory of a plan", "MiB", kept)
+    return split, plan
+
+
+def _loading_speed(split: ParallelSplit, plan: UpdatePlan, device_tokens: int) -> float:
+    """Returns how many target tokens per second are made into batches."""
+    started = time.perf_counter()
+    with closing(updates(split, plan, device_tokens)) as prepared:
+        tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))
+    return tokens / (time.perf_counter() - started)
