@@ -26,7 +26,7 @@ from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import Interrupted, NmtError
 from nmt.jobs.folder import Preparation, job_folder
-from nmt.jobs.ray import connected
+from nmt.jobs.ray import RayWorker, connected
 from nmt.jobs.run import finish_shards
 from nmt.translate.job import placed
 
@@ -236,7 +236,8 @@ def test_what_ends_a_job_is_one_sentence(
     ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int | None, error: Any, message: str
 ) -> None:
     if not error:
-        monkeypatch.setattr("nmt.jobs.ray.__version__", "99.0")
+        start = RayWorker.__init__
+        monkeypatch.setattr(RayWorker, "__init__", lambda self, _, *others: start(self, "99.0", *others))
     elif isinstance(error, RayError):
         ray.errors[shard] = [error]
     else:

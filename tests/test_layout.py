@@ -20,49 +20,23 @@ FILES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 
-# Search knows no model, so it lies below the rest of `nmt.decoding`.
-SEARCH = [
-    f"nmt.decoding.{module}"
-    for module in [
-        "beam", "candidates", "constraints", "diversity", "outputs", "phrases", "protocol", "rules", "sampling",
-        "search",
-    ]
-]  # fmt: skip
 # From the bottom up: a module imports what is on its own level or below.
 LEVELS = [
-    ["nmt.errors", "nmt.signals", "nmt.config.options", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
+    ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.resources"],
-    [
-        "nmt.model.architectures",
-        "nmt.text",
-        "nmt.jobs",
-        "nmt.data",
-        "nmt.model",
-        "nmt.scoring",
-        "nmt.parsing",
-        "nmt.search",
-        *SEARCH,
-    ],
+    ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search"],
     ["nmt.checkpoint_file", "nmt.checkpoint"],
-    ["nmt.training", "nmt.decoding", "nmt.translate", "nmt.interop.ctranslate2", "nmt.exchange", "nmt.interop"],
+    ["nmt.training", "nmt.translate", "nmt.interop"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
 UNITS = [unit for level in LEVELS for unit in level]
 # These modules use neither a model nor the disk, not even through modules that they import.
 PURE = [
-    module
-    for module in FILES
-    if module.startswith("nmt.search.")
-    or module
-    in (
-        *SEARCH,
-        "nmt.data.batching",
-        "nmt.training.optimizer",
-        "nmt.training.optimizer",
-        "nmt.parsing.evalb",
-        "nmt.parsing.evalb",
-    )
+    *(module for module in FILES if module.startswith("nmt.search.")),
+    "nmt.data.batching",
+    "nmt.training.optimizer",
+    "nmt.parsing.evalb",
 ]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
