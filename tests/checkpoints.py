@@ -1,9 +1,10 @@
-"""Small checkpoints that several tests use."""
+"""Small checkpoints that several tests use, and their translations."""
 
+import json
 import os
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,34 +12,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import run
 
 from nmt.checkpoint import Checkpoint, build_model, load_checkpoint, new_model, save_checkpoint
 from nmt.checkpoint_file import read_file, write_file
-from nmt.config import ModelConfig, TrainConfig
+from nmt.config import ModelConfig, RuntimeConfig
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
-from nmt.training.run_folder import RunFolder
-from nmt.training.state import Counters
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)
+FP32 = RuntimeConfig(device="cpu", precision="fp32")
 TEXT_CONFIG = TextConfig(
-    source_lang="en",
-    target_lang="de",
-    source_tokenizer="none",
-    target_tokenizer="none",
-    normalize_punctuation="both",
-    lowercase=False,
-    subword="bpe",
-    joint_vocab=True,
-)
+    source_lang="en", target_lang="de", source_tokenizer="none", target_tokenizer="none", normalize_punctuation="both",
+    lowercase=False, subword="bpe", joint_vocab=True,
+)  # fmt: skip
+WORDS = "some words to learn pieces from, and a few more words"
 
 
 @cache
 def small_codec() -> TextCodec:
-    subword = Subword.train(["some words to learn pieces from, and a few more words"] * 5, "bpe", 300)
+    subword = Subword.train([WORDS] * 5, "bpe", 300)
     return TextCodec(TEXT_CONFIG, subword, subword)
 
 
@@ -65,18 +61,6 @@ def refused(path: Path) -> str:
     assert "\n" not in message
     assert len(message) < 10_000
     return message
-
-
-def resumable_checkpoint(update: int) -> Checkpoint:
-    """Returns a small training state with everything that training needs to resume."""
-    checkpoint = small_checkpoint(update)
-    tensors = {}
-    for number, weight in enumerate(checkpoint.weights.values()):
-        tensors |= {f"optimizer.{number}.{part}": torch.rand_like(weight) for part in ("exp_avg", "exp_avg_sq")}
-        tensors[f"optimizer.{number}.step"] = torch.tensor(float(update))
-    training = {"counters": asdict(Counters(update=update)), "validations": []}
-    provenance = {"options": TrainConfig(save_dir="run").to_dict(), "data": "a fingerprint", "plan": 1}
-    return replace(checkpoint, training=training, training_tensors=tensors, provenance=provenance)
 
 
 @dataclass(frozen=True)
@@ -108,24 +92,11 @@ def edit(path: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]], o
         write_file(Output(file, path, ""), document, tensors)
 
 
-def folder_with_states(path: Path) -> RunFolder:
-    """Returns a run folder with training states of updates 1 and 2."""
-    folder = RunFolder(path)
-    for update in (1, 2):
-        folder.save_state(resumable_checkpoint(update), update)
-    return folder
-
-
 @cache
 def chinese_codec() -> TextCodec:
     """Returns a codec whose target language has no spaces between words."""
-    lines = [
-        "我们学习一些词语和更多片段。",
-        "一些词语",
-        "更多片段",
-        "some words to learn pieces from, and a few more words",
-    ]
-    subword = Subword.train(lines * 5, "bpe", 310)
+    lines = ["我们学习一些词语和更多片段。", "一些词语", "更多片段", WORDS] * 5
+    subword = Subword.train(lines, "bpe", 310)
     return TextCodec(replace(TEXT_CONFIG, target_lang="zh"), subword, subword)
 
 
@@ -137,10 +108,8 @@ def eloquent_checkpoint(seed: int, ending: float = 4, codec: TextCodec | None = 
     """
     torch.manual_seed(seed)
     codec = codec or small_codec()
-    weights = {
-        name: weight * (3 if weight.dim() > 1 else 1)
-        for name, weight in new_model(ELOQUENT, codec).state_dict().items()
-    }
+    untrained = new_model(ELOQUENT, codec).state_dict()
+    weights = {name: weight * (3 if weight.dim() > 1 else 1) for name, weight in untrained.items()}
     pieces = codec.target.pieces(list(range(len(codec.target))))
     within_words = [not piece.startswith("▁") or piece == "▁" for piece in pieces]
     weights["target_embedding.weight"][torch.tensor(within_words)] *= 0.2
@@ -153,3 +122,10 @@ def some_sentences(count: int, seed: int) -> list[str]:
     draw = random.Random(seed)
     words = ["some", "words", "to", "learn", "pieces", "from", "and", "a", "few", "more"]
     return [" ".join(draw.choices(words, k=draw.randint(1, 14))) for _ in range(count)]
+
+
+def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[str, Any]]:
+    """Returns what `nmt generate` writes for each line, on the CPU."""
+    command = ["generate", model, "--device=cpu", "--output-format=jsonl", *options]
+    stdin = "".join(f"{line}\n" for line in lines).encode()
+    return [json.loads(line) for line in run(*command, stdin=stdin).stdout.splitlines()]

@@ -24,12 +24,10 @@ def mixed_lines(count: int, seed: int) -> list[str]:
         first, last = draw.choice(_SCRIPTS)
         return "".join(chr(draw.randint(first, last)) for _ in range(draw.randint(1, 6)))
 
-    def line() -> str:
-        return " ".join(
-            word() + (draw.choice(_MARKS) if draw.random() < 0.3 else "") for _ in range(draw.randint(0, 12))
-        )
+    def marked() -> str:
+        return word() + (draw.choice(_MARKS) if draw.random() < 0.3 else "")
 
-    return [line() for _ in range(count)]
+    return [" ".join(marked() for _ in range(draw.randint(0, 12))) for _ in range(count)]
 
 
 @cache
@@ -42,18 +40,11 @@ def spm(seed: int, size: int) -> bytes:
     return model.getvalue()
 
 
-def pieces(model: bytes) -> list[str]:
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [processor.id_to_piece(i) for i in range(3, len(processor))]
-
-
-def write_vocabulary(path: Path, *models: bytes) -> int:
-    """Writes a vocabulary with EOS first and PAD last, as Opus-MT has it, and returns its size."""
-    found = dict.fromkeys(
-        ["</s>", "<unk>", ">>fra<<", *(piece for model in models for piece in pieces(model)), "<pad>"]
-    )
-    path.write_text(json.dumps({piece: i for i, piece in enumerate(found)}))
-    return len(found)
+def vocabulary(*models: bytes) -> dict[str, int]:
+    """Returns a vocabulary with EOS first and PAD last, as Opus-MT has it."""
+    processors = [sentencepiece.SentencePieceProcessor(model_proto=model) for model in models]
+    pieces = [processor.id_to_piece(i) for processor in processors for i in range(3, len(processor))]
+    return {piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", ">>fra<<", *pieces, "<pad>"]))}
 
 
 def write_model(
@@ -70,20 +61,18 @@ def write_model(
     models = spm(1, 1000), spm(2, 900)
     for name, model in zip(("source", "target"), models, strict=True):
         (folder / f"{name}.spm").write_bytes(model)
-    if separate_vocabs:
-        files = ("vocab.json", "target_vocab.json")
-        # transformers takes the ids of both sides from one vocabulary, so both must have the same size.
-        sizes = [write_vocabulary(folder / name, *models) for name in files]
-    else:
-        sizes = [write_vocabulary(folder / "vocab.json", *models)] * 2
+    pieces = vocabulary(*models)
+    # transformers takes the ids of both sides from one vocabulary, so both must have the same size.
+    for name in ("vocab.json", "target_vocab.json")[: 1 + separate_vocabs]:
+        (folder / name).write_text(json.dumps(pieces))
     tokenizer = {"source_lang": "en", "target_lang": "fr", "separate_vocabs": separate_vocabs}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    size = sizes[0] + spare_ids
+    pad = pieces["<pad>"]
     small = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
     small |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 256}
-    special = {"pad_token_id": sizes[0] - 1, "decoder_start_token_id": sizes[0] - 1, "eos_token_id": 0}
+    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
     torch.manual_seed(0)
-    config = transformers.MarianConfig(**{"vocab_size": size, **small, **special, **options})
+    config = transformers.MarianConfig(**{"vocab_size": len(pieces) + spare_ids, **small, **special, **options})
     made = transformers.MarianMTModel(config).eval()
     for name, weight in made.named_parameters():
         if "embed_positions" not in name:
@@ -91,7 +80,7 @@ def write_model(
     with torch.no_grad():
         made.final_logits_bias.normal_(std=0.5)
         made.final_logits_bias[0, 0] += 3  # so that sentences end
-        made.final_logits_bias[0, sizes[0] - 1] += 9  # no search may choose PAD, however probable it is
-    made.generation_config.bad_words_ids = [[sizes[0] - 1]]
+        made.final_logits_bias[0, pad] += 9  # no search may choose PAD, however probable it is
+    made.generation_config.bad_words_ids = [[pad]]
     made.save_pretrained(folder)
     return made

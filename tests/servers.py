@@ -103,11 +103,6 @@ class Server:
         """Lets a server with `hold` work on all batches."""
         self.process.stdin.close()
 
-    def end(self) -> None:
-        """Sends SIGTERM and waits for a regular end."""
-        self.process.send(signal.SIGTERM)
-        self.ended()
-
     def ended(self) -> None:
         """Waits for a regular end."""
         self.process.wait(0)

@@ -8,23 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import eloquent_checkpoint, some_sentences
+from checkpoints import ELOQUENT, eloquent_checkpoint, generated, saved, some_sentences
 from commands import failed, run
 from servers import serving
 
-from nmt.checkpoint import save_checkpoint
 from nmt.text.subword import BOS, PAD
 
 CT2 = ["--engine=ctranslate2", "--device=cpu"]
 PYTORCH = ["--precision=fp32", "--device=cpu"]
-SHORT = ["--max-length-offset=20"]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "model.safetensors"
-    save_checkpoint(eloquent_checkpoint(3, ending=12), path)
-    return path
+    return saved(eloquent_checkpoint(3, ending=12), tmp_path_factory.mktemp("model") / "model.safetensors")
 
 
 @pytest.fixture(autouse=True)
@@ -33,16 +29,14 @@ def cache(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return model.parent / "nmt" / "ctranslate2"
 
 
-def generated(model: Path, lines: list[str], *options: str) -> list[list[dict[str, Any]]]:
-    stdin = "".join(f"{line}\n" for line in lines).encode()
-    done = run("generate", model, "--output-format=jsonl", *SHORT, *options, stdin=stdin)
-    return [json.loads(line)["hypotheses"] for line in done.stdout.splitlines()]
+def hypotheses(model: Path, lines: list[str], *options: str) -> list[list[dict[str, Any]]]:
+    return [line["hypotheses"] for line in generated(model, lines, "--max-length-offset=20", *options)]
 
 
 def test_greedy_translations_are_the_same(model: Path) -> None:
     lines = [*some_sentences(60, seed=3), "", "some words " * 30]
     options = ["--beam=1", "--max-source-length=40", "--alignments"]
-    expected, found = (generated(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
+    expected, found = (hypotheses(model, lines, *options, *engine) for engine in (PYTORCH, CT2))
     # Where a translation reaches its maximum length, the engines cut it at different places.
     ended = [line for line, (h,) in enumerate(found) if len(h["pieces"]) < 20]
     assert len({expected[line][0]["text"] for line in ended}) > 20
@@ -54,38 +48,32 @@ def test_greedy_translations_are_the_same(model: Path) -> None:
     assert sum(linked) > 0.9 * len(linked)  # two words may get almost the same attention
 
 
-@pytest.mark.parametrize("engine", [PYTORCH, CT2])
-def test_no_translation_has_bos_or_padding_however_probable_they_are(
-    engine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_translation_has_bos_or_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the most probable pieces."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     checkpoint = eloquent_checkpoint(3, ending=12)
     bias = torch.zeros(len(checkpoint.codec.target))
     bias[[BOS, PAD]] = 50
-    checkpoint = replace(
-        checkpoint,
-        model_config=replace(checkpoint.model_config, output_bias=True),
-        weights=checkpoint.weights | {"output_bias": bias},
-    )
-    save_checkpoint(checkpoint, tmp_path / "model.safetensors")
-    found = generated(tmp_path / "model.safetensors", some_sentences(5, seed=6), "--beam=1", *engine)
-    pieces = {piece for (h,) in found for piece in h["pieces"]}
-    assert pieces and not pieces & set(checkpoint.codec.target.pieces([BOS, PAD]))
+    config, weights = replace(ELOQUENT, output_bias=True), checkpoint.weights | {"output_bias": bias}
+    model = saved(replace(checkpoint, model_config=config, weights=weights), tmp_path / "model.safetensors")
+    for engine in (PYTORCH, CT2):
+        found = hypotheses(model, some_sentences(5, seed=6), "--beam=1", *engine)
+        pieces = {piece for (h,) in found for piece in h["pieces"]}
+        assert pieces and not pieces & set(checkpoint.codec.target.pieces([BOS, PAD]))
 
 
 def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
     lines = some_sentences(10, seed=4)
-    pairs = [h for of_line in generated(model, lines, "--n-best=3", *CT2) for h in of_line]
-    assert all(h["score"] == pytest.approx(h["log_prob"] / ((5 + len(h["log_probs"])) / 6) ** 0.6) for h in pairs)
-    text = run("generate", model, *SHORT, *CT2, stdin="".join(f"{line}\n" for line in lines).encode()).stdout.decode()
-    assert text.splitlines() == [h["text"] for h in pairs[::3]]
+    found = [h for of_line in hypotheses(model, lines, "--n-best=3", *CT2) for h in of_line]
+    assert all(h["score"] == pytest.approx(h["log_prob"] / ((5 + len(h["log_probs"])) / 6) ** 0.6) for h in found)
+    assert [h["text"] for (h,) in hypotheses(model, lines, *CT2)] == [h["text"] for h in found[::3]]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_the_batch_of_a_line_does_not_matter(model: Path, alpha: float) -> None:
     options = [f"--alpha={alpha}", "--n-best=4", "--max-length-offset=2", *CT2]
     together, alone = (
-        generated(model, some_sentences(12, seed=9), *options, f"--batch-tokens={tokens}") for tokens in (4096, 1)
+        hypotheses(model, some_sentences(12, seed=9), *options, f"--batch-tokens={tokens}") for tokens in (4096, 1)
     )
     assert [[h["pieces"] for h in line] for line in together] == [[h["pieces"] for h in line] for line in alone]
 
@@ -93,9 +81,9 @@ def test_the_batch_of_a_line_does_not_matter(model: Path, alpha: float) -> None:
 def test_prefixes_are_kept(model: Path, tmp_path: Path) -> None:
     (tmp_path / "prefixes").write_text("more  pieces\n\n")
     lines = some_sentences(2, seed=5)
-    first, second = generated(model, lines, f"--prefixes={tmp_path / 'prefixes'}", *CT2)
+    first, second = hypotheses(model, lines, f"--prefixes={tmp_path / 'prefixes'}", *CT2)
     assert first[0]["text"].startswith("more  pieces")
-    (plain,) = generated(model, lines, *CT2)[1]
+    (plain,) = hypotheses(model, lines, *CT2)[1]
     assert second[0]["text"] == plain["text"]
     assert second[0]["log_probs"] == pytest.approx(plain["log_probs"], abs=1e-5)
 
@@ -106,8 +94,7 @@ def test_a_model_is_exported_once(model: Path, cache: Path, tmp_path: Path) -> N
     written = (folder / "model.bin").stat().st_mtime_ns
     generated(model, ["a"], *CT2, "--compute-type=int8")
     assert (folder / "model.bin").stat().st_mtime_ns == written
-    save_checkpoint(eloquent_checkpoint(1), tmp_path / "other.safetensors")
-    generated(tmp_path / "other.safetensors", ["a"], *CT2)
+    generated(saved(eloquent_checkpoint(1), tmp_path / "other.safetensors"), ["a"], *CT2)
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 2
 
 
@@ -122,12 +109,9 @@ def test_what_ctranslate2_lacks_is_refused(model: Path, options: list[str], said
     assert said in failed("generate", model, *CT2, *options, stdin=stdin)
 
 
-def test_ensembles_and_types_without_the_engine_are_refused(model: Path) -> None:
+def test_other_commands_that_need_another_engine_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--engine ctranslate2 has no ensembles, but there are 2" in failed("generate", model, model, *CT2)
     assert "--compute-type is int8, but needs --engine ctranslate2" in failed("generate", model, "--compute-type=int8")
-
-
-def test_without_the_package_the_engine_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     said = failed("generate", model, *CT2)
     assert "--engine ctranslate2 needs the package ctranslate2" in said and "pip install ctranslate2" in said
@@ -154,7 +138,7 @@ def test_the_service_translates_with_it(model: Path) -> None:
     lines = some_sentences(20, seed=6)
     with serving(model, *CT2) as server:
         answer = server.translate(lines, max_length_offset=20, pieces=False)
-        expected = [found[0]["text"] for found in generated(model, lines, *CT2)]
+        expected = [found[0]["text"] for found in hypotheses(model, lines, *CT2)]
         assert [translation["text"] for translation in answer["translations"]] == expected
         (scored,) = server.post("/score", {"pairs": [{"source": "some words", "target": "a few"}]}).json["scores"]
         rescored = run("rescore", model, *PYTORCH, stdin=b"some words\ta few").stdout

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import Trap
+from checkpoints import FP32
 from commands import TRAIN, failed, run
 from conftest import invented_pairs
 from subword_nmt.apply_bpe import BPE
@@ -20,17 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nmt
-from nmt.config import RuntimeConfig
 from nmt.text.subword import BOS, EOS
 
-FP32 = RuntimeConfig(device="cpu", precision="fp32")
 WIDTH, HEADS, LAYERS = 16, 4, 2
-BASE = {
-    "encoder_embed_dim": WIDTH, "decoder_embed_dim": WIDTH, "encoder_ffn_embed_dim": 24, "decoder_ffn_embed_dim": 24,
-    "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS, "encoder_layers": LAYERS,
-    "decoder_layers": LAYERS, "encoder_normalize_before": False, "decoder_normalize_before": False, "dropout": 0.1,
-    "source_lang": "en", "target_lang": "de",
-}  # fmt: skip
+SIZES = {"embed_dim": WIDTH, "ffn_embed_dim": 24, "attention_heads": HEADS, "layers": LAYERS, "normalize_before": False}
+BASE = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in SIZES.items()}
+BASE |= {"dropout": 0.1, "source_lang": "en", "target_lang": "de"}
 TEXT = ["It's a well-known dog.", 'A "quoted" <b> & [c] | d', "Dogs don't run — they sleep!", "1,000.5 % of it"] * 3
 
 
@@ -114,19 +109,18 @@ def logits(weights: dict[str, Tensor], source: list[int], target: list[int], act
 
 
 class Fairseq:
-    """The files of a random model of fairseq."""
+    """The files of a random model of fairseq, and `command`, which imports it to `model`."""
 
     def __init__(
         self, folder: Path, *, joint: bool = True, old: bool = False, fastbpe: bool = False, **options: Any
     ) -> None:
-        self.folder, self.options = folder, BASE | options
+        self.model, self.options = folder / "nmt.safetensors", BASE | options
         self.tokens = [line.replace("-", " @-@ ").replace("&", "&amp;") for line in TEXT]
         codes = io.StringIO()
         learn_bpe(io.StringIO("\n".join(self.tokens)), codes, 60, min_frequency=1)
         self.bpe = BPE(io.StringIO(codes.getvalue()))
-        lines = codes.getvalue().splitlines()
-        text = "".join(f"{line} 7\n" for line in lines[1:]) if fastbpe else codes.getvalue()
-        (folder / "codes").write_text(text)
+        merges = codes.getvalue().splitlines()[1:]
+        (folder / "codes").write_text("".join(f"{merge} 7\n" for merge in merges) if fastbpe else codes.getvalue())
         characters = sorted({c for line in self.tokens for c in line if c != " "})
         merged = [left + right for left, right in self.bpe.bpe_codes]
         symbols = [c for p in [*characters, *merged] for c in (p.replace("</w>", ""), f"{p}@@") if "</w>@@" not in c]
@@ -134,7 +128,7 @@ class Fairseq:
             ["<s>", "<pad>", "</s>", "<unk>", *dict.fromkeys(symbols[extra:])] for extra in (0, 0 if joint else 2)
         ]
         for name, pieces in zip(("dict.en.txt", "dict.de.txt"), self.pieces, strict=True):
-            (folder / name).write_text("".join(f"{piece} {9}\n" for piece in pieces[4:]))
+            (folder / name).write_text("".join(f"{piece} 9\n" for piece in pieces[4:]))
         pre = self.options["encoder_normalize_before"]
         self.weights = state_dict(*map(len, self.pieces), pre=pre, joint=joint)
         softmax = {"decoder.output_projection.weight": self.weights["decoder.embed_tokens.weight"]}
@@ -143,11 +137,8 @@ class Fairseq:
         content = {"args": model} if old else {"args": None, "cfg": {"model": model, "task": {"_name": "translation"}}}
         content |= {"model": saved, "optimizer_history": [{"num_updates": 3}], "last_optimizer_state": {140 * 10**9: 1}}
         torch.save(content, folder / "model.pt", _use_new_zipfile_serialization=not old)
-
-    def command(self) -> list[str | Path]:
-        dictionaries = [f"--dict={self.folder / name}" for name in ("dict.en.txt", "dict.de.txt")]
-        return ["import", "fairseq", self.folder / "model.pt", *dictionaries, "--codes", self.folder / "codes",
-                "--output", self.folder / "nmt.safetensors"]  # fmt: skip
+        files = [f"--dict={folder}/dict.en.txt", f"--dict={folder}/dict.de.txt", f"--codes={folder}/codes"]
+        self.command = ["import", "fairseq", f"{folder}/model.pt", *files, f"--output={self.model}"]
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -164,11 +155,11 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None:
     theirs = Fairseq(tmp_path, **CASES[case])
-    run(*theirs.command())
-    ours = nmt.Translator.load(tmp_path / "nmt.safetensors", runtime=FP32)
+    run(*theirs.command)
+    ours = nmt.Translator.load(theirs.model, runtime=FP32)
     assert ours.codec.config.joint_vocab == CASES[case].get("joint", True)
-    assert ours.models[0].config.activation_dropout == CASES[case].get("relu_dropout", 0)
-    activation = F.gelu if CASES[case].get("activation_fn") == "gelu" else F.relu
+    assert ours.models[0].config.activation_dropout == theirs.options.get("relu_dropout", 0)
+    activation = getattr(F, theirs.options.get("activation_fn", "relu"))
     pre = theirs.options["encoder_normalize_before"]
     for line in TEXT[:4]:
         (source,), (target,) = ours.codec.encode_source([line]), ours.codec.encode_target([line[::-1]])
@@ -185,69 +176,41 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
         log_probs = expected.log_softmax(-1)[:, [order[i] for i in kept]]
         torch.testing.assert_close(found.log_softmax(-1)[:, kept], log_probs, rtol=0, atol=1e-5)
 
-
-@pytest.mark.parametrize("fastbpe", [False, True])
-def test_text_is_tokenised_escaped_and_cut_as_for_fairseq(tmp_path: Path, fastbpe: bool) -> None:
-    theirs = Fairseq(tmp_path, fastbpe=fastbpe)
-    run(*theirs.command())
-    codec = nmt.load_checkpoint(tmp_path / "nmt.safetensors").codec
-    found = codec.source.decode(codec.encode_source(["a well-known dog & b"]))
-    assert found == ["a well @-@ known dog &amp; b"]
-    assert codec.decode_target(codec.encode_target(["a well-known dog & b"])) == ["a well-known dog & b"]
-    segmented = [theirs.bpe.segment(line).split() for line in theirs.tokens]
-    known = set(theirs.pieces[0])
-    ids = codec.source.encode(theirs.tokens)
-    assert [[p if p in known else "<unk>" for p in line] for line in segmented] == [codec.source.pieces(i) for i in ids]
+    codec, known = ours.codec, set(theirs.pieces[0])
+    line = "a well-known dog & b"
+    assert codec.source.decode(codec.encode_source([line])) == ["a well @-@ known dog &amp; b"]
+    assert codec.decode_target(codec.encode_target([line])) == [line]
+    for tokens, ids in zip(theirs.tokens, codec.source.encode(theirs.tokens), strict=True):
+        expected = [piece if piece in known else "<unk>" for piece in theirs.bpe.segment(tokens).split()]
+        assert codec.source.pieces(ids) == expected
 
 
 def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str], tmp_path: Path) -> None:
-    run(*Fairseq(tmp_path).command())
+    theirs = Fairseq(tmp_path)
+    run(*theirs.command)
     corpus = write_corpus("text", invented_pairs(10))
     corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
-    run(
-        "preprocess",
-        "--source-lang=en",
-        "--target-lang=de",
-        *corpora,
-        "--like",
-        tmp_path / "nmt.safetensors",
-        "--workers=1",
-    )
-    options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll"]
-    run(
-        "train",
-        tmp_path / "data",
-        "--init-from",
-        tmp_path / "nmt.safetensors",
-        "--save-dir",
-        tmp_path / "run",
-        *options,
-    )
-    run("export", tmp_path / "run" / "best.safetensors", "--output", tmp_path / "ct2")
-    check_probabilities(tmp_path / "run" / "best.safetensors", tmp_path / "ct2", ["a dog"], ["a dog"])
-    said = failed("export", tmp_path / "nmt.safetensors", "--format=huggingface", "--output", tmp_path / "hf")
+    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--like", theirs.model, "--workers=1")
+    options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll", "--init-from", theirs.model]
+    run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
+    tuned = tmp_path / "run" / "best.safetensors"
+    run("export", tuned, "--output", tmp_path / "ct2")
+    check_probabilities(tuned, tmp_path / "ct2", ["a dog"], ["a dog"])
+    said = failed("export", tuned, "--format=huggingface", "--output", tmp_path / "hf")
     assert "does not support --sinusoids" in said
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "activation": ({"activation_fn": "gelu_accurate"}, "has activation_fn 'gelu_accurate'"),
-    "sides differ": ({"decoder_ffn_embed_dim": 8}, "different encoder_ffn_embed_dim and decoder_ffn_embed_dim"),
-    "layers": ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight, but its options or --dict"),
-    "heads": ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "has 3 heads, but"),
-    "scale": ({"no_scale_embedding": True}, "has no_scale_embedding True, which nmt does not have"),
-    "languages": ({"source_lang": None}, "give it with --source-lang"),
-    "same languages": ({"target_lang": "en"}, "both languages are en"),
-    "code as an option": ({"dropout": "trap"}, "names posix.mkdir, which models do not need"),
-}
-
-
-@pytest.mark.parametrize(("case", "old"), [*((case, False) for case in WRONG), ("code as an option", True)])
-def test_unsuitable_models_are_refused(tmp_path: Path, case: str, old: bool) -> None:
-    options, message = WRONG[case]
-    trapped = {name: Trap(tmp_path / "trapped") if value == "trap" else value for name, value in options.items()}
-    assert message in failed(*Fairseq(tmp_path, old=old, **trapped).command())
-    assert not (tmp_path / "trapped").exists()
-    assert not (tmp_path / "nmt.safetensors").exists()
+@pytest.mark.parametrize(("options", "message"), [
+    ({"activation_fn": "gelu_accurate"}, "has activation_fn 'gelu_accurate'"),
+    ({"decoder_ffn_embed_dim": 8}, "different encoder_ffn_embed_dim and decoder_ffn_embed_dim"),
+    ({"encoder_layers": 3}, "no tensor encoder.layers.2.self_attn.q_proj.weight, but its options or --dict"),
+    ({"no_scale_embedding": True}, "has no_scale_embedding True, which nmt does not have"),
+    ({"source_lang": None}, "give it with --source-lang"),
+])  # fmt: skip
+def test_unsuitable_models_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    theirs = Fairseq(tmp_path, **options)
+    assert message in failed(*theirs.command)
+    assert not theirs.model.exists()
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
@@ -261,34 +224,31 @@ def test_unsuitable_models_are_refused(tmp_path: Path, case: str, old: bool) -> 
     ("codes", "#version: x\na b\n", "codes is not a file of BPE codes"),
     ("codes", "", "codes, line 1: '' is not a merge"),
     ("model.pt", "x", "is not a torch file with the weights of a model"),
+    ("model.pt", None, "model.pt cannot be read (it is a folder); give the name of a file, or download all"),
+    ("codes", None, "codes cannot be read (it is a folder)"),
 ])  # fmt: skip
-def test_damaged_files_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
-    theirs = Fairseq(tmp_path)
-    (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
-    assert message in failed(*theirs.command())
-    assert not (tmp_path / "nmt.safetensors").exists()
-
-
-@pytest.mark.parametrize("name", ["model.pt", "dict.en.txt", "codes"])
-def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_damaged_files_and_folders_are_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
     theirs = Fairseq(tmp_path)
     (tmp_path / name).unlink()
-    (tmp_path / name).mkdir()
-    said = failed(*theirs.command())
-    assert f"{tmp_path / name} cannot be read (it is a folder); give the name of a file, or download all" in said
+    if content is None:
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
+    assert message in failed(*theirs.command)
+    assert not theirs.model.exists()
 
 
 def test_an_empty_or_equal_language_is_refused(tmp_path: Path) -> None:
-    command = Fairseq(tmp_path, joint=False).command()
-    assert "give it with --source-lang" in failed(*command, "--source-lang=")
-    assert "both languages are de" in failed(*command, "--source-lang=de")
-    run(*command, "--source-lang=fr")
-    assert nmt.load_checkpoint(tmp_path / "nmt.safetensors").codec.config.source_lang == "fr"
+    theirs = Fairseq(tmp_path)
+    assert "give it with --source-lang" in failed(*theirs.command, "--source-lang=")
+    assert "both languages are de" in failed(*theirs.command, "--source-lang=de")
+    run(*theirs.command, "--source-lang=fr")
+    assert nmt.load_checkpoint(theirs.model).codec.config.source_lang == "fr"
 
 
 def test_the_package_for_the_codes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = Fairseq(tmp_path)
-    run(*theirs.command())
+    run(*theirs.command)
     monkeypatch.setitem(sys.modules, "subword_nmt.apply_bpe", None)
-    for command in (theirs.command(), ["generate", tmp_path / "nmt.safetensors"]):
+    for command in (theirs.command, ["generate", theirs.model]):
         assert "pip install subword-nmt" in failed(*command)

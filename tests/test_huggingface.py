@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,20 +13,19 @@ from typing import Any
 import pytest
 import torch
 import transformers  # loads its models only when a test uses one
-from checkpoints import CONFIG, TEXT_CONFIG, saved, small_checkpoint
-from commands import TRAIN, failed, records, run, train, weights
+from checkpoints import CONFIG, FP32, TEXT_CONFIG, saved, small_checkpoint
+from commands import TRAIN, failed, run, same_weights, train, valid_losses, weights
 from conftest import invented_pairs
 from marian import mixed_lines, write_model
 from test_export import check_probabilities
 
 import nmt
-from nmt.checkpoint import Checkpoint, save_checkpoint
-from nmt.config import RuntimeConfig, SearchConfig
+from nmt.checkpoint import save_checkpoint
+from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, Subword
 
 pytestmark = pytest.mark.xdist_group("transformers")  # so that one process of the suite imports its models
-FP32 = RuntimeConfig(device="cpu", precision="fp32")
 SEPARATE = {"scale_embedding": True, "share_encoder_decoder_embeddings": False}
 SHAPES: dict[str, dict[str, Any]] = {
     "Opus-MT": {"activation_function": "swish", "scale_embedding": True},
@@ -65,11 +63,10 @@ class Imported:
         return [json.loads((self.folder / "marian" / name).read_text()) | extra for name in names]
 
     def source_ids(self, ours: list[int]) -> list[int]:
-        """Returns the ids of transformers for ours."""
+        """Returns the ids of transformers for ours; `target_ids` does the same for the other side."""
         return [self.vocabularies[0][piece] for piece in self.ours.codec.source.pieces(ours)]
 
     def target_ids(self, ours: list[int]) -> list[int]:
-        """Returns the ids of transformers for ours."""
         return [self.vocabularies[1][piece] for piece in self.ours.codec.target.pieces(ours)]
 
 
@@ -89,8 +86,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Import
 
 @pytest.fixture
 def opus(imported: Callable[[str], Imported]) -> Path:
-    """Returns the folder of a model like those of Opus-MT."""
-    return imported("Opus-MT").folder
+    """Returns the checkpoint of a model like those of Opus-MT; the model itself is in marian/ next to it."""
+    return imported("Opus-MT").folder / "model.safetensors"
 
 
 LINES = [
@@ -143,87 +140,65 @@ def test_logits_and_translations_are_those_of_transformers(imported: Callable[[s
 
     for beam in (1, 4):
         search = SearchConfig(beam=beam, n_best=beam, alpha=0, max_length_offset=4)
+        options = {"num_beams": beam, "num_return_sequences": beam, "do_sample": False, "length_penalty": 0.0}
+        options["forced_eos_token_id"] = None
         for line, source_ids, hypotheses in zip(lines, expected, ours.hypotheses(lines[:6], search), strict=False):
-            output = theirs.generate(
-                torch.tensor([source_ids]),
-                do_sample=False,
-                num_beams=beam,
-                num_return_sequences=beam,
-                length_penalty=0.0,
-                max_new_tokens=len(source_ids) + 4,
-                forced_eos_token_id=None,
-                logits_processor=transformers.LogitsProcessorList([forced_end(len(source_ids) + 4, 0)]),
-            ).tolist()
-            output = [row[: row.index(0, 1) + 1] for row in output]
+            longest = len(source_ids) + 4
+            limits = {"max_new_tokens": longest, "logits_processor": [forced_end(longest, 0)]}
+            found = theirs.generate(torch.tensor([source_ids]), **options, **limits).tolist()
+            output = [row[: row.index(0, 1) + 1] for row in found]
             found_ids = [ours.codec.target.ids(list(h.pieces)) for h in hypotheses]
             assert [model.target_ids([BOS, *ids, EOS]) for ids in found_ids] == output, line
 
 
 def test_a_constraint_of_unknown_characters_is_warned_about(opus: Path) -> None:
     line = '{"source": "abc", "constraints": ["日本"]}\n'.encode()
-    options = ["--max-length-offset=5", "--input-format=jsonl"]
-    said = run("generate", opus / "model.safetensors", *options, stdin=line).stderr
+    said = run("generate", opus, "--max-length-offset=5", "--input-format=jsonl", stdin=line).stderr
     assert "line 1: a constraint has a character that the model does not know, and cannot be kept" in said
 
 
-def test_fine_tuning_begins_with_the_loss_of_transformers(imported: Callable[[str], Imported], tmp_path: Path) -> None:
+def test_fine_tuning_begins_with_the_loss_of_transformers(
+    imported: Callable[[str], Imported], opus: Path, tmp_path: Path
+) -> None:
     model = imported("Opus-MT")
     lines = [line for line in mixed_lines(60, seed=5) if line.strip(" \u3000\u00a0▁")]
     for lang, text in (("en", lines), ("fr", lines[::-1])):
         (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in text))
     corpora = ["--train", tmp_path / "text", "--valid", tmp_path / "text", "--dest", tmp_path / "data"]
-    corpora += ["--like", model.folder / "model.safetensors"]
-    run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, "--workers=1")
+    run("preprocess", "--source-lang=en", "--target-lang=fr", *corpora, "--like", opus, "--workers=1")
     options = ["--max-updates=2", "--valid-metric=nll", "--lr-schedule=constant", "--lr=1e-3", "--ema=0.5"]
-    options += ["--init-from", model.folder / "model.safetensors", "--save-dir", tmp_path / "run"]
-    run("train", tmp_path / "data", *TRAIN[1:], *options)
+    run("train", tmp_path / "data", *TRAIN[1:], *options, "--init-from", opus, "--save-dir", tmp_path / "run")
 
     total = tokens = 0.0
     for source, target in zip(lines, lines[::-1], strict=True):
         batch = model.tokenizer(source, text_target=target, return_tensors="pt")
         count = batch.labels.shape[1]
         total, tokens = total + model.theirs(**batch).loss.item() * count, tokens + count
-    before, *_, after = [record["nll"] for record in records(tmp_path / "run", "valid")]
+    before, *_, after = valid_losses(tmp_path / "run").values()
     assert before == pytest.approx(total / tokens, abs=1e-5)
     assert after < before - 0.01
-
-    run("average-checkpoints", tmp_path / "run", "--last=1", "--output", tmp_path / "tuned.safetensors")
-    run("export", tmp_path / "tuned.safetensors", "--format=huggingface", "--output", tmp_path / "tuned")
-    tuned = transformers.MarianMTModel.from_pretrained(tmp_path / "tuned")
-    before, after = (
-        weights(path)["output_bias"] for path in (model.folder / "model.safetensors", tmp_path / "tuned.safetensors")
-    )
-    assert torch.equal(tuned.final_logits_bias[0], after)
-    assert not torch.equal(before, after)
+    tuned = tmp_path / "run" / "best.safetensors"
+    assert not torch.equal(weights(opus)["output_bias"], weights(tuned)["output_bias"])
 
 
 def test_other_commands_take_an_imported_model(opus: Path, tmp_path: Path) -> None:
     lines = [line for line in mixed_lines(20, seed=7) if 3 < len(line) < 30]
     options = ["--precision=fp32", "--device=cpu", "--output-format=jsonl"]
     text = "".join(f"{line}\n" for line in lines).encode()
-    generated = run("generate", opus / "model.safetensors", "--max-length-offset=5", *options, stdin=text).stdout
-    run(
-        "average-checkpoints",
-        opus / "model.safetensors",
-        opus / "model.safetensors",
-        "--output",
-        tmp_path / "average.safetensors",
-    )
+    generated = run("generate", opus, "--max-length-offset=5", *options, stdin=text).stdout
+    run("average-checkpoints", opus, opus, "--output", tmp_path / "average.safetensors")
     scored = run("rescore", tmp_path / "average.safetensors", "--input-format=jsonl", *options, stdin=generated).stdout
     for line in scored.splitlines():
         for hypothesis in json.loads(line)["hypotheses"]:
             assert hypothesis["rescored"]["log_probs"] == pytest.approx(hypothesis["log_probs"], abs=1e-4)
-    run("export", opus / "model.safetensors", "--output", tmp_path / "ct2")
-    check_probabilities(opus / "model.safetensors", tmp_path / "ct2", lines[:4], lines[4:8])
+    run("export", opus, "--output", tmp_path / "ct2")
+    check_probabilities(opus, tmp_path / "ct2", lines[:4], lines[4:8])
 
 
-def same(one: Checkpoint, other: Checkpoint) -> bool:
-    return (
-        one.model_config == other.model_config
-        and one.codec.to_dict() == other.codec.to_dict()
-        and one.weights.keys() == other.weights.keys()
-        and all(torch.equal(weight, other.weights[name]) for name, weight in one.weights.items())
-    )
+def assert_same(*paths: Path) -> None:
+    one, other = map(nmt.load_checkpoint, paths)
+    assert (one.model_config, one.codec.to_dict()) == (other.model_config, other.codec.to_dict())
+    assert same_weights(*paths)
 
 
 @pytest.mark.parametrize("trained", [False, True])  # the biases of a new model are zero
@@ -238,7 +213,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, An
     run("export", first, "--format=huggingface", "--output", marian)
     command = ["import", "huggingface", marian, "--output", back]
     run(*command, "--source-lang=en")
-    assert same(nmt.load_checkpoint(first), nmt.load_checkpoint(back))
+    assert_same(first, back)
     assert "--target-lang is xx, but nmt exported" in failed(*command, "--target-lang=xx")
     path = marian / "vocab.json"
     path.write_text(json.dumps({piece: {8: 9, 9: 8}.get(i, i) for piece, i in json.loads(path.read_text()).items()}))
@@ -246,9 +221,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path, options: dict[str, An
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_imported_model_goes_out_and_comes_back(
-    imported: Callable[[str], Imported], shape: str, tmp_path: Path
-) -> None:
+def test_a_model_goes_out_and_comes_back(imported: Callable[[str], Imported], shape: str, tmp_path: Path) -> None:
     first = imported(shape)
     run("export", first.folder / "model.safetensors", "--format=huggingface", "--output", tmp_path / "second")
     second = transformers.MarianMTModel.from_pretrained(tmp_path / "second").eval()
@@ -257,10 +230,7 @@ def test_an_imported_model_goes_out_and_comes_back(
         part.save_pretrained(tmp_path / "third")
     for name in ("second", "third"):
         run("import", "huggingface", tmp_path / name, "--output", tmp_path / f"{name}.safetensors")
-        assert same(
-            nmt.load_checkpoint(first.folder / "model.safetensors"),
-            nmt.load_checkpoint(tmp_path / f"{name}.safetensors"),
-        )
+        assert_same(first.folder / "model.safetensors", tmp_path / f"{name}.safetensors")
     losses = [
         model(**of_model("abc def", text_target="abc", return_tensors="pt")).loss.item()
         for of_model, model in ((first.tokenizer, first.theirs), (tokenizer, second))
@@ -283,8 +253,8 @@ def test_the_code_in_the_model_card_translates_without_nmt(
     train(tmp_path / "data", tmp_path / "run", *fast, "--valid-metric=nll", "--valid-updates=40", "--save-updates=40")
     checkpoint = tmp_path / "run" / "best.safetensors"
     (tmp_path / "scores").write_text("BLEU 12.34 nrefs:1|case:mixed|tok:13a\n")
-    options = ["--format=huggingface", "--scores", tmp_path / "scores", "--output", tmp_path / "marian"]
-    run("export", checkpoint, *options)
+    command = ["export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian"]
+    run(*command, "--scores", tmp_path / "scores")
     card = (tmp_path / "marian" / "README.md").read_text()
     assert "nrefs:1|case:mixed|tok:13a" in card
     assert '"update": ' in card
@@ -303,23 +273,14 @@ def test_the_code_in_the_model_card_translates_without_nmt(
     assert len(set(expected)) > 2
 
 
-def test_an_import_does_not_replace_its_input(opus: Path, tmp_path: Path) -> None:
-    shutil.copytree(opus / "marian", tmp_path / "marian")
-    path = tmp_path / "marian" / "model.safetensors"
-    before = path.read_bytes()
-    message = failed("import", "huggingface", tmp_path / "marian", "--output", path)
-    assert "is the same file as the input" in message
-    assert path.read_bytes() == before
-
-
 def test_the_model_card_has_no_paths_and_any_file_name(opus: Path, tmp_path: Path) -> None:
     checkpoint = tmp_path / os.fsdecode(b"m\xff.safetensors")
-    run("average-checkpoints", opus / "model.safetensors", opus / "model.safetensors", "--output", checkpoint)
+    run("average-checkpoints", opus, opus, "--output", checkpoint)
     done = run("export", checkpoint, "--format=huggingface", "--output", tmp_path / "marian")
     assert "warning" not in done.stderr  # MarianTokenizer knows the language codes of the model
     card = (tmp_path / "marian" / "README.md").read_text()
     assert "from `m\\udcff.safetensors`" in card
-    assert str(opus.parent) not in card
+    assert str(opus.parents[1]) not in card
     provenance = json.loads(card.split("```")[-2])
     assert provenance["averaged"] == ["model.safetensors", "model.safetensors"]
     assert provenance["last"]["imported"] == {"format": "huggingface", "folder": "marian"}
@@ -343,16 +304,12 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path) -> None:
-    model = opus / "model.safetensors"
     command = ["--format=huggingface", "--output", tmp_path / "model"]
-    for options, message in (
-        ({"d_k": 2}, "has d_model 8, heads 2, d_k 2"),
-        ({"norm": "pre", "attention_window": 3}, "MarianMT does not support --norm or --attention-window"),
-    ):
-        other = saved(small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "other.safetensors")
-        assert message in failed("export", other, *command)
-    message = failed("export", model, *command, "--quantization=int8")
+    other = small_checkpoint(0, replace(CONFIG, norm="pre", attention_window=3))
+    message = failed("export", saved(other, tmp_path / "other.safetensors"), *command)
+    assert "MarianMT does not support --norm or --attention-window" in message
+    message = failed("export", opus, *command, "--quantization=int8")
     assert "--quantization is only for --format ctranslate2" in message
-    assert "--scores is only for" in failed("export", model, "--scores=x", "--output", tmp_path / "model")
-    assert "does not exist" in failed("export", model, *command, "--scores", tmp_path / "missing")
+    assert "--scores is only for" in failed("export", opus, "--scores=x", "--output", tmp_path / "model")
+    assert "does not exist" in failed("export", opus, *command, "--scores", tmp_path / "missing")
     assert not (tmp_path / "model").exists()

@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 import torch
 from browser import start_record, train_record, valid_record, write_run
-from checkpoints import ELOQUENT, small_codec
+from checkpoints import ELOQUENT, FP32, saved, small_checkpoint
 from commands import failed, records, run
 from servers import running
 
 import nmt
-from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
-from nmt.config import RuntimeConfig
 from nmt.locks import locked
 from nmt.pages.attention import attention_of
 from nmt.pages.page import page as made_page
@@ -35,15 +33,19 @@ def data_of(page: Path) -> dict:
     return json.loads(found)  # type: ignore[no-any-return]
 
 
+def reported(folder: Path, *arguments: str | Path) -> dict:
+    """Writes a report to page.html in a folder and returns its data."""
+    run("report", *arguments, "--output", folder / "page.html")
+    return data_of(folder / "page.html")
+
+
 def assert_shown(shown: dict, folder: Path) -> None:
     """Checks that the page shows the values of all records of a run."""
-    for kind, names in (
-        ("train", ["nll", "loss", "lr", "target_tokens_per_second"]),
-        ("valid", ["nll", "ppl", "bleu"]),
-    ):
+    names = {"train": ["nll", "loss", "lr", "target_tokens_per_second"], "valid": ["nll", "ppl", "bleu"]}
+    for kind in names:
         found = records(folder, kind)
         assert shown[kind]["update"] == [record["update"] for record in found]
-        for name in names:
+        for name in names[kind]:
             assert shown[kind][name] == pytest.approx([record[name] for record in found], rel=1e-6)
         assert shown[kind]["train_seconds"] == pytest.approx([r["train_seconds"] for r in found], abs=1e-3)
 
@@ -52,9 +54,7 @@ def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, t
     start = start_record()
     start["model"]["learned_positions"] = 600
     other = write_run(tmp_path / "other </script> run", [start, train_record(10, 3.0), valid_record(10, 3.5, 1.25)])
-    page = tmp_path / "page.html"
-    run("report", trained / "run", other, "--output", page, "--sustained-tflops", "2")
-    data = data_of(page)
+    data = reported(tmp_path, trained / "run", other, "--sustained-tflops=2")
     first, second = data["runs"]
     assert_shown(first, trained / "run")
     assert_shown(second, other)
@@ -68,9 +68,9 @@ def test_a_report_has_the_records_options_and_costs_of_all_runs(trained: Path, t
     assert float(shown["FLOPs sustained"]) == pytest.approx(last["train_seconds"] * 2e12, rel=0.1)
     assert shown["best BLEU"] == f"{max(first['valid']['bleu']):.2f}"
     repeated = write_run(tmp_path / "repeated", [start_record(), train_record(10, 9.0), train_record(10, 3.0)])
-    run("report", repeated, "--output", page)
-    assert "give --sustained-tflops" in data_of(page)["cost"]["note"]
-    assert data_of(page)["runs"][0]["train"]["loss"] == [3.25]
+    data = reported(tmp_path, repeated)
+    assert "give --sustained-tflops" in data["cost"]["note"]
+    assert data["runs"][0]["train"]["loss"] == [3.25]
     assert "<title>a &lt;/title&gt;</title>" in made_page("report", "a </title>", {})
 
 
@@ -81,20 +81,17 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
     whole = metrics.read_text()
     page = tmp_path / "page.html"
     metrics.write_text(whole + '{"kind": "tra')  # training is still writing this record
-    run("report", metrics, "--output", page)
-    assert_shown(data_of(page)["runs"][0], trained / "run")
+    assert_shown(reported(tmp_path, metrics)["runs"][0], trained / "run")
     metrics.write_text("no record\n" + whole)
     said = " ".join(run("report", metrics, "--output", page).stderr.split())
     assert f"warning: skipped 1 damaged line of {metrics}, the first is line 1" in said
     assert_shown(data_of(page)["runs"][0], trained / "run")
     assert metrics.read_text() == "no record\n" + whole
-    for odd in ("null", '"12"', "[]"):
-        metrics.write_text(re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole))
-        assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
-    said = failed("report", trained / "run", metrics)
-    assert f"error: {metrics}: a start record lacks a value" in said  # the other log is not named
-    metrics.write_text('{"kind": "start", "update": 0, "model": {}}\n')
-    assert "a start record lacks a value or has a value of the wrong type" in failed("report", tmp_path / "run")
+    odd_pairs = (re.sub(r'"pairs": \d+', f'"pairs": {odd}', whole) for odd in ("null", '"12"', "[]"))
+    for content in (*odd_pairs, '{"kind": "start", "update": 0, "model": {}}\n'):
+        metrics.write_text(content)
+        said = failed("report", trained / "run", metrics)  # the log that is intact is not named
+        assert f"error: {metrics}: a start record lacks a value or has a value of the wrong type" in said
     metrics.write_text("")
     assert "has no record of the start of a training" in failed("report", tmp_path / "run")
     assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
@@ -105,7 +102,7 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
     """The weights follow in float64 from the inputs of every attention layer, and its output follows from them."""
     checkpoint, source, target = trained / "run" / "average.safetensors", "Ba de ki.", "ik ed ab !"
     found = attention_of(str(checkpoint), source, target)
-    translator = nmt.Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    translator = nmt.Translator.load(checkpoint, runtime=FP32)
     model, codec = translator.models[0], translator.codec
     ((source_ids,), (target_ids,)) = codec.encode_source([source]), codec.encode_target([target])
     taken: dict[str, tuple] = {}
@@ -132,16 +129,8 @@ def test_the_page_shows_the_attention_weights_that_the_model_used(trained: Path)
     assert found["cross"].keys == found["encoder"].keys == [*codec.source.pieces(source_ids), "</s>"]
 
 
-def untrained(path: Path, **changed: int) -> Path:
-    """Writes the checkpoint of a small model with random weights; `changed` are its options."""
-    torch.manual_seed(1)
-    config = replace(ELOQUENT, **changed)  # type: ignore[arg-type]
-    save_checkpoint(Checkpoint(config, small_codec(), new_model(config, small_codec()).state_dict(), {}), path)
-    return path
-
-
 def test_the_page_shows_attention_windows(tmp_path: Path) -> None:
-    checkpoint = untrained(tmp_path / "model.safetensors", attention_window=3)
+    checkpoint = saved(small_checkpoint(1, replace(ELOQUENT, attention_window=3)), tmp_path / "model.safetensors")
     found = attention_of(str(checkpoint), "Ba de ki lo mu na.", "am ol ik ed ab !")
     for kind in ("encoder", "decoder"):
         weights = found[kind].weights_LHQS  # type: ignore[index]
@@ -169,7 +158,8 @@ def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path
 
 
 def test_a_layer_and_a_head_are_chosen_for_the_page_and_for_the_picture(tmp_path: Path) -> None:
-    checkpoint = untrained(tmp_path / "model.safetensors", encoder_layers=3, decoder_layers=2)
+    config = replace(ELOQUENT, encoder_layers=3, decoder_layers=2)
+    checkpoint = saved(small_checkpoint(1, config), tmp_path / "model.safetensors")
     page, picture = tmp_path / "page.html", tmp_path / "head.svg"
     command = ["attention", checkpoint, "--source=Ba de ki.", "--target=ik", "--kind=encoder"]
     for chosen, layer, head in (([], 3, 1), (["--layer=2", "--head=2"], 2, 2)):
@@ -192,11 +182,6 @@ def test_attention_that_cannot_be_drawn_is_refused(trained: Path, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
-def _contrast(*colours: str) -> float:
-    low, high = sorted(map(_luminance, colours))
-    return (high + 0.05) / (low + 0.05)
-
-
 def _luminance(colour: str) -> float:
     parts = [part / 255 for part in bytes.fromhex(colour)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
@@ -211,28 +196,27 @@ def test_text_and_lines_stand_out_from_their_background(theme: int) -> None:
     backgrounds = [colours.pop("page"), colours.pop("panel")]
     del colours["line"]
     for name, colour in colours.items():
-        assert min(_contrast(colour, background) for background in backgrounds) >= 4.5, name
+        for background in backgrounds:
+            low, high = sorted(map(_luminance, (colour, background)))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, name
 
 
 def test_runs_are_named_by_the_parts_of_their_paths_that_differ(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
     first, second = (write_run(tmp_path / name / "model", [start_record()]) for name in ("a", "b"))
     runs = [first, second / "metrics.jsonl"]
     for given, names in (
         (runs, ["a/model", "b/model"]), (runs[:1], ["model"]), ([*runs, "--name=x", "--name=y"], ["x", "y"])
     ):  # fmt: skip
-        run("report", *given, "--output", page)
-        assert [found["name"] for found in data_of(page)["runs"]] == names
+        assert [found["name"] for found in reported(tmp_path, *given)["runs"]] == names
     assert "--name must be given once for each of the 2 runs, but was" in failed("report", *runs, "--name=x")
     assert "--name x was given more than once; give each run" in failed("report", *runs, "--name=x", "--name=x")
     assert "--name is empty; give a name" in failed("report", *runs, "--name=x", "--name=")
     assert f"the run of {runs[0]}" in (said := failed("report", runs[0], runs[0])) and "give each run once" in said
-    assert "--watch writes no file, but --output was given" in failed("report", runs[0], "--watch", "--output", page)
+    assert "--watch writes no file, but --output was given" in failed("report", runs[0], "--watch", "--output=x")
 
 
 def test_the_report_says_what_a_run_has_reached(trained: Path, tmp_path: Path) -> None:
-    run("report", trained / "run", "--output", tmp_path / "page.html")
-    (found,), valid = data_of(tmp_path / "page.html")["runs"], records(trained / "run", "valid")
+    (found,), valid = reported(tmp_path, trained / "run")["runs"], records(trained / "run", "valid")
     assert (found["status"], found["message"]) == ("finished", "")
     best = max(valid, key=lambda record: (record["bleu"], -record["nll"]))
     facts = {name: (value, note) for name, value, note in found["facts"]}
@@ -247,8 +231,7 @@ def test_the_report_says_what_a_run_has_reached(trained: Path, tmp_path: Path) -
 def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:
     def shown(most: int, *end: dict) -> dict:
         folder = write_run(tmp_path / "run", [start_record(max_updates=most), train_record(40, 2.0), *end])
-        run("report", folder, "--output", tmp_path / "page.html")
-        return data_of(tmp_path / "page.html")["runs"][0]  # type: ignore[no-any-return]
+        return reported(tmp_path, folder)["runs"][0]  # type: ignore[no-any-return]
 
     assert (shown(40)["status"], shown(50)["status"]) == ("finished", "stopped")
     failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
