@@ -75,6 +75,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     """Returns the record in a line, or None if the line is damaged."""
     try:
         record = json.loads(line)
+        json.dumps(record, allow_nan=False)  # a page could not show an infinite number
         numbers = [record[name] for name in _NUMBERS.get(record["kind"], ())]
         is_whole = isinstance(record["update"], int) and all(n is None or math.isfinite(n) for n in numbers)
     except (LookupError, TypeError, ValueError, RecursionError):
