@@ -31,7 +31,7 @@ BAD = {
     "without an update": b'{"kind": "start"}',
     "update that is text": record("start", "1", {}),
     "train without a figure": record("train", 10, {k: v for k, v in TRAIN.items() if k != "flops"}),
-    "infinite when read": GOOD[0].replace(b"0", b"0, \"flops\": 1e999"),
+    "infinite when read": GOOD[0].replace(b"0", b'0, "flops": 1e999'),
     "train with text": record("train", 10, TRAIN | {"loss": "2"}),
 }
 
