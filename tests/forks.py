@@ -7,23 +7,22 @@ program; see `_serve`.
 
 import atexit
 import gc
-import json
 import os
 import pickle
 import pkgutil
 import select
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from multiprocessing import Pipe, reduction
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +59,7 @@ class At:
         owner_name, name = self.target.rsplit(".", 1)
         owner = pkgutil.resolve_name(owner_name)
         function, calls = getattr(owner, name), 0
+        do = (lambda: os.kill(os.getpid(), self.do)) if isinstance(self.do, signal.Signals) else self.do
 
         def patched(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
@@ -67,19 +67,13 @@ class At:
             calls += is_counted
             is_now = is_counted and calls == self.call
             if is_now and not self.after:
-                self._act()
+                do()
             result = function(*args, **kwargs)
             if is_now and self.after:
-                self._act()
+                do()
             return result
 
         setattr(owner, name, patched)
-
-    def _act(self) -> None:
-        if isinstance(self.do, signal.Signals):
-            os.kill(os.getpid(), self.do)
-        else:
-            self.do()
 
 
 @dataclass(frozen=True)
@@ -172,33 +166,28 @@ def start(
     pipes: dict[str, Any] = {}
     files: dict[str, Any] = {}
     theirs: list[int] = []
-    to_close: list[int] = []
-    for name, wanted in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
-        if wanted == subprocess.PIPE:
-            read, write = os.pipe()
-            mine, their = (write, read) if name == "stdin" else (read, write)
-            pipes[name] = os.fdopen(mine, "wb" if name == "stdin" else "rb", buffering=0 if name == "stdin" else -1)
-            to_close.append(their)
-            theirs.append(their)
-        elif isinstance(wanted, int):
-            theirs.append(wanted)
-        else:
-            files[name] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the Command)
-            if wanted:
-                files[name].write(wanted)
+    with ExitStack() as started:
+        for name, wanted in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+            if wanted == subprocess.PIPE:
+                read, write = os.pipe()
+                pipes[name] = os.fdopen(write, "wb", 0) if name == "stdin" else os.fdopen(read, "rb")
+                theirs.append(read if name == "stdin" else write)
+                started.callback(os.close, theirs[-1])
+            elif isinstance(wanted, int):
+                theirs.append(wanted)
+            else:
+                files[name] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the Command)
+                files[name].write(wanted or b"")
                 files[name].seek(0)
-            theirs.append(files[name].fileno())
-    request = {
-        "arguments": [str(argument) for argument in arguments],
-        "cwd": str(cwd or os.getcwd()),
-        "env": {**os.environ, **(env or {})},
-        "path": sys.path,
-        "calls": pickle.dumps((before, instead)),
-    }
-    pid = _server().start(request, theirs)
-    for descriptor in to_close:
-        os.close(descriptor)
-    return Command(pid, pipes, files)
+                theirs.append(files[name].fileno())
+        request = {
+            "argv": ["nmt", *map(str, arguments)],
+            "cwd": str(cwd or os.getcwd()),
+            "env": {**os.environ, **(env or {})},
+            "path": sys.path,
+            "calls": pickle.dumps((before, instead)),
+        }
+        return Command(_server().start(request, theirs), pipes, files)
 
 
 def run(*arguments: str | Path, code: int = 0, **options: Any) -> Command:
@@ -238,24 +227,20 @@ class _Server:
     """The parent of the commands, as the tests see it."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._channel, theirs = Pipe()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        program = [sys.executable, __file__, str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                cwd=ROOT,
-                start_new_session=True,
+                program, pass_fds=[theirs.fileno()], env=environment, cwd=ROOT, start_new_session=True
             )
-        self._lines = self._socket.makefile("rb", buffering=0)
         self._codes: dict[int, int] = {}
         self._started: list[int] = []
 
     def start(self, request: dict[str, Any], descriptors: list[int]) -> int:
-        data = pickle.dumps(request)
-        socket.send_fds(self._socket, [struct.pack("!Q", len(data))], descriptors)
-        self._socket.sendall(data)
+        self._channel.send(request)
+        for descriptor in descriptors:
+            reduction.send_handle(self._channel, descriptor, self._process.pid)
         while not self._started:
             self._read()
         return self._started.pop()
@@ -266,24 +251,19 @@ class _Server:
         return self._codes[pid]
 
     def end(self) -> None:
-        self._lines.close()
-        self._socket.close()
+        self._channel.close()
         self._process.wait()
 
     def _read(self) -> None:
-        assert select.select([self._socket], [], [], _LIMIT_SECONDS)[0], f"no answer within {_LIMIT_SECONDS} seconds"
-        line = self._lines.readline()
-        assert line, "the parent of the commands has ended"
-        said = json.loads(line)
-        if "started" in said:
-            self._started.append(said["started"])
+        assert self._channel.poll(_LIMIT_SECONDS), f"no answer within {_LIMIT_SECONDS} seconds"
+        pid, code = self._channel.recv()
+        if code is None:
+            self._started.append(pid)
         else:
-            self._codes[said["ended"]] = said["code"]
+            self._codes[pid] = code
 
 
-@cache
-def _server() -> _Server:
-    return _Server()
+_server = cache(_Server)
 
 
 def end() -> None:
@@ -311,7 +291,7 @@ def _preload() -> None:
     assert not threads.exists() or len(list(threads.iterdir())) == 1, "only a process with one thread may be forked"
 
 
-def _serve(control: socket.socket) -> Callable[[], object]:
+def _serve(channel: Connection) -> Callable[[], object]:
     """Forks a process for each request, and tells how each ends. Returns only in the new processes."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -320,34 +300,33 @@ def _serve(control: socket.socket) -> Callable[[], object]:
     signal.set_wakeup_fd(writer)
     running: set[int] = set()
     while True:
-        ready = select.select([control, reader], [], [])[0]
+        ready = select.select([channel, reader], [], [])[0]
         if reader in ready:
             with suppress(BlockingIOError):
                 os.read(reader, 4096)
             for pid, code in _ended():
                 running.discard(pid)
-                control.sendall(json.dumps({"ended": pid, "code": code}).encode() + b"\n")
-        if control in ready:
-            data, descriptors, _, _ = socket.recv_fds(control, 8, 3)
-            if not data:
+                channel.send((pid, code))
+        if channel in ready:
+            try:
+                request = channel.recv()
+            except EOFError:  # the tests have ended
                 for pid in running:
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
                 sys.exit()
-            (size,) = struct.unpack("!Q", data)
-            received = bytearray()
-            while len(received) < size:
-                received += control.recv(size - len(received))
+            descriptors = [reduction.recv_handle(channel) for _ in range(3)]
             pid = os.fork()
             if not pid:
                 signal.set_wakeup_fd(-1)
-                for descriptor in (reader, writer, control.detach()):
+                channel.close()
+                for descriptor in (reader, writer):
                     os.close(descriptor)
-                return _become(pickle.loads(received), descriptors)
+                return _become(request, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
             running.add(pid)
-            control.sendall(json.dumps({"started": pid}).encode() + b"\n")
+            channel.send((pid, None))
 
 
 def _ended() -> Iterator[tuple[int, int]]:
@@ -371,7 +350,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], obj
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     sys.path[:] = request["path"]
-    sys.argv = ["nmt", *request["arguments"]]
+    sys.argv = request["argv"]
     program = import_module("nmt.__main__")
     sys.modules["__main__"] = program  # so that processes which this one spawns import it, and not this file
     before, instead = pickle.loads(request["calls"])
@@ -392,7 +371,7 @@ def _end(code: int) -> None:
 
 if __name__ == "__main__":
     _preload()
-    work = _serve(socket.socket(fileno=int(sys.argv[1])))
+    work = _serve(Connection(int(sys.argv[1])))
     try:
         work()
         _end(0)

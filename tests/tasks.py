@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from nmt.errors import NmtError
 from nmt.jobs.folder import Result
@@ -65,20 +65,8 @@ def report_and_wait(port: int) -> None:
 # Tasks without a model
 
 
-class Place(NamedTuple):
-    """Where a task runs: in which worker and process, and in which process the worker's parent."""
-
-    worker: int
-    process: int
-    parent: int
-
-
-_here = {"worker": -1}
-
-
-def runs(worker: int) -> Callable[[Sequence[Any]], Any]:
+def runs(_: int) -> Callable[[Sequence[Any]], Any]:
     """Returns a task that gets a function with its arguments, and calls it."""
-    _here["worker"] = worker
     return lambda chunk: chunk[0](*chunk[1:])
 
 
@@ -93,15 +81,15 @@ def never_loads(port: int, _: int) -> Callable[[Sequence[Any]], Any]:
     raise AssertionError("the end of the test was not noticed")
 
 
-def place() -> Place:
-    return Place(_here["worker"], os.getpid(), os.getppid())
+def tells_number(port: int, worker: int) -> Callable[[object], int]:
+    """Returns a task that gives the worker's number when the test allows it, so that other workers do other tasks."""
 
+    def task(_: object) -> int:
+        signal.raise_signal(signal.SIGINT)  # workers do not receive Ctrl-C
+        report_and_wait(port)
+        return worker
 
-def place_of_each(port: int) -> Place:
-    """Returns the place when the test allows it, so that other tasks run in other workers."""
-    signal.raise_signal(signal.SIGINT)  # workers do not receive Ctrl-C
-    report_and_wait(port)
-    return place()
+    return task
 
 
 def fail(chunk: int) -> None:

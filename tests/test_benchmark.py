@@ -86,9 +86,7 @@ def in_this_process(make_task: Callable[[int], Callable[[str], Report]], *_: Any
     yield lambda chunk: SimpleNamespace(result=lambda: make_task(0)(chunk))
 
 
-def test_batching_is_measured_on_data_and_on_generated_sentences(
-    trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batching_is_measured_on_data_and_generated_sentences(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
     assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "tokens an update", "padding"}
     monkeypatch.setattr("nmt.benchmark.run.worker_pool", in_this_process)
@@ -114,10 +112,10 @@ def test_generated_corpora_have_the_requested_lengths(tmp_path: Path) -> None:
 
 def test_options_that_contradict_each_other_are_refused(trained: Path, tmp_path: Path) -> None:
     assert "either --checkpoint, or --arch" in failed("benchmark", "generate", "--beam=2")
-    assert "give --input" in failed("benchmark", "generate", "--checkpoint", trained / "run" / "best.safetensors")
+    model = ["--checkpoint", trained / "run" / "best.safetensors"]
+    assert "give --input" in failed("benchmark", "generate", *model)
     (tmp_path / "empty").touch()
-    options = ["--checkpoint", trained / "run" / "best.safetensors", "--input", tmp_path / "empty"]
-    assert "is empty" in failed("benchmark", "generate", *options)
+    assert "is empty" in failed("benchmark", "generate", *model, "--input", tmp_path / "empty")
     options = ["--arch=transformer_tiny", "--data", trained / "data", "--profile", tmp_path / "none" / "profile.json"]
     assert "profile.json cannot be written" in failed("benchmark", "train", *options)
 

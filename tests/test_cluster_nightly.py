@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from test_jobs import finished_shards
 
 from nmt.config import JobConfig
 from nmt.errors import NmtError
-from nmt.jobs.folder import JobFolder
 from nmt.jobs.ray import connected
 
 pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("cluster")]
@@ -57,7 +55,6 @@ def check(command: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("command", [
     f"{GENERATE} --output-format=jsonl --output",
     f"{GENERATE} --sample --samples=2 --output",
-    "rescore run/best.safetensors --source=valid.en --target=valid.de --device=cpu --shard-lines=2 --output",
     f"{PREPROCESS} --dest",
 ])  # fmt: skip
 def test_a_cluster_writes_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path, command: str) -> None:
@@ -65,29 +62,20 @@ def test_a_cluster_writes_the_same_bytes_as_one_process(cluster: Any, tmp_path: 
     check(command.split(), tmp_path)
 
 
-@dataclass(frozen=True)
-class Killing:
-    """Kills a worker of these raylets after every twentieth shard."""
+def kill_often(raylets: list[int], killed: Path) -> None:
+    """Makes this process kill a worker of these raylets after every twentieth shard."""
+    for shards in range(20, 300, 20):
+        forks.At(ADD, call=shards, do=partial(kill_worker, raylets, killed), after=True)()
 
-    raylets: list[int]
-    killed: Path
 
-    def __call__(self) -> None:
-        def add(folder: JobFolder, *arguments: Any) -> None:
-            before(folder, *arguments)
-            if folder.rows_done % 20 == 0:
-                self._kill()
+def kill_worker(raylets: list[int], killed: Path) -> None:
+    import psutil  # Ray brings it along
 
-        before, JobFolder.add = JobFolder.add, add  # type: ignore[method-assign]
-
-    def _kill(self) -> None:
-        import psutil  # Ray brings it along
-
-        children = [child for pid in self.raylets for child in psutil.Process(pid).children()]
-        worker = next(child for child in children if child.name().startswith("ray::RayWorker"))
-        worker.kill()
-        with self.killed.open("a") as file:
-            file.write(f"{worker.pid}\n")
+    children = [child for pid in raylets for child in psutil.Process(pid).children()]
+    worker = next(child for child in children if child.name().startswith("ray::RayWorker"))
+    worker.kill()
+    with killed.open("a") as file:
+        file.write(f"{worker.pid}\n")
 
 
 @pytest.fixture
@@ -99,16 +87,15 @@ def preprocess(cluster: Any, tmp_path: Path) -> Iterator[list[str]]:
 
 
 def test_ten_killed_workers_change_nothing(cluster: Any, preprocess: list[str], tmp_path: Path) -> None:
-    killing = Killing([raylet(node).pid for node in cluster.list_all_nodes()], tmp_path / "killed")
-    forks.run(*preprocess, before=killing)
-    assert len(set(killing.killed.read_text().split())) >= 10
+    raylets, killed = [raylet(node).pid for node in cluster.list_all_nodes()], tmp_path / "killed"
+    forks.run(*preprocess, before=partial(kill_often, raylets, killed))
+    assert len(set(killed.read_text().split())) >= 10
 
 
 def test_a_machine_may_die_and_another_one_may_join(cluster: Any, preprocess: list[str]) -> None:
     (node,) = cluster.worker_nodes
-    command = forks.start(
-        *preprocess, before=forks.At(ADD, call=20, do=partial(os.kill, raylet(node).pid, signal.SIGKILL))
-    )
+    death = partial(os.kill, raylet(node).pid, signal.SIGKILL)
+    command = forks.start(*preprocess, before=forks.At(ADD, call=20, do=death))
     raylet(node).wait(120)
     cluster.remove_node(node, allow_graceful=False)
     cluster.add_node(**NODE)

@@ -4,7 +4,7 @@ import dataclasses
 from functools import cache
 
 import pytest
-from checkpoints import TEXT_CONFIG
+from checkpoints import TEXT_CONFIG, change
 from conftest import invented_pairs
 from sacremoses.corpus import NonbreakingPrefixes
 
@@ -51,9 +51,7 @@ def test_decoding_restores_the_encoded_text(changes: dict[str, object]) -> None:
     ({"normalize_punctuation": "none"}, "Am 3. Mai (heute), „ja“.", "Am 3 . Mai ( heute ) , „ja“.",
      "Am 3. Mai ( heute ) , „ja“."),
 ])  # fmt: skip
-def test_each_side_is_tokenised_by_its_language_before_it_is_lowercased(
-    changes: dict[str, object], line: str, source: str, target: str
-) -> None:
+def test_lines_are_tokenised_then_lowercased(changes: dict[str, object], line: str, source: str, target: str) -> None:
     made = codec(**changes)
     assert made.source.decode(made.encode_source([line])) == [source]
     assert made.target.decode(made.encode_target([line])) == [target]
@@ -80,9 +78,7 @@ def test_each_side_is_tokenised_by_its_language_before_it_is_lowercased(
     (True, "um ol!", "Um  ol", [], "Um  ol!"),
     (True, "mann und die frau", "Die", [], "mann und die frau"),  # the line does not begin so
 ])  # fmt: skip
-def test_prefixes_and_phrases_stand_as_given(
-    lowercase: bool, line: str, prefix: str, phrases: list[str], expected: str
-) -> None:
+def test_phrases_stand_as_given(lowercase: bool, line: str, prefix: str, phrases: list[str], expected: str) -> None:
     made = codec(lowercase=lowercase)
     first, *others = map(made.target_phrase, [prefix, *phrases], made.encode_target([prefix, *phrases]))
     assert made.target_with(line, Given(first, tuple(filter(None, others)))) == expected
@@ -101,36 +97,27 @@ def test_plain_data_restores_the_codec(joint: bool) -> None:
     assert (restored.source is restored.target) == joint
 
 
-MISSING = object()
-
-
-@pytest.mark.parametrize("change, named", [
-    ({"lowercase": None}, "lowercase"),
-    ({"extra": 1}, "extra"),
-    ({"tokenizer": "moses"}, "tokenizer"),
-    ({"target_tokenizer": "spacy"}, "target_tokenizer is 'spacy'"),
-    ({"source_tokenizer": "moses-../x"}, "source_tokenizer is 'moses-../x'"),
-    ({"normalize_punctuation": "target"}, "normalize_punctuation is 'target'"),
-    ({"target_model": b"x"}, "contradicts"),
-    ({"joint_vocab": False}, "contradicts"),
-    ({"source_model": b"x"}, "sentencepiece"),
-    ({"subword": "word"}, "subword is 'word'"),
-    ({"source_lang": MISSING}, "source_lang"),
+@pytest.mark.parametrize("name, value, named", [
+    ("lowercase", None, "lowercase"),
+    ("extra", 1, "extra"),
+    ("target_tokenizer", "spacy", "target_tokenizer is 'spacy'"),
+    ("source_tokenizer", "moses-../x", "source_tokenizer is 'moses-../x'"),
+    ("normalize_punctuation", "target", "normalize_punctuation is 'target'"),
+    ("target_model", b"x", "contradicts"),
+    ("joint_vocab", False, "contradicts"),
+    ("source_model", b"x", "sentencepiece"),
+    ("subword", "word", "subword is 'word'"),
+    ("source_lang", ..., "source_lang"),
 ])  # fmt: skip
-def test_wrong_values_are_refused(change: dict[str, object], named: str) -> None:
+def test_wrong_values_are_refused(name: str, value: object, named: str) -> None:
+    values = codec().to_dict()
+    change(values, name, value)
     with pytest.raises(NmtError, match=rf"run/1\.safetensors .*{named}"):
-        values = codec().to_dict() | change
-        TextCodec.from_dict(
-            {name: value for name, value in values.items() if value is not MISSING}, "run/1.safetensors"
-        )
+        TextCodec.from_dict(values, "run/1.safetensors")
 
 
 UNSPACED = {
-    "zh": [
-        "他说：“你好！”",
-        "\u3000\u3000《红楼梦》——第1回，共120回（约73万字）。",
-        "A股上涨3.5%，B 股没有变化……",
-    ],
+    "zh": ["他说：“你好！”", "\u3000《红楼梦》——第1回，共120回（约73万字）。", "A股上涨3.5%，B 股没有变化……"],
     "ja": ["「今日は、いい天気ですね。」と彼は言った。", "ｶﾀｶﾅと\u3000全角スペース", "パソコンを2台買った！?"],
     "th": ['เขาพูดว่า "สวัสดี" แล้วก็ไป', "ราคา 1,250.50 บาทๆ ฯลฯ"],
 }

@@ -29,8 +29,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a data folder with 21 validation pairs, which two ranks share unequally."""
     folder = tmp_path_factory.mktemp("distributed")
     train, valid = (write_pairs(folder / name, invented_pairs(n, n)) for name, n in (("train", 300), ("valid", 21)))
-    options = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", "--workers=1"]
-    run("preprocess", *options, f"--train={train}", f"--valid={valid}", f"--dest={folder}/data")
+    options = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", f"--train={train}", f"--valid={valid}"]
+    run("preprocess", *options, "--workers=1", f"--dest={folder}/data")
     return folder / "data"
 
 
@@ -97,9 +97,7 @@ def answer_at_once_and_be_asked_to_stop() -> None:
     forks.At("nmt.training.ranks._end_after_failure", do=forks.Interrupt(signal.SIGTERM))()
 
 
-def test_a_rank_that_is_killed_ends_the_run_and_nothing_is_lost(
-    data: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
+def test_a_killed_rank_ends_the_run_and_nothing_is_lost(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     train, killed = command(data, tmp_path / "run"), forks.At(UPDATE, 8)
     log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once, killed))
     assert log.count("error: ") == 1, log

@@ -1,12 +1,10 @@
 """Commands write their output completely or not at all, never over their input, and can write into devices."""
 
-import io
 import os
 import stat
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import forks
@@ -31,19 +29,14 @@ def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: 
     assert [found.name for found in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_output_may_have_the_longest_name_that_the_file_system_allows(tmp_path: Path) -> None:
-    with output_file(str(tmp_path / ("x" * 255))) as file:
-        file.write("text")
-    assert (tmp_path / ("x" * 255)).read_text() == "text"
-
-
-def test_an_output_is_written_through_a_link(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")
+def test_an_output_is_written_through_a_link_to_the_longest_name_that_the_file_system_allows(tmp_path: Path) -> None:
+    target = tmp_path / "folder" / ("x" * 255)
+    (tmp_path / "link").symlink_to(target)
     (tmp_path / "folder").mkdir()
     with output_file(str(tmp_path / "link")) as file:
         file.write("text")
     assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "folder" / "file").read_text() == "text"
+    assert target.read_text() == "text"
 
 
 def test_devices_and_pipes_are_written_to(trained: Path, tmp_path: Path) -> None:
@@ -90,31 +83,25 @@ def test_an_output_that_is_a_folder_or_empty_is_refused(trained: Path, name: str
 
 
 def test_a_missing_input_is_not_reported_as_a_fault_of_the_output(trained: Path, tmp_path: Path) -> None:
-    said = failed(
-        "generate", trained / "run/average.safetensors", "--input", tmp_path / "nowhere", "--output", tmp_path / "out"
-    )
-    assert "nowhere does not exist" in said
+    files = ["--input", tmp_path / "nowhere", "--output", tmp_path / "out"]
+    assert "nowhere does not exist" in failed("generate", trained / "run/average.safetensors", *files)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_output_that_takes_a_part_of_the_data_at_a_time_gets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With PYTHONUNBUFFERED, standard output is such a file."""
 
-    class Narrow(io.RawIOBase):
-        content = b""
+    taken: list[bytes] = []
 
-        def writable(self) -> bool:
-            return True
+    def write(data: memoryview) -> int:
+        taken.append(bytes(data[:3]))
+        return len(taken[-1])
 
-        def write(self, data: Any) -> int:
-            self.content += bytes(data[:3])
-            return len(data[:3])
-
-    narrow = Narrow()
+    narrow = SimpleNamespace(write=write, flush=lambda: None)
     monkeypatch.setattr("sys.stdout", SimpleNamespace(buffer=narrow, fileno=lambda: 1))
     with output_file("-") as output:
         assert output.write("eleven byte") == 11
-    assert narrow.content == b"eleven byte"
+    assert taken == [b"ele", b"ven", b" by", b"te"]
 
 
 def test_a_failed_start_leaves_no_run_folder(trained: Path, tmp_path: Path) -> None:
@@ -139,15 +126,10 @@ def test_a_failed_export_leaves_no_new_folders(trained: Path, tmp_path: Path, mo
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with (
-        pytest.raises(NmtError, match=r"/dev/full cannot be written \(No space left on device\); choose another file"),
-        output_file("/dev/full", flag="--output") as file,
-    ):
+    said = r"/dev/full cannot be written \(No space left on device\); choose another file"
+    with pytest.raises(NmtError, match=said), output_file("/dev/full") as file:
         file.write("text")
-    with (
-        pytest.raises(NmtError, match=r"nowhere/file cannot be written"),
-        replaced_file(tmp_path / "nowhere/file", "x"),
-    ):
+    with pytest.raises(NmtError, match="nowhere/file cannot be"), replaced_file(tmp_path / "nowhere/file", "x"):
         pass
 
 

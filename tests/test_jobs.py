@@ -1,98 +1,65 @@
 """Long and slow translation jobs: lines that arrive one by one, interrupted jobs, and workers that die."""
 
-import errno
-import gzip
 import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from unittest.mock import Mock
 
 import forks
-import numpy as np
 import pytest
 import tasks
 import torch
-from checkpoints import CONFIG, small_codec
+from checkpoints import CONFIG, saved, small_checkpoint
 from commands import failed, run
 from conftest import invented_pairs
 from forks import At
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tasks import Doubling
+from test_corpus import write
 
-from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import JobConfig
 from nmt.console import Progress
 from nmt.errors import Interrupted, NmtError
-from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
-from nmt.jobs.plan import File, Plan, Reader, Shard, make_plan
+from nmt.jobs.folder import Preparation, Result, job_folder
+from nmt.jobs.plan import Reader, make_plan
 from nmt.text.corpus import read_rows, windows_of
 from nmt.translate.job import JobOutput
 
 Words = list[str | Path]  # of a command
-# Small batches, so that a job has many.
-OPTIONS = ["--batch-tokens=64", "--max-length-offset=3", "--precision=fp32", "--device=cpu"]
+OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu"]  # small batches, so that a job has many
+GENERATE = ["--max-length-offset=3", *OPTIONS]
 
 
 # Lines that arrive one by one
 
 
-def answer(pipe: IO[bytes]) -> bytes:
-    assert select.select([pipe], [], [], 120)[0], "no answer"
-    return pipe.readline()
-
-
-@pytest.mark.parametrize("end", ["close", "signal"])
-def test_a_line_is_answered_before_the_pipe_is_closed_and_a_signal_ends_the_wait(trained: Path, end: str) -> None:
-    command = forks.start(
-        "generate", trained / "run" / "best.safetensors", stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+@pytest.mark.parametrize(("workers", "end", "code"), [(1, "close", 0), (1, "signal", 130), (2, "signal", 130)])
+def test_a_line_is_answered_at_once_until_a_signal_comes(tmp_path: Path, workers: int, end: str, code: int) -> None:
+    """A fork of a process whose OpenMP has started threads would wait for them forever."""
+    model = saved(small_checkpoint(0, replace(CONFIG, d_model=512)), tmp_path / "model.safetensors")
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    threads = {"before": partial(torch.set_num_threads, 2), "env": {"OMP_NUM_THREADS": "2"}}
+    command = forks.start("generate", model, f"--workers={workers}", "--max-length-offset=0", **threads, **pipes)
     for _ in range(2):
-        command.stdin.write(b"Ba de ki.\n")
-        assert answer(command.stdout).endswith(b"\n")
+        command.stdin.write(b"some words\n")
+        assert select.select([command.stdout], [], [], 120)[0], "no answer"
+        assert command.stdout.readline().endswith(b"\n")
     if end == "close":
         command.stdin.close()
     else:
         command.send(signal.SIGINT)
-    command.wait(0 if end == "close" else 130)
-    assert "Fatal" not in command.errors
-
-
-def test_workers_with_several_threads_answer_lines_until_a_signal(tmp_path: Path) -> None:
-    """A fork of a process whose OpenMP has started threads would wait for them forever."""
-    torch.manual_seed(0)
-    config = replace(CONFIG, d_model=512)
-    weights = new_model(config, small_codec()).state_dict()
-    save_checkpoint(Checkpoint(config, small_codec(), weights, {}), tmp_path / "model.safetensors")
-    command = [
-        sys.executable,
-        "-m",
-        "nmt",
-        "generate",
-        tmp_path / "model.safetensors",
-        "--workers=2",
-        "--max-length-offset=0",
-    ]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, bufsize=0, env={**os.environ, "OMP_NUM_THREADS": "2"}, **pipes) as process:
-        try:
-            for _ in range(2):
-                process.stdin.write(b"some words\n")
-                assert answer(process.stdout).endswith(b"\n")
-            process.send_signal(signal.SIGINT)
-            assert "Fatal" not in tasks.read_to_end(process.stderr)  # the workers have ended
-            assert process.wait(120) == 130
-        finally:
-            process.kill()
+    assert "Fatal" not in tasks.read_to_end(command.stderr)  # all processes have ended
+    command.wait(code)
 
 
 def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
@@ -130,41 +97,26 @@ def source(tmp_path: Path) -> Path:
 
 
 def finished_shards(kept: Path) -> int:
-    try:
-        return sum(path.name.isdecimal() for path in (kept / "shards").iterdir())
-    except FileNotFoundError:
-        return 0
+    return sum(path.name.isdecimal() for path in kept.glob("shards/*"))
 
 
 @pytest.fixture
 def command(trained: Path, source: Path, tmp_path: Path) -> Words:
     """Returns a command with 7 shards, which writes a different line for each line of the source."""
-    options = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--shard-lines=10", "--output"]
-    return [
-        "rescore",
-        trained / "run" / "best.safetensors",
-        "--source",
-        source,
-        "--target",
-        source,
-        *options,
-        tmp_path / "out",
-    ]
+    files = [trained / "run" / "best.safetensors", "--source", source, "--target", source]
+    return ["rescore", *files, *OPTIONS, "--shard-lines=10", "--output", tmp_path / "out"]
 
 
 @pytest.fixture
-def expected(command: Words, tmp_path: Path) -> bytes:
+def expected(command: Words) -> bytes:
     """Returns what the command writes."""
-    run(*command[:-1], tmp_path / "whole")
-    return (tmp_path / "whole").read_bytes()
+    return run(*command[:-3]).stdout
 
 
 ADD, REPLACE = "nmt.jobs.folder.JobFolder.add", "pathlib.Path.replace"
 
 
-def test_a_job_that_is_killed_anywhere_resumes_with_the_same_output(
-    command: Words, expected: bytes, tmp_path: Path
-) -> None:
+def test_a_job_that_is_killed_anywhere_resumes(command: Words, expected: bytes, tmp_path: Path) -> None:
     kept = tmp_path / "out.unfinished"
     for death, shards in (
         (At(REPLACE, matching="offsets.npy"), 0),
@@ -202,21 +154,13 @@ def test_a_job_that_is_stopped_resumes_with_the_same_output(
 @pytest.fixture
 def interrupted(command: Words) -> Words:
     """Returns a command whose job was interrupted after its first shard."""
-    interrupt(command)
-    return command
+    return interrupt(*command)
 
 
-def interrupt(command: Words) -> None:
-    """Runs a command whose job gets SIGTERM after one shard."""
-
-    def add_and_stop(*shard: Any) -> None:
-        add(*shard)
-        raise SystemExit(128 + signal.SIGTERM)
-
-    add = JobFolder.add
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JobFolder, "add", add_and_stop)
-        assert "stopped after 10 lines, which are kept in" in run(*command, code=75).stderr
+def interrupt(*command: str | Path) -> Words:
+    """Runs a command whose job gets SIGTERM after one shard. Returns the command."""
+    forks.run(*command, before=At(ADD, after=True, do=signal.SIGTERM), code=75)
+    return list(command)
 
 
 @pytest.mark.parametrize("change, message", [
@@ -230,9 +174,8 @@ def interrupt(command: Words) -> None:
 def test_a_changed_job_is_not_resumed(
     trained: Path, source: Path, tmp_path: Path, change: list[str], message: str
 ) -> None:
-    command = ["generate", trained / "run" / "best.safetensors", "--input", source, *OPTIONS]
-    command += ["--shard-lines=10", "--output", tmp_path / "out"]
-    interrupt(command)
+    options = ["--input", source, *GENERATE, "--shard-lines=10", "--output", tmp_path / "out"]
+    command = interrupt("generate", trained / "run" / "best.safetensors", *options)
     (tmp_path / "other").write_text("Ba.\n")
     paths = {"source": source, "other": tmp_path / "other", "average": trained / "run" / "average.safetensors"}
     said = failed(*command, *(flag.format(**paths) for flag in change))
@@ -240,13 +183,14 @@ def test_a_changed_job_is_not_resumed(
     assert re.search(message, said), said
 
 
-def test_a_job_whose_input_was_edited_is_not_resumed_but_a_copy_is(interrupted: Words, source: Path) -> None:
-    whole = source.read_bytes()
-    source.write_bytes(whole.replace(b"\n", b" Ba.\n", 1))
+def test_a_job_whose_input_was_edited_is_not_resumed_but_a_copy_of_the_input_is(
+    interrupted: Words, expected: bytes, source: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copy(source, tmp_path / "copy"))
+    source.write_bytes(source.read_bytes().replace(b"\n", b" Ba.\n", 1))
     assert re.search(r"whose --source is SHA-256 \w+…, but now it is SHA-256", failed(*interrupted))
-    source.write_bytes(whole)
-    os.utime(source, (0, 0))
-    run(*interrupted, "--batch-tokens=128")  # the speed may change
+    run(*[copy if argument == source else argument for argument in interrupted])
+    assert (tmp_path / "out").read_bytes() == expected
 
 
 @pytest.mark.parametrize(("damage", "error"), [
@@ -265,14 +209,9 @@ def test_a_damaged_shard_is_made_anew(
     assert (tmp_path / "out").read_bytes() == expected
 
 
-def test_a_full_disk_in_the_end_keeps_the_shards(
-    interrupted: Words, expected: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("nmt.files._sync_folder", full)
+def test_a_full_disk_in_the_end_keeps_the_shards(interrupted: Words, expected: bytes, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmt.files._sync_folder", Mock(side_effect=OSError(28, "No space left on device")))
         said = failed(*interrupted)
     assert "/out cannot be written (No space left on device); correct that and start the same command again" in said
     assert finished_shards(tmp_path / "out.unfinished") == 7
@@ -311,51 +250,25 @@ def test_names_that_no_shard_has_are_ignored_and_kept(interrupted: Words, tmp_pa
 def test_a_result_of_another_job_is_made_anew(interrupted: Words, expected: bytes, tmp_path: Path) -> None:
     """A worker of an earlier job that nobody ended may write a result late."""
     other = [tmp_path / "other" if argument == tmp_path / "out" else argument for argument in interrupted]
-    interrupt([*other, "--normalize"])
+    interrupt(*other, "--normalize")
     late = tmp_path / "out.unfinished" / "shards" / "00000000"
     late.write_bytes((tmp_path / "other.unfinished" / "shards" / "00000000").read_bytes())
     run(*interrupted)
     assert (tmp_path / "out").read_bytes() == expected
 
 
-def test_a_job_goes_on_with_an_input_that_was_renamed(
-    interrupted: Words, expected: bytes, source: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "renamed").write_bytes(source.read_bytes())
-    source.write_bytes(b"".join(reversed(source.read_bytes().splitlines(keepends=True))))
-    renamed = [tmp_path / "renamed" if argument == source else argument for argument in interrupted]
-    run(*renamed)
-    assert (tmp_path / "out").read_bytes() == expected
-
-
-def test_an_input_that_is_edited_during_the_job_is_an_error(
-    interrupted: Words, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_that_is_edited_during_the_job_is_an_error(interrupted: Words, source: Path) -> None:
     whole = source.read_bytes()
-
-    def edit(folder: JobFolder, shard: Shard, result: Result) -> None:
-        source.write_bytes(whole.upper() * 2)
-        add(folder, shard, result)
-
-    add = JobFolder.add
-    with monkeypatch.context() as patch:
-        patch.setattr(JobFolder, "add", edit)
-        said = failed(*interrupted)
+    edit = At(ADD, do=partial(source.write_bytes, whole.upper() * 2))
+    said = forks.run(*interrupted, before=edit, code=1).errors
     assert "source.en has changed since the job began; restore it and start the same command" in said
     source.write_bytes(whole)
-    run(*interrupted)
+    run(*interrupted, "--batch-tokens=128")  # the speed may change
 
 
 @pytest.mark.parametrize("step", ["remove_results", "remove_partial_files"])
-def test_a_signal_after_the_output_is_complete_changes_nothing(
-    interrupted: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    def stop_once(_: Path) -> None:
-        monkeypatch.undo()
-        raise SystemExit(143)
-
-    monkeypatch.setattr(f"nmt.jobs.folder.{step}", stop_once)
-    run(*interrupted)
+def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Words, tmp_path: Path, step: str) -> None:
+    forks.run(*interrupted, before=At(f"nmt.jobs.folder.{step}", do=signal.SIGTERM))
     assert (tmp_path / "out").exists()
     assert not (tmp_path / "out.unfinished").exists()
 
@@ -373,13 +286,6 @@ def test_two_processes_do_not_write_one_output(source: Path, tmp_path: Path) -> 
     assert (tmp_path / "out.unfinished").exists()
 
 
-def test_a_job_that_fails_before_a_shard_is_finished_leaves_nothing(source: Path, tmp_path: Path) -> None:
-    job = job_folder(str(tmp_path / "out"), "--output", preparation(source), JobConfig())
-    with pytest.raises(NmtError, match="bad"), job:
-        raise NmtError("bad")
-    assert list(tmp_path.iterdir()) == [source]
-
-
 @settings(max_examples=40)
 @given(st.data())
 def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -389,19 +295,17 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     source.write_text("x\n" * data.draw(st.integers(1, 30)))
     dest, begin = str(folder / "out"), preparation(source, data.draw(st.integers(1, 8)))
     with pytest.raises(Interrupted), job_folder(dest, "--output", begin, JobConfig()) as job:
-        plan = job.plan
-        order = data.draw(st.permutations(range(len(plan))))
+        results = [Result(f"shard {i} ä\n".encode(), {"n": i}) for i in range(len(job.plan))]
+        order = data.draw(st.permutations(range(len(results))))
         for number in order[: data.draw(st.integers(1, len(order)))]:
-            job.add(plan[number], Result(f"shard {number} ä\n".encode(), {"n": number}))
+            job.add(job.plan[number], results[number])
         raise SystemExit(143)
     cut = folder / "out.unfinished" / "shards" / f"{order[0]:08}"
     os.truncate(cut, data.draw(st.integers(0, cut.stat().st_size)))
     with job_folder(dest, "--output", begin, JobConfig()) as job:
         for shard in job.todo():
-            job.add(shard, Result(f"shard {shard.number} ä\n".encode(), {"n": shard.number}))
-        found = list(job.results())
-        assert [shard.number for shard, _ in found] == [result.summary["n"] for _, result in found]
-        assert [result.content.decode() for _, result in found] == [f"shard {i} ä\n" for i in range(len(plan))]
+            job.add(shard, results[shard.number])
+        assert list(job.results()) == list(zip(job.plan, results, strict=True))
         job.finish()
     assert not (folder / "out.unfinished").exists()
 
@@ -445,16 +349,14 @@ def test_parts_of_a_job_may_begin_at_the_same_time(command: Words, expected: byt
     assert merged.strip().split("\n")[-1] == run(*command[:-1], tmp_path / "whole").stderr.strip().split("\n")[-1]
 
 
-@pytest.mark.parametrize("value", ["0/2", "3/2", "1", "1/2/3", "a/b", "-1/2", "²/3", ""])
-def test_a_wrong_part_is_refused(trained: Path, value: str) -> None:
-    said = failed("generate", trained / "run" / "best.safetensors", f"--shard={value}")
-    assert f"--shard must be I/N with I from 1 to N, such as 3/8, but is {value!r}" in said
-
-
-@pytest.mark.parametrize("flag", ["--shard=1/2", "--merge", "--cluster=auto", "--shard-lines=5"])
-def test_parts_need_files(trained: Path, flag: str) -> None:
-    said = failed("generate", trained / "run" / "best.safetensors", flag)
-    assert f"{flag.split('=')[0]} needs files as input and as --output; give the names of files" in said
+@pytest.mark.parametrize("flag, message", [
+    *((f"--shard={part}", f"--shard must be I/N with I from 1 to N, such as 3/8, but is {part!r}")
+      for part in ("0/2", "3/2", "1", "1/2/3", "a/b", "-1/2", "²/3", "")),
+    *((flag, f"{flag.split('=')[0]} needs files as input and as --output; give the names of files")
+      for flag in ("--shard=1/2", "--merge", "--cluster=auto", "--shard-lines=5")),
+])  # fmt: skip
+def test_wrong_parts_and_parts_without_files_are_refused(trained: Path, flag: str, message: str) -> None:
+    assert message in failed("generate", trained / "run" / "best.safetensors", flag)
 
 
 # Plans
@@ -469,12 +371,9 @@ def test_shards_hold_all_rows_in_order(tmp_path_factory: pytest.TempPathFactory,
         column = data.draw(lines)
         paths = []
         for side in "ab":
-            text = "".join(f"{line}{side}\n" for line in column)
-            text = text[:-1] if data.draw(st.booleans()) else text
-            is_compressed = data.draw(st.booleans())
-            path = folder / f"{number}{side}{'.gz' * is_compressed}"
-            path.write_bytes(gzip.compress(text.encode()) if is_compressed else text.encode())
-            paths.append(str(path))
+            text = "".join(f"{line}{side}\n" for line in column).encode()
+            name = f"{number}{side}{data.draw(st.sampled_from(['', '.gz']))}"
+            paths.append(str(write(folder / name, text[:-1] if data.draw(st.booleans()) else text)))
         segments.append(paths)
         expected += list(read_rows(*paths))
     with pytest.MonkeyPatch.context() as patch:
@@ -502,18 +401,11 @@ def test_an_input_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> N
         Reader(plan.paths).read(plan[1])
 
 
-def test_a_plan_of_a_billion_lines_has_only_one_offset_for_each_shard() -> None:
-    rows, files = 10**9, 10_000
-    plan = Plan(((File("input", rows, (0, 0), ""),),), rows // files, np.zeros((files, 1), np.int64))
-    assert sum(plan[number].rows for number in range(len(plan))) == rows
-    assert plan[files - 1].first == rows - rows // files + 1
-
-
 def test_several_inputs_are_translated_one_after_the_other(trained: Path, source: Path, tmp_path: Path) -> None:
     lines = source.read_bytes().split(b"\n", 7)
     (tmp_path / "a").write_bytes(b"\n".join(lines[:7]) + b"\n")
-    (tmp_path / "b.gz").write_bytes(gzip.compress(lines[7]))
-    command = ["generate", trained / "run" / "best.safetensors", "--output-format=jsonl", *OPTIONS]
+    write(tmp_path / "b.gz", lines[7])
+    command = ["generate", trained / "run" / "best.safetensors", "--output-format=jsonl", *GENERATE]
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b.gz"]
     job = [*command, *inputs, "--output", tmp_path / "out", "--shard-lines=4"]
     forks.run(*job, before=At(REPLACE, matching="shards/", call=4), code=-signal.SIGKILL)
@@ -531,32 +423,21 @@ def test_several_inputs_are_translated_one_after_the_other(trained: Path, source
 
 def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     """Runs the job on other files, and on the numbers from 1 to 20, in shards of 6."""
+    job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
+    files = {"segments": [[str(path)] for path in (*before, folder / "numbers")], "output": str(folder / "out")}
+    options = {"columns": ["--input"], "settings": {}, "shard_rows": 6, "options": JobConfig(), "workers": 2}
     with Progress("double", None, "number") as progress:
-        JobOutput(
-            job=job,
-            segments=[[str(path)] for path in (*before, folder / "numbers")],
-            columns=["--input"],
-            output=str(folder / "out"),
-            settings={},
-            shard_rows=6,
-            options=JobConfig(),
-            workers=2,
-            progress=progress,
-        ).write()
+        JobOutput(job=job, progress=progress, **files, **options).write()
 
 
 def test_the_batch_of_a_worker_that_dies_is_done_again(tmp_path: Path) -> None:
-    (tmp_path / "deaths").touch()
     doubled(Doubling(tmp_path / "deaths", survives=2), tmp_path)
     assert (tmp_path / "out").read_text() == "".join(f"{2 * n}\n" for n in range(1, 21))
     assert (tmp_path / "deaths").read_text() == "xx"
 
 
-def test_lines_that_kill_three_workers_are_named_and_the_rest_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "deaths").touch()
+def test_lines_that_kill_three_workers_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "before").write_text("10\n" * 7)
     job, lines = Doubling(tmp_path / "deaths", survives=3), f"lines 1-6 of {tmp_path / 'numbers'}"
     with pytest.raises(NmtError) as found:

@@ -30,14 +30,10 @@ LEVELS = [
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],
 ]
-UNITS = [unit for level in LEVELS for unit in level]
+LEVEL_OF = {unit: number for number, level in enumerate(LEVELS) for unit in level}
 # These modules use neither a model nor the disk, not even through modules that they import.
-PURE = [
-    *(module for module in FILES if module.startswith("nmt.search.")),
-    "nmt.data.batching",
-    "nmt.training.optimizer",
-    "nmt.parsing.evalb",
-]
+PURE = ["nmt.data.batching", "nmt.training.optimizer", "nmt.parsing.evalb"]
+PURE += [module for module in FILES if module.startswith("nmt.search.")]
 DISK = {"gzip", "io", "mmap", "os", "pathlib", "shutil", "tempfile"}
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 BENCHMARKS = [f"benchmark {command}" for command in ("train", "generate", "preprocess", "batching")]
@@ -67,17 +63,12 @@ def own_imports(module: str) -> set[str]:
 
 def unit_of(module: str) -> str:
     """Returns the most specific unit that the module belongs to."""
-    return max((unit for unit in UNITS if module == unit or module.startswith(unit + ".")), key=len)
-
-
-def level_of(module: str) -> int:
-    return next(number for number, level in enumerate(LEVELS) if unit_of(module) in level)
+    return max((unit for unit in LEVEL_OF if module == unit or module.startswith(unit + ".")), key=len)
 
 
 def reachable(module: str) -> set[str]:
     """Returns the module and all modules that it imports directly or indirectly."""
-    found = set[str]()
-    new = {module}
+    found, new = set[str](), {module}
     while new:
         found |= new
         new = {name for importer in new for name in own_imports(importer)} - found
@@ -88,20 +79,16 @@ MODULES = [module for module, path in FILES.items() if path.name != "__init__.py
 
 
 def test_imports_point_down() -> None:
-    above = {m: {name for name in own_imports(m) if level_of(name) > level_of(m)} for m in MODULES}
+    level = {module: LEVEL_OF[unit_of(module)] for module in FILES if module != "nmt"}
+    above = {m: {name for name in own_imports(m) if level[name] > level[m]} for m in MODULES}
     assert not {module: names for module, names in above.items() if names}
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
-    graph = {unit: set[str]() for unit in UNITS}
+    graph = {unit: set[str]() for unit in LEVEL_OF}
     for module in MODULES:
         graph[unit_of(module)] |= {unit_of(name) for name in own_imports(module)} - {unit_of(module)}
     list(TopologicalSorter(graph).static_order())  # raises an error if there is a circle
-
-
-def test_the_library_does_not_import_the_command_line() -> None:
-    users = {module for module in MODULES if any(unit_of(name) == "nmt.cli" for name in own_imports(module))}
-    assert {unit_of(module) for module in users} <= {"nmt.cli", "nmt.__main__"}
 
 
 @pytest.mark.parametrize("module", PURE)
@@ -127,6 +114,7 @@ def test_the_legend_has_all_shape_letters() -> None:
 
 def test_help_does_not_load_torch() -> None:
     """One interpreter shows all help pages."""
+    assert {"preprocess", "train", "generate", "score", "serve"} <= set(COMMANDS)
     program = (
         "import sys; from nmt.cli.app import app\n"
         "for command in sys.argv[1:]:\n"
@@ -141,16 +129,7 @@ def test_help_does_not_load_torch() -> None:
     assert done.stdout.count("Usage") == len(pages)
 
 
-def test_the_list_of_commands_has_the_main_ones() -> None:
-    assert {"preprocess", "train", "average-checkpoints", "generate", "score", "serve", "export"} <= set(COMMANDS)
-
-
 CLOCKS = {"sleep", "monotonic", "monotonic_ns", "time", "time_ns", "perf_counter", "perf_counter_ns"}
-
-
-def is_nightly(node: ast.AST) -> bool:
-    """Returns whether a function or class is marked as nightly."""
-    return "pytest.mark.nightly" in map(ast.unparse, getattr(node, "decorator_list", []))
 
 
 def clocks(node: ast.AST) -> Iterator[str]:
@@ -160,30 +139,24 @@ def clocks(node: ast.AST) -> Iterator[str]:
             yield from (f"line {child.lineno}: {alias.name}" for alias in child.names if alias.name in CLOCKS)
         elif isinstance(child, ast.Attribute) and ast.unparse(child.value) == "time" and child.attr in CLOCKS:
             yield f"line {child.lineno}: time.{child.attr}"
-        if not is_nightly(child):
+        if "pytest.mark.nightly" not in map(ast.unparse, getattr(child, "decorator_list", [])):
             yield from clocks(child)
 
 
 def test_tests_do_not_wait_for_clocks() -> None:
     """A test of the gate gives the same result on a busy machine."""
-    found = {}
-    for path in Path(__file__).parent.glob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        if not re.search(r"^pytestmark = .*pytest\.mark\.nightly", text, re.MULTILINE):
-            found[path.name] = list(clocks(ast.parse(text)))
+    texts = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}
+    nightly = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
+    found = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
     assert not {name: lines for name, lines in found.items() if lines}
 
 
-@pytest.mark.parametrize(
-    ("code", "count"),
-    [
-        ("import time\ntime.sleep(1)", 1),
-        ("from time import monotonic, strftime", 1),
-        ("def test(): return [time.perf_counter]", 1),
-        ("@pytest.mark.nightly\ndef test(): time.sleep(1)", 0),
-        ("@pytest.mark.skipif(True)\ndef test(): time.time()", 1),
-        ("time.strftime('')\nx.sleep(1)", 0),
-    ],
-)
+@pytest.mark.parametrize("code, count", [
+    ("from time import monotonic, strftime", 1),
+    ("def test(): return [time.perf_counter]", 1),
+    ("@pytest.mark.nightly\ndef test(): time.sleep(1)", 0),
+    ("@pytest.mark.skipif(True)\ndef test(): time.time()", 1),
+    ("time.strftime('')\nx.sleep(1)", 0),
+])  # fmt: skip
 def test_clocks_are_found(code: str, count: int) -> None:
     assert len(list(clocks(ast.parse(code)))) == count

@@ -21,11 +21,10 @@ from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
 from nmt.model.attention import Additive, DotProduct, Dropout, attend, random_mask
 from nmt.model.incremental import start, step
 from nmt.model.masks import Block, Layout, self_attention_mask
-from nmt.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
+from nmt.model.positions import LearnedPositions, SinusoidalPositions
 from nmt.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
 
 SMALL = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, dropout=0.1)
-SIXTEEN = replace(SMALL, d_model=16)
 VOCABULARY = 50
 SOURCES = [[5, 6, 7, 3], [8, 3], [9, 10, 11, 12, 3]]
 TARGETS = [[2, 5, 6], [2, 7, 8, 9, 10], [2, 5]]
@@ -53,17 +52,13 @@ def model(config: ModelConfig = SMALL, *, shared: bool = True) -> Transformer:
     return made
 
 
+@torch.no_grad()
 def copy_attention(source: MultiHeadAttention, target: nn.MultiheadAttention) -> None:
     inputs = [source.query_key_value] if hasattr(source, "query_key_value") else [source.query, source.key_value]
-    biased = source.output.bias is not None
-    target.load_state_dict(
-        {
-            "in_proj_weight": torch.cat([part.weight for part in inputs]),
-            "in_proj_bias": torch.cat([part.bias for part in inputs]) if biased else torch.zeros(3 * SMALL.d_model),
-            "out_proj.weight": source.output.weight,
-            "out_proj.bias": source.output.bias if biased else torch.zeros(SMALL.d_model),
-        }
-    )
+    for name, parts in {"in_proj_": inputs, "out_proj.": [source.output]}.items():
+        target.get_parameter(f"{name}weight").copy_(torch.cat([part.weight for part in parts]))
+        biases = [torch.zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
+        target.get_parameter(f"{name}bias").copy_(torch.cat(biases))
 
 
 def copy_layer(source: EncoderLayer | DecoderLayer, target: nn.Module) -> None:
@@ -86,11 +81,9 @@ def torch_transformer(ours: Transformer) -> nn.Transformer:
     c = ours.config
     made = nn.Transformer(c.d_model, c.heads, c.encoder_layers, c.decoder_layers, c.d_ff, dropout=0, batch_first=True)
     made.encoder.use_nested_tensor = False
-    for stack, layers, norm in (
-        (made.encoder, ours.encoder, ours.encoder_norm),
-        (made.decoder, ours.decoder, ours.decoder_norm),
-    ):
-        for source, target in zip(layers, stack.layers, strict=True):
+    for name in ("encoder", "decoder"):
+        stack, norm = getattr(made, name), getattr(ours, f"{name}_norm")
+        for source, target in zip(getattr(ours, name), stack.layers, strict=True):
             copy_layer(source, target)  # type: ignore[arg-type]
             target.norm_first = c.norm == "pre"
         if c.norm == "pre":
@@ -102,12 +95,9 @@ def torch_transformer(ours: Transformer) -> nn.Transformer:
 
 def formula_positions(length: int, width: int) -> Tensor:
     """Returns the position encodings of paper §3.5, computed number by number."""
-    table = torch.zeros(length, width, dtype=torch.float64)
-    for position in range(length):
-        for i in range(0, width, 2):
-            table[position, i] = math.sin(position / 10000 ** (i / width))
-            table[position, i + 1] = math.cos(position / 10000 ** (i / width))
-    return table
+    angles = [[position / 10000 ** (i / width) for i in range(0, width, 2)] for position in range(length)]
+    rows = [[function(angle) for angle in row for function in (math.sin, math.cos)] for row in angles]
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def embedded(ours: Transformer, sentences: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -118,10 +108,9 @@ def embedded(ours: Transformer, sentences: list[list[int]]) -> tuple[Tensor, Ten
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("norm", "activation", "function", "biases"),
-    [("post", "relu", F.relu, False), ("post", "gelu", F.gelu, True), ("pre", "swish", F.silu, False)],
-)
+@pytest.mark.parametrize("norm, activation, function, biases", [
+    ("post", "relu", F.relu, False), ("post", "gelu", F.gelu, True), ("pre", "swish", F.silu, False),
+])  # fmt: skip
 def test_the_model_and_torchs_transformer_have_the_same_logits(
     norm: Literal["pre", "post"], activation: str, function: Callable[[Tensor], Tensor], biases: bool
 ) -> None:
@@ -148,8 +137,7 @@ VARIANTS = {
     "not scaled": {"attention": "dot-product"},
     "additive": {"attention": "additive", "d_k": 3},
     "learned positions": {"learned_positions": 50},
-    "window of 1": {"attention_window": 1},
-    "window of 3": {"attention_window": 3},
+    **{f"window of {size}": {"attention_window": size} for size in (1, 3, 20)},
     "biases": {"attention_biases": True, "output_bias": True},
     "positions of fairseq": {"sinusoids": "fairseq"},
     "two vocabularies": {},
@@ -157,27 +145,13 @@ VARIANTS = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_decoding_step_by_step_equals_the_full_pass(variant: str) -> None:
-    ours = model(replace(SMALL, **VARIANTS[variant]), shared=variant != "two vocabularies")
-    source, beam = side(SOURCES), 2
-    targets = [[2, *((7 * row + 3 * i) % 40 + 4 for i in range(6))] for row in range(len(SOURCES) * beam)]
-    repeated = side([sentence for sentence in SOURCES for _ in range(beam)])
-    expected = ours.logits(decoded(ours, repeated, side(targets))).view(len(targets), 7, -1)
-    cache = start(ours, source.ids_F, source.layout, beam)
-    for i in range(7):
-        found, cache = step(ours, torch.tensor([t[i] for t in targets]), cache)
-        torch.testing.assert_close(found, expected[:, i], rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    ("beam", "steps", "window"), [(3, 40, None), (1, 3, None), (20, 4, None), (3, 9, 4), (2, 70, 20)]
-)
-def test_a_cache_follows_its_hypotheses(beam: int, steps: int, window: int | None) -> None:
+@pytest.mark.parametrize("beam, steps, variant", [
+    (3, 40, ""), (1, 3, ""), (20, 4, ""), (3, 9, "window of 3"), (2, 70, "window of 20"), *((2, 7, v) for v in VARIANTS)
+])  # fmt: skip
+def test_decoding_step_by_step_equals_the_full_pass(beam: int, steps: int, variant: str) -> None:
     """Hypotheses change places, a sentence leaves the batch, and the cache outgrows its first size."""
-    ours, draw = model(replace(SMALL, attention_window=window)), random.Random(steps)
-    source = side(SOURCES)
+    config, draw = replace(SMALL, **VARIANTS.get(variant, {})), random.Random(steps)
+    ours, source = model(config, shared=variant != "two vocabularies"), side(SOURCES)
     cache = start(ours, source.ids_F, source.layout, beam)
     sentences = [0, 1, 2]
     tokens: list[list[list[int]]] = [[[] for _ in range(beam)] for _ in sentences]  # by sentence and hypothesis
@@ -193,7 +167,7 @@ def test_a_cache_follows_its_hypotheses(beam: int, steps: int, window: int | Non
         sentences = [sentences[b] for b in chosen]
         tokens = [[tokens[b][w] for w in row] for b, row in zip(chosen, parents, strict=True)]
         cache = cache.select(torch.tensor(parents), torch.tensor(chosen) if number == 1 else None)
-    if window:  # the cache drops positions that no later position attends to
+    if window := config.attention_window:  # the cache drops positions that no later position attends to
         assert all(layer.keys_BHPK.shape[2] <= max(window, 16) * beam for layer in cache.layers)
 
 
@@ -205,9 +179,7 @@ def test_a_sentence_of_padding_alone_gives_numbers() -> None:
 def assert_equal_with_gradients(found: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
     torch.testing.assert_close(found, expected)
     gradient = torch.randn_like(expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(found, inputs, gradient), torch.autograd.grad(expected, inputs, gradient)
-    )
+    torch.testing.assert_close(*(torch.autograd.grad(output, inputs, gradient) for output in (found, expected)))
 
 
 @pytest.mark.parametrize("scaled", [True, False])
@@ -278,9 +250,8 @@ def test_restricted_attention_attends_to_the_nearest_positions(data: st.DataObje
     attended = attend(*flat, mask, DotProduct(4, 0.0, scaled=True))
     found = attended.unflatten(0, (len(lengths), width)).transpose(1, 2)
     visible = torch.zeros(len(lengths), 1, width, width, dtype=torch.bool)
-    for b, length in enumerate(lengths):
-        for i in range(length):
-            visible[b, 0, i, list(neighbourhood(i, length, size, causal))] = True
+    for b, i in ((b, i) for b, length in enumerate(lengths) for i in range(length)):
+        visible[b, 0, i, list(neighbourhood(i, lengths[b], size, causal))] = True
     is_real = visible.any(-1).squeeze(1)
     # Padding attends to everything, because a softmax over nothing is not a number.
     expected = F.scaled_dot_product_attention(*inputs, attn_mask=visible | ~visible.any(-1, keepdim=True))
@@ -304,10 +275,9 @@ def test_cpu_attention_under_autocast_computes_in_fp32() -> None:
     expected = F.scaled_dot_product_attention(*wide)
     torch.testing.assert_close(found.double(), expected, rtol=2**-8, atol=1e-6)  # rounded once, at the end
     gradient = torch.randn(3, 2, 7, 8).bfloat16()
-    found_gradients = torch.autograd.grad(found, (q, k, v), gradient)
+    found_gradients = [x.double() for x in torch.autograd.grad(found, (q, k, v), gradient)]
     expected_gradients = torch.autograd.grad(expected, wide, gradient.double())
-    for a, b in zip(found_gradients, expected_gradients, strict=True):
-        torch.testing.assert_close(a.double(), b, rtol=2**-8, atol=1e-4)
+    torch.testing.assert_close(found_gradients, [*expected_gradients], rtol=2**-8, atol=1e-4)
 
 
 def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> None:
@@ -325,8 +295,7 @@ def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> No
 
 
 def test_positions_follow_the_formula_and_grow() -> None:
-    torch.testing.assert_close(sinusoids(60, SIXTEEN).double(), formula_positions(60, 16), rtol=0, atol=1e-6)
-    positions = SinusoidalPositions(SIXTEEN, length=4)
+    positions = SinusoidalPositions(replace(SMALL, d_model=16), length=4)
     found = positions(torch.tensor([50, 0]), 51)
     torch.testing.assert_close(found.double(), formula_positions(51, 16)[[50, 0]], rtol=0, atol=1e-6)
 

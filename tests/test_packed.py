@@ -1,6 +1,5 @@
 """Packed batches give the same loss and gradient as padded batches. A stand-in replaces the GPU's attention kernel."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.attention.varlen
-from commands import records, train
+from commands import records, train, weights
 from torch import Tensor
 
-import nmt
 from nmt.config import ModelConfig
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import Batch, make_batch
@@ -25,9 +23,10 @@ from nmt.training.loss import TrainingLoss
 CONFIG = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, dropout=0.0)
 VOCABULARY = 40
 Ints = list[int]
+Losses = list[tuple[Tensor, tuple[Tensor, ...]]]
 
 
-def weights(q: Tensor, k: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float) -> Tensor:
     """Returns the attention weights HFG, which are 0 between sentences and, if causal, for later positions."""
     assert starts_q.dtype == torch.int32 and (int(starts_q[-1]), int(starts_k[-1])) == (len(q), len(k))
     sentences = [torch.arange(len(starts) - 1).repeat_interleave(starts.diff()) for starts in (starts_q, starts_k)]
@@ -42,7 +41,7 @@ def stand_in(
     q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, longest: Ints, causal: bool, scale: float
 ) -> Tensor:
     assert longest[0] >= int(starts_q.diff().max()) and longest[1] >= int(starts_k.diff().max())
-    return torch.einsum("hnm,mhk->nhk", weights(q, k, starts_q, starts_k, causal, scale), v).contiguous()
+    return torch.einsum("hnm,mhk->nhk", attention_weights(q, k, starts_q, starts_k, causal, scale), v).contiguous()
 
 
 @stand_in.register_fake
@@ -54,7 +53,7 @@ def _(q: Tensor, *_: object) -> Tensor:
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    w = weights(q, k, starts_q, starts_k, causal, scale)
+    w = attention_weights(q, k, starts_q, starts_k, causal, scale)
     grad_w = torch.einsum("nhk,mhk->hnm", grad, v)
     grad_scores = w * (grad_w - (grad_w * w).sum(-1, keepdim=True)) * scale
     products = (("hnm,mhk->nhk", grad_scores, k), ("hnm,nhk->mhk", grad_scores, q), ("hnm,nhk->mhk", w, grad))
@@ -91,11 +90,11 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> Batch:
     """Returns a batch with random sentences of 1 to `longest` pieces, EOS included; `blocks` are sentence counts."""
-    random = np.random.default_rng(seed)
+    random, sentences = np.random.default_rng(seed), sum(blocks)
     sides = [
-        [random.integers(4, VOCABULARY, random.integers(0, longest)) for _ in range(sum(blocks))] for _ in range(2)
+        [random.integers(4, VOCABULARY, length) for length in random.integers(0, longest, sentences)] for _ in "st"
     ]
-    numbers = np.split(np.arange(sum(blocks)), np.cumsum(blocks)[:-1])
+    numbers = np.split(np.arange(sentences), np.cumsum(blocks)[:-1])
     return make_batch(ParallelSplit(*sides), numbers, packs=packs)  # type: ignore[arg-type]
 
 
@@ -113,61 +112,51 @@ def test_a_packed_batch_equals_one_made_by_hand() -> None:
     assert (found.source_tokens, found.target_tokens, found.positions) == (5, 8, 24)
 
 
-def losses(batches: list[Batch], *, compiled: bool = False) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """Yields the loss and the gradients of each batch."""
+def losses(batches: list[Batch], *, compiled: bool = False) -> Losses:
+    """Returns the loss and the gradients of each batch."""
     torch.manual_seed(0)
-    model = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)
+    module = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)
     if compiled:
-        model.model.compile_layers()
-    for made in batches:
-        loss, _ = model(made)
-        yield loss.detach(), list(torch.autograd.grad(loss, list(model.parameters())))
+        module.model.compile_layers()
+    found = [module(made)[0] for made in batches]
+    return [(loss.detach(), torch.autograd.grad(loss, list(module.parameters()))) for loss in found]
+
+
+def assert_equal(found: Losses, expected: Losses) -> None:
+    for (loss, gradients), (expected_loss, expected_gradients) in zip(found, expected, strict=True):
+        torch.testing.assert_close(loss, expected_loss)
+        torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("blocks", [(1,), (8, 1, 5)])
 def test_packed_and_padded_batches_have_the_same_loss_and_gradient(blocks: tuple[int, ...]) -> None:
-    made = [batch(*blocks, packs=packs) for packs in (True, False)]
-    (loss, gradients), (expected_loss, expected) = (next(losses([b])) for b in made)
-    torch.testing.assert_close(loss, expected_loss)
-    for a, b in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert_equal(*(losses([batch(*blocks, packs=packs)]) for packs in (True, False)))
 
 
 @pytest.mark.usefixtures("kernel")
-def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_layers_compiled_once_for_all_lengths_give_the_same_loss_and_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     # This backend traces the layers without generating code, which would take long and would test torch, not us.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     made = [batch(3 + i, 4 * i + 1, seed=i, longest=9 + 40 * i, packs=True) for i in range(3)]
-    expected = list(losses(made))
     torch.compiler.reset()
     # Encoder layers and decoder layers are compiled once each.
     with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
-        results = list(losses(made, compiled=True))
-    for (loss, gradients), (expected_loss, expected_gradients) in zip(results, expected, strict=True):
-        torch.testing.assert_close(loss, expected_loss)
-        for a, b in zip(gradients, expected_gradients, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        assert_equal(losses(made, compiled=True), losses(made))
 
 
 @pytest.mark.usefixtures("kernel")
-def test_training_with_packed_batches_gives_the_same_weights(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_on_packs_is_the_same(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--max-updates=2", "--dropout=0", "--valid-metric=nll", "--device-tokens=300"]
     log = train(trained / "data", tmp_path / "padded", *options, "--compile")
     assert "--compile has no effect here: packed batches need a GPU and bf16" in log
     monkeypatch.setattr("nmt.training.gradients.obstacle_to_packing", lambda *_: None)
     assert "attention without padding" in train(trained / "data", tmp_path / "packed", *options)
-    padded, packed = (
-        nmt.load_checkpoint(tmp_path / name / "snapshot-00000002.safetensors") for name in ("padded", "packed")
-    )
-    for name, expected in padded.weights.items():
-        torch.testing.assert_close(packed.weights[name], expected, rtol=0, atol=1e-5, msg=name)
-    shares = [records(tmp_path / name, "train")[-1]["padding_share"] for name in ("padded", "packed")]
-    assert shares[1] < shares[0]
+    runs = [tmp_path / "packed", tmp_path / "padded"]
+    found, expected = (weights(folder / "snapshot-00000002.safetensors") for folder in runs)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    packed, padded = (records(folder, "train")[-1]["padding_share"] for folder in runs)
+    assert packed < padded
 
 
 def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import forks
 import pytest
 import tasks
 from commands import needs_linux
-from tasks import Place, Reports
+from tasks import Reports
 
 from nmt import resources
 from nmt.errors import NmtError
@@ -54,75 +55,53 @@ def test_few_chunks_are_read_ahead() -> None:
     results.close()
 
 
-def places_of(workers: int, submit: Callable[[Any], Any], reports: Reports) -> list[Place]:
-    """Returns the places of the workers, each of which gets a task."""
-    futures = [submit((tasks.place_of_each, reports.port)) for _ in range(workers)]
-    waiting = [reports.next()[0] for _ in futures]
-    for connection in waiting:
-        connection.close()
-    return [future.result() for future in futures]
-
-
 def pool_of(workers: int, make_task: Callable[[int], Any] = tasks.runs, attempts: int = 1) -> Any:
     return worker_pool(make_task, workers, attempts, preload="tasks")
 
 
 def test_workers_are_numbered_and_do_not_receive_ctrl_c() -> None:
-    with pool_of(3) as submit:
-        places = places_of(3, submit, Reports())
-    assert {place.worker for place in places} == {0, 1, 2}
-    assert len({place.process for place in places}) == 3
-    assert not any(Path(f"/proc/{place.process}").exists() for place in places)
+    reports = Reports()
+    with pool_of(3, partial(tasks.tells_number, reports.port)) as submit:
+        futures = [submit(None) for _ in range(3)]
+        waiting, processes = zip(*(reports.next() for _ in futures), strict=True)
+        for connection in waiting:
+            connection.close()
+        assert {future.result() for future in futures} == {0, 1, 2}
+    assert len(set(processes)) == 3
+    assert not any(Path(f"/proc/{process}").exists() for process in processes)
 
 
-def test_workers_are_replaced_if_they_die() -> None:
-    with pool_of(1, attempts=2) as submit:
-        first = submit((tasks.place,)).result()
-        with pytest.raises(WorkerDied, match="a worker process died"):
-            submit((os._exit, 1)).result()
-        assert submit((tasks.place,)).result().process != first.process
+def kill(process: int) -> None:
+    """Kills a process and waits for its end."""
+    end = os.pidfd_open(process)
+    os.kill(process, signal.SIGKILL)
+    assert select.select([end], [], [], 120)[0], "the process does not end"
+    os.close(end)
 
 
 @needs_linux
-def test_workers_and_the_fork_server_are_replaced_if_it_dies() -> None:
+def test_workers_and_the_fork_server_are_replaced_if_they_die() -> None:
+    """An idle worker that died does not cost the only attempt."""
     with pool_of(1) as submit:
-        first = submit((tasks.place,)).result()
-        end = os.pidfd_open(first.parent)
-        os.kill(first.parent, signal.SIGKILL)
-        assert select.select([end], [], [], 120)[0], "the server does not end"
-        os.close(end)
-        assert submit((tasks.place,)).result().process == first.process
-        with pytest.raises(WorkerDied):
-            submit((os._exit, 1)).result()
-        assert submit((tasks.place,)).result().parent != first.parent
+        first, server = submit((os.getpid,)).result(), submit((os.getppid,)).result()
+        kill(first)
+        second = submit((os.getpid,)).result()
+        assert second != first
+        kill(server)
+        assert submit((os.getpid,)).result() == second
+        for _ in range(2):  # the second worker dies, and then one of another fork server
+            with pytest.raises(WorkerDied):
+                submit((os._exit, 1)).result()
+            assert submit((os.getppid,)).result() != server
 
 
-def test_the_death_of_the_fork_server_at_the_start_of_a_worker_costs_one_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    start, failures = pool._started, [EOFError(), ConnectionResetError()]
-
-    def started(*arguments: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return start(*arguments)
-
-    monkeypatch.setattr(pool, "_started", started)
+def test_a_fork_server_that_dies_while_a_worker_starts_costs_one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    endings = [EOFError, ConnectionResetError, DEFAULT]
+    monkeypatch.setattr(pool, "_started", Mock(wraps=pool._started, side_effect=endings))
     with pool_of(1, attempts=2) as submit:
         with pytest.raises(WorkerDied):
             submit((abs, -4)).result()
         assert submit((abs, -4)).result() == 4
-
-
-@needs_linux
-def test_an_idle_worker_that_died_is_replaced_without_losing_an_attempt() -> None:
-    with pool_of(1) as submit:
-        worker = submit((os.getpid,)).result()
-        end = os.pidfd_open(worker)
-        os.kill(worker, signal.SIGKILL)
-        assert select.select([end], [], [], 120)[0], "the worker does not end"
-        os.close(end)
-        assert submit((os.getpid,)).result() != worker
 
 
 def test_an_error_in_loading_is_raised_until_loading_succeeds(tmp_path: Path) -> None:
@@ -171,9 +150,8 @@ def test_workers_start_in_a_folder_with_modules_and_a_long_name_of_temporary_fil
         (here / f"{name}.py").write_text("raise SystemExit('a module of the user was imported')")
     (tmp_path / "program.py").write_text(WORKS)
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": f"{forks.ROOT}:{forks.ROOT}/tests"}
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py"], cwd=here, env=environment, capture_output=True, text=True
-    )
+    program = [sys.executable, tmp_path / "program.py"]
+    done = subprocess.run(program, cwd=here, env=environment, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("4\n", "")
 
 
@@ -217,9 +195,8 @@ main()
 ])  # fmt: skip
 def test_a_signal_during_imports_ends_the_command(arguments: list[str], number: signal.Signals, code: int) -> None:
     """The signal arrives when Python starts to import torch."""
-    done = subprocess.run(
-        [sys.executable, "-c", SIGNAL_AT_TORCH, *arguments, str(int(number))], capture_output=True, text=True
-    )
+    program = [sys.executable, "-c", SIGNAL_AT_TORCH, *arguments, str(int(number))]
+    done = subprocess.run(program, capture_output=True, text=True)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     assert ("start the same command again" in done.stderr) == (code == 75)

@@ -114,12 +114,19 @@ def test_equal_tokens_beside_phrases_are_those_of_plain_search() -> None:
     assert language.search([4, 4], config, required=required)[0] == plain
 
 
-@FEW
-@given(SEEDS, st.integers(1, 4), st.lists(st.tuples(st.integers(1, 7), PREFIXES, PHRASES), min_size=1, max_size=4))
-def test_other_sentences_change_nothing(seed: int, beam: int, sentences: Sequence[tuple[int, Tokens, Phrases]]) -> None:
+GROUPS = {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 3}
+CONFIGS = [SearchConfig(beam=beam, n_best=(beam + 1) // 2, beam_groups=groups) for beam, groups in GROUPS.items()]
+SENTENCES = st.lists(st.tuples(st.integers(1, 9), PREFIXES, PHRASES), min_size=1, max_size=8)
+
+
+@settings(max_examples=80)
+@given(SEEDS, st.sampled_from(CONFIGS), SENTENCES, st.booleans())
+def test_other_sentences_change_nothing(
+    seed: int, config: SearchConfig, sentences: Sequence[tuple[int, Tokens, Phrases]], constrained: bool
+) -> None:
     """Sentences with prefixes, phrases or neither are found as if they were alone, and without as in plain search."""
-    language, config = Language(seed), SearchConfig(beam=beam, n_best=(beam + 1) // 2)
-    required = [Required(prefix, phrases) for _, prefix, phrases in sentences] + [Required()]
+    language, has_phrases = Language(seed), constrained and config.beam_groups == 1
+    required = [Required(prefix, phrases if has_phrases else ()) for _, prefix, phrases in sentences] + [Required()]
     lengths = [length for length, _, _ in sentences] + [7]
     together = language.search(lengths, config, required=required)
     for number, wanted in enumerate(required):

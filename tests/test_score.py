@@ -3,13 +3,13 @@
 import gzip
 import json
 import math
-import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from commands import run
+from commands import failed, run
 from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -45,28 +45,26 @@ def write(path: Path, lines: list[str]) -> str:
     return str(path)
 
 
-def refused(*arguments: str | Path, stdin: bytes = b"") -> str:
-    """Returns the one line of standard error with which the command refuses the arguments."""
-    done = run("score", *arguments, stdin=stdin, code=1)
-    assert done.stdout == b""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line
-
-
 # ------------------------------------------------------------------------------------------------ the library function
 
 
 @pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]], ids=["one reference", "two references"])
 @pytest.mark.parametrize("name", SACREBLEU)
-def test_every_metric_equals_sacrebleus(name: str, references: list[list[str]]) -> None:
-    metric = SACREBLEU[name]()
-    expected = metric.corpus_score(HYPOTHESES, references)
-    (found,) = corpus_scores(HYPOTHESES, references, [name])
-    assert (found.name, found.score) == (expected.name, expected.score)
-    assert found.signature == str(metric.get_signature())
-    assert found.confidence is None
+def test_every_metric_and_its_interval_equal_sacrebleus(name: str, references: list[list[str]]) -> None:
+    hypotheses, metric = HYPOTHESES * 10, SACREBLEU[name]()
+    references = [lines * 10 for lines in references]
+    expected = metric.corpus_score(hypotheses, references, n_bootstrap=50)
+    (plain,) = corpus_scores(hypotheses, references, [name])
+    (found,) = corpus_scores(hypotheses, references, [name], ScoreConfig(bootstrap=50))
+    assert (found.name, plain.score, found.score) == (expected.name, expected.score, expected.score)
     assert list(found.details.values()) == [getattr(expected, name) for name in DETAILS[name]]
+    assert "|bs:50|seed:12345|" in found.signature == str(metric.get_signature())
+    assert plain.signature == found.signature.replace("bs:50|seed:12345|", "")
+    assert plain.confidence is None
+    assert found.confidence is not None
+    assert found.confidence.low < found.score < found.confidence.high
+    mean, half_width = found.confidence.mean, (found.confidence.high - found.confidence.low) / 2
+    assert f"μ = {mean:.2f} ± {half_width:.2f}" in str(expected)
 
 
 def test_lowercase_ignores_case() -> None:
@@ -79,48 +77,20 @@ def test_lowercase_ignores_case() -> None:
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "none", "intl", "char", "zh"])
-def test_every_tokeniser_gives_sacrebleus_score(tokenize: str) -> None:
-    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(tokenize=tokenize))
+def test_every_tokeniser_gives_sacrebleus_score_whatever_the_language(tokenize: str) -> None:
+    (found,) = corpus_scores(HYPOTHESES, [REFERENCES], ["bleu"], ScoreConfig(tokenize=tokenize, target_lang="zh"))
     assert found.score == BLEU(tokenize=tokenize).corpus_score(HYPOTHESES, [REFERENCES]).score
     assert f"tok:{tokenize}" in found.signature
 
 
-@pytest.mark.parametrize("name", SACREBLEU)
-def test_bootstrap_gives_sacrebleus_interval(name: str) -> None:
-    metric = SACREBLEU[name]()
-    expected = metric.corpus_score(HYPOTHESES * 10, [REFERENCES * 10], n_bootstrap=50)
-    (found,) = corpus_scores(HYPOTHESES * 10, [REFERENCES * 10], [name], ScoreConfig(bootstrap=50))
-    assert found.score == expected.score
-    assert found.confidence is not None
-    assert found.confidence.low < found.score < found.confidence.high
-    mean, half_width = found.confidence.mean, (found.confidence.high - found.confidence.low) / 2
-    assert f"μ = {mean:.2f} ± {half_width:.2f}" in str(expected)
-    assert "|bs:50|seed:12345|" in found.signature == str(metric.get_signature())
-
-
-@pytest.mark.parametrize(
-    ("hypotheses", "references", "metrics", "config", "message"),
-    [
-        (["a"], [["a"]], ["blue"], {}, "--metric blue is unknown; it must be one of bleu, chrf, ter"),
-        (["a"], [["a"]], ["bleu"], {"tokenize": "14b"}, "--tokenize 14b is unknown; it must be one of none, "),
-        (["a"], [["a", "b"]], ["bleu"], {}, "1 translations cannot be scored against 2 references"),
-        ([], [[]], ["bleu"], {}, "nothing to score"),
-        (["a"], [], ["bleu"], {}, "nothing to score"),
-    ],
-)
-def test_wrong_options_and_input_are_refused(
-    hypotheses: list[str], references: list[list[str]], metrics: list[str], config: dict[str, str], message: str
-) -> None:
+@pytest.mark.parametrize("hypotheses, references, message", [
+    (["a"], [["a", "b"]], "1 translations cannot be scored against 2 references"),
+    ([], [[]], "nothing to score"),
+    (["a"], [], "nothing to score"),
+])  # fmt: skip
+def test_too_few_lines_are_refused(hypotheses: list[str], references: list[list[str]], message: str) -> None:
     with pytest.raises(NmtError, match=message):
-        corpus_scores(hypotheses, references, metrics, ScoreConfig(**config))  # type: ignore[arg-type]
-
-
-def test_a_tokeniser_that_is_not_installed_is_named() -> None:
-    try:
-        import MeCab  # noqa: F401
-    except ImportError:
-        with pytest.raises(NmtError, match=r"--tokenize ja-mecab cannot be set up here: .*sacrebleu\[ja\]"):
-            corpus_scores(["a"], [["a"]], ["bleu"], ScoreConfig(tokenize="ja-mecab"))
+        corpus_scores(hypotheses, references)
 
 
 def test_the_library_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -171,13 +141,6 @@ def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> N
     assert done.stdout.decode().startswith("BLEU 100.00 [mean 100.00, 95% confidence 100.00 to 100.00] (precisions ")
 
 
-def test_only_newlines_end_a_line(tmp_path: Path) -> None:
-    odd = ["one\u2028line\u0085of\fmany\x1cparts", "and \v another"]
-    reference = write(tmp_path / "ref", odd)
-    done = run("score", "--reference", reference, "--metric", "ter", stdin=(odd[0] + "\n" + odd[1]).encode())
-    assert done.stdout.startswith(b"TER 0.00 ")
-
-
 def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", ["It is tokenised ."])
     done = run("score", "--reference", reference, "--hypothesis", reference)
@@ -186,30 +149,23 @@ def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_scored_are_refused(tmp_path: Path) -> None:
-    reference, empty, missing = write(tmp_path / "ref", REFERENCES), write(tmp_path / "empty", []), tmp_path / "nowhere"
-    line = refused("--reference", reference, stdin=b"one\ntwo\n")
-    assert "standard input has 2 lines" in line
-    assert f"{reference} has 4" in line
-    assert "standard input is empty" in refused("--reference", reference)
-    assert f"{empty} is empty" in refused("--reference", empty, "--hypothesis", reference)
-    for path in (missing, tmp_path):
-        assert str(path) in refused("--reference", path, stdin=b"a\n")
-    (tmp_path / "latin1").write_bytes(b"fine\nM\xfcller\n")
-    assert re.search(r"latin1, line 2: .* UTF-8", refused("--reference", tmp_path / "latin1", stdin=b"a\nb\n"))
-    (tmp_path / "ref.gz").write_bytes(b"not gzip at all")
-    assert str(tmp_path / "ref.gz") in refused("--reference", tmp_path / "ref.gz", stdin=b"a\n")
+    reference, empty = write(tmp_path / "ref", REFERENCES), write(tmp_path / "empty", [])
+    done = run("score", "--reference", reference, stdin=b"one\ntwo\n", code=1)
+    assert done.stderr.startswith(f"error: standard input has 2 lines but {reference} has 4; ")
+    assert (done.stdout, done.stderr.count("\n")) == (b"", 1)
+    assert "standard input is empty" in failed("score", "--reference", reference)
+    assert f"{empty} is empty" in failed("score", "--reference", empty, "--hypothesis", reference)
 
 
-def test_wrong_options_are_refused(tmp_path: Path) -> None:
-    reference = write(tmp_path / "ref", ["a"])
-    assert "only one of --hypothesis and --reference can be standard input" in refused("--reference=-", stdin=b"a\n")
-    for option, message in (
-        ("--metric=meteor", "--metric meteor is unknown"),
-        ("--tokenize=moses", "--tokenize moses is unknown"),
-        ("--bootstrap=1", "--bootstrap must be at least 2"),
-        ("--metric=paper-bleu", "--target-lang must be"),
-    ):
-        assert message in refused("--reference", reference, option, stdin=b"a\n")
+@pytest.mark.parametrize("option, message", [
+    ("--reference=-", "only one of --hypothesis and --reference can be standard input"),
+    ("--metric=meteor", "--metric meteor is unknown; it must be one of bleu, chrf, ter"),
+    ("--tokenize=moses", "--tokenize moses is unknown; it must be one of none, "),
+    ("--bootstrap=1", "--bootstrap must be at least 2"),
+    ("--metric=paper-bleu", "--target-lang must be"),
+])  # fmt: skip
+def test_wrong_options_are_refused(tmp_path: Path, option: str, message: str) -> None:
+    assert message in failed("score", "--reference", write(tmp_path / "ref", ["a"]), option, stdin=b"a\n")
 
 
 # ------------------------------------------------------------------------------------------------- the paper's BLEU
@@ -217,21 +173,18 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
 
 def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
     """Computes BLEU as multi-bleu.perl does, with one reference and with spaces between tokens."""
-    correct, total = [0] * 5, [0] * 5
-    hypothesis_length = reference_length = 0
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        words, expected = hypothesis.split(), reference.split()
-        hypothesis_length += len(words)
-        reference_length += len(expected)
-        for n in range(1, 5):
-            found = [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
-            wanted = [" ".join(expected[i : i + n]) for i in range(len(expected) - n + 1)]
-            total[n] += len(found)
-            correct[n] += sum(min(found.count(gram), wanted.count(gram)) for gram in set(found))
-    if not all(correct[1:]):
-        return 0.0
-    brevity = 1.0 if hypothesis_length >= reference_length else math.exp(1 - reference_length / hypothesis_length)
-    return 100 * brevity * math.exp(sum(math.log(correct[n] / total[n]) for n in range(1, 5)) / 4)
+    product = 1.0
+    for n in range(1, 5):
+        found, wanted = ([n_grams(line, n) for line in side] for side in (hypotheses, references))
+        correct = sum((a & b).total() for a, b in zip(found, wanted, strict=True))
+        product *= correct / max(1, sum(map(Counter.total, found)))
+    length, reference_length = (sum(len(line.split()) for line in side) for side in (hypotheses, references))
+    return 100 * min(1.0, math.exp(1 - reference_length / max(1, length))) * product ** (1 / 4)
+
+
+def n_grams(line: str, n: int) -> Counter[tuple[str, ...]]:
+    words = line.split()
+    return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 
 def test_paper_bleu_equals_a_score_computed_by_hand() -> None:
@@ -248,11 +201,7 @@ def test_paper_bleu_equals_a_score_computed_by_hand() -> None:
     assert "compounds:whole" in whole.signature
 
 
-@given(
-    st.lists(
-        st.tuples(*[st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), max_size=12)] * 2), min_size=1, max_size=6
-    )
-)
+@given(st.lists(st.tuples(*[st.lists(st.sampled_from("abcdef"), max_size=12)] * 2), min_size=1, max_size=6))
 def test_paper_bleu_equals_multi_bleu(pairs: list[tuple[list[str], list[str]]]) -> None:
     hypotheses, references = ([" ".join(words) for words in side] for side in zip(*pairs, strict=True))
     (found,) = corpus_scores(hypotheses, [references], ["paper-bleu"], ScoreConfig(target_lang="de"))

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import forks
 import pytest
@@ -36,9 +36,7 @@ def of_nll(*losses: float) -> list[Scores]:
     (of_nll(2.0, 2.0, 1.0, 1.5), "nll", [True, False, True, False]),
     (of_nll(NAN, math.inf, 7.0), "nll", [True, False, True]),
 ])  # fmt: skip
-def test_the_first_validation_and_every_better_one_is_the_best(
-    validations: list[Scores], metric: str, expected: list[bool]
-) -> None:
+def test_every_better_validation_is_the_best(validations: list[Scores], metric: str, expected: list[bool]) -> None:
     assert [is_best(validations[: i + 1], metric) for i in range(len(validations))] == expected
 
 
@@ -51,9 +49,7 @@ def test_the_first_validation_and_every_better_one_is_the_best(
     (of_bleu(3.0, 3.5, 3.6), 0.5, [0, 1, 0]),  # a gain must be larger than --min-delta
     ([Scores(1, 5.0, 0.0), Scores(2, 5.0, 0.0), Scores(3, 6.0, 0.0)], 0.0, [0, 1, 2]),
 ])  # fmt: skip
-def test_validations_without_improvement_are_counted(
-    validations: list[Scores], min_delta: float, expected: list[int]
-) -> None:
+def test_missing_improvement_is_counted(validations: list[Scores], min_delta: float, expected: list[int]) -> None:
     found = [without_improvement(validations[: i + 1], ["bleu"], min_delta) for i in range(len(validations))]
     assert found == expected
 
@@ -107,26 +103,14 @@ def test_training_stops_when_patience_is_over(
     assert "nothing to do: " in train(trained / "data", tmp_path, *OPTIONS)
 
 
-def test_interruptions_amid_the_patience_do_not_change_when_training_stops(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interruptions_do_not_prolong_it(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, [1.0, 3.0, 2.0, 3.0, 2.9, 9.0])
-    original, stops = loop.train_update, [5, 7, 9]
-
-    def update_or_stop(setup: Any, state: Any, update: Any) -> Any:
-        if state.counters.update in stops:
-            stops.remove(state.counters.update)
-            raise Interrupted
-        return original(setup, state, update)
-
-    monkeypatch.setattr(loop, "train_update", update_or_stop)
+    calls = [DEFAULT] * 5 + [Interrupted, DEFAULT, DEFAULT] * 3  # before updates 6, 8 and 10
+    monkeypatch.setattr(loop, "train_update", Mock(wraps=loop.train_update, side_effect=calls))
     for _ in range(3):
         run("train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *OPTIONS, code=75)
-    assert not stops
     said = train(trained / "data", tmp_path, *OPTIONS)
-    assert (
-        "stopped at update 10, because bleu did not improve in 3 validations; best.safetensors is of update 4" in said
-    )
+    assert "at update 10, because bleu did not improve in 3 validations; best.safetensors is of update 4" in said
 
 
 def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_path: Path) -> None:
@@ -135,33 +119,27 @@ def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_pa
     assert [record["update"] for record in records(tmp_path, "valid")] == [1, 2, 3]
 
 
-def test_the_best_checkpoints_are_kept_and_averaged(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_checkpoints_are_averaged(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, [1.0, 3.0, 2.0, 5.0, 2.9, 4.0])
     folder = tmp_path / "run"
     train(trained / "data", folder, "--max-updates=12", "--valid-updates=2", "--save-updates=2", "--keep-best=3")
     assert sorted(path.name for path in folder.glob("best-*")) == [f"best-{n:08d}.safetensors" for n in (4, 8, 12)]
-    for count, updates in ((2, (8, 12)), (3, (4, 8, 12))):
-        said = run(
-            "average-checkpoints", folder, "--best", str(count), "--output", tmp_path / "best.safetensors"
-        ).stderr
+    best, same = tmp_path / "best.safetensors", tmp_path / "same.safetensors"
+    for updates in ((8, 12), (4, 8, 12)):
+        said = run("average-checkpoints", folder, f"--best={len(updates)}", f"--output={best}").stderr
         assert f"average of {', '.join(f'best-{update:08d}.safetensors' for update in updates)}" in said
         snapshots = [folder / f"snapshot-{update:08d}.safetensors" for update in updates]
-        run("average-checkpoints", *snapshots, "--output", tmp_path / "same.safetensors")
-        assert same_weights(tmp_path / "best.safetensors", tmp_path / "same.safetensors")
-    assert "holds 3 of the best checkpoints, but --best is 4; take fewer, or let nmt train" in failed(
-        "average-checkpoints", folder, "--best=4", "--output", tmp_path / "none.safetensors"
-    )
+        run("average-checkpoints", *snapshots, f"--output={same}")
+        assert same_weights(best, same)
+    said = failed("average-checkpoints", folder, "--best=4", f"--output={best}")
+    assert "holds 3 of the best checkpoints, but --best is 4; take fewer, or let nmt train" in said
 
 
 def test_chrf_and_the_loss_can_decide(trained: Path, tmp_path: Path) -> None:
     said = train(trained / "data", tmp_path / "run", "--max-updates=1", "--valid-metric=chrf", "--valid-metric=nll")
-    assert ", chrF " in said
-    assert "BLEU" not in said
+    assert ", chrF " in said and "BLEU" not in said
     (record,) = records(tmp_path / "run", "valid")
-    assert isinstance(record["chrf"], float)
-    assert record["bleu"] is None
+    assert isinstance(record["chrf"], float) and record["bleu"] is None
     run("report", tmp_path / "run", "--output", tmp_path / "report.html")
 
 

@@ -33,25 +33,19 @@ def preprocess(corpora: list[str], data: Path, *options: str) -> None:
     [], ["--tokenizer=none"], ["--lowercase"], ["--separate-vocab"], ["--subword=unigram"], ["--subword=wordpiece"],
     ["--subword-dropout=0.3", "--encodings=2"],
 ])  # fmt: skip
-def test_a_tagged_corpus_has_one_more_piece_in_each_source_sentence(
-    corpora: list[str], tmp_path: Path, options: list[str]
-) -> None:
+def test_a_tagged_corpus_has_one_more_piece_a_sentence(corpora: list[str], tmp_path: Path, options: list[str]) -> None:
     preprocess(corpora, tmp_path / "data", *options, "--tag=", "--tag=<Bt>")
     data = DataFolder.open(tmp_path / "data")
     (tag,) = data.codec.source.ids(["<Bt>"])
-    lines = (tmp_path / "of60.en").read_text().splitlines()
+    line = (tmp_path / "of60.en").read_text().splitlines()[0]
     split = data.split("train").in_epoch(1, 0)
     assert len(split) == 210
     for number in range(210):
         assert (split.source[number][0] == tag) == (number >= 150)
         assert tag not in split.source[number][1:]
         assert tag not in split.target[number]
-    assert data.codec.encode_source([f"<Bt> {lines[0]}", lines[0], "<Bt>", f"<Bt> <Bt> {lines[0]}"]) == [
-        [tag, *data.codec.encode_source([lines[0]])[0]],
-        data.codec.encode_source([lines[0]])[0],
-        [tag],
-        [tag, tag, *data.codec.encode_source([lines[0]])[0]],
-    ]
+    plain, *tagged = data.codec.encode_source([line, f"<Bt> {line}", "<Bt>", f"<Bt> <Bt> {line}"])
+    assert tagged == [[tag, *plain], [tag], [tag, tag, *plain]]
 
 
 def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None:
@@ -83,9 +77,7 @@ def test_wrong_tags_are_refused(corpora: list[str], tmp_path: Path, options: lis
     assert message in failed("preprocess", *LANGS, *corpora, *options, f"--dest={tmp_path}/data")
 
 
-def test_data_without_tags_does_not_mention_them_and_its_subword_model_is_not_for_tags(
-    corpora: list[str], tmp_path: Path
-) -> None:
+def test_a_subword_model_without_the_tags_is_refused(corpora: list[str], tmp_path: Path) -> None:
     preprocess(corpora, tmp_path / "data")
     model = [f"--subword-model={tmp_path}/data/subword.model", "--tag=<bt>", "--tag="]
     said = failed("preprocess", *LANGS, *corpora, *model, f"--dest={tmp_path}/other")

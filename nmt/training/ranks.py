@@ -5,6 +5,7 @@ this machine (see `launcher`); torchrun can start ranks on several machines. Oth
 group.
 """
 
+import gc
 import logging
 import os
 import queue
@@ -178,6 +179,9 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
         except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks
             _end_after_failure(world, error, stop, config.rank_timeout)
             raise
+    # If DistributedDataParallel is the last owner of the group, its destructor waits for gloo's threads with the GIL
+    # held, and these may wait for the GIL (pytorch/pytorch#56297). So free it first, also where it is in a cycle.
+    gc.collect()
     dist.destroy_process_group()
 
 
