@@ -149,14 +149,3 @@ def test_tests_do_not_wait_for_clocks() -> None:
     nightly = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
     found = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
     assert not {name: lines for name, lines in found.items() if lines}
-
-
-@pytest.mark.parametrize("code, count", [
-    ("from time import monotonic, strftime", 1),
-    ("def test(): return [time.perf_counter]", 1),
-    ("@pytest.mark.nightly\ndef test(): time.sleep(1)", 0),
-    ("@pytest.mark.skipif(True)\ndef test(): time.time()", 1),
-    ("time.strftime('')\nx.sleep(1)", 0),
-])  # fmt: skip
-def test_clocks_are_found(code: str, count: int) -> None:
-    assert len(list(clocks(ast.parse(code)))) == count
