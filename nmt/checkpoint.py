@@ -18,16 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from nmt.checkpoint_file import (
-    TAKE_ANOTHER,
-    TEXT,
-    TRAINING,
-    codec_of,
-    is_weight,
-    read_file,
-    without_prefix,
-    write_file,
-)
+from nmt.checkpoint_file import TAKE_ANOTHER, TEXT, TRAINING, codec_of, is_weight, read_file, without_prefix, write_file
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
@@ -66,21 +57,13 @@ class Checkpoint:
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes a checkpoint file. It replaces the file at `path` only when it is complete and on disk.
-
-    Raises:
-        NmtError: the file cannot be written.
-    """
+    """Writes a checkpoint file. It replaces the file at `path` only when it is complete and on disk."""
     with replaced_file(path, "free some space or choose another folder (one that exists)") as file:
         write_checkpoint(checkpoint, file)
 
 
 def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
-    """Writes a checkpoint to an open file.
-
-    Raises:
-        NmtError: the file cannot be written.
-    """
+    """Writes a checkpoint to an open file."""
     text = checkpoint.codec.to_dict()
     models = {TEXT + name: text.pop(name) for name in ("source_model", "target_model")}
     document = {
@@ -120,10 +103,6 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
 
     Args:
         origin: the file name of the checkpoint, for messages.
-
-    Raises:
-        NmtError: the weights do not fit the architecture. The message names the tensors that are missing, unexpected or
-            have a wrong shape.
     """
     # On the meta device, the model takes no memory. The sizes in the checkpoint are not trusted.
     with torch.device("meta"), _WithoutRandomWeights():
@@ -144,11 +123,7 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
 
 
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
-    """Returns a model with random weights.
-
-    Raises:
-        NmtError: the model does not fit into memory.
-    """
+    """Returns a model with random weights."""
     check_memory(config, codec, WEIGHT_BYTES)
     try:
         return _untrained(config, codec)
@@ -165,9 +140,6 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
 
     Args:
         bytes_each: the number of bytes needed for each parameter.
-
-    Raises:
-        NmtError: the model does not fit into memory.
     """
     if parameter_count(config, codec) * bytes_each > memory_bytes():
         raise _too_large(config, codec)
@@ -220,12 +192,7 @@ def _differences(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) ->
 
 
 def average_checkpoints(paths: list[Path]) -> Checkpoint:
-    """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1).
-
-    Raises:
-        NmtError: a checkpoint differs from the first one in architecture, text processing or tensors. The message names
-            the first differences.
-    """
+    """Returns a checkpoint with the mean of the checkpoints' weights (paper §6.1)."""
     first = last = load_checkpoint(paths[0], verify=True)
     sums = {name: tensor.double() for name, tensor in first.weights.items()}
     for path in paths[1:]:

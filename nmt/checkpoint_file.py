@@ -55,9 +55,6 @@ def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, 
     """Writes a checkpoint file: a document for JSON, and arrays of fp32 or of bytes.
 
     The library's own function would replace the file by another one, without its permissions, and name no full disk.
-
-    Raises:
-        NmtError: the file cannot be written.
     """
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, -tensors[name].size, name))
     arrays = [np.ascontiguousarray(tensors[name]) for name in names]
@@ -84,7 +81,6 @@ def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict
 
     Raises:
         Damaged: the file is not a checkpoint, or is damaged.
-        NmtError: the file is missing, cannot be read, or has another schema version.
     """
     with _opened(path, "pt") as file:
         document = _document(file, path)
@@ -103,39 +99,26 @@ def verify(path: Path) -> None:
 
     Raises:
         Damaged: the file is not a checkpoint, or is damaged.
-        NmtError: the file is missing, cannot be read, or has another schema version.
     """
     read_document(path)
     _verify(path)
 
 
 def read_document(path: str | Path) -> dict[str, Any]:
-    """Returns the document of a checkpoint file, which is not compared with the file's SHA-256.
-
-    Raises:
-        NmtError: see `read_file`.
-    """
+    """Returns the document of a checkpoint file, which is not compared with the file's SHA-256."""
     with _opened(Path(path), "np") as file:
         return _document(file, path)
 
 
 def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the weights in a checkpoint file.
-
-    Raises:
-        NmtError: see `read_file`.
-    """
+    """Returns the shapes of the weights in a checkpoint file."""
     with _opened(Path(path), "np") as file:
         names = filter(is_weight, file.keys())
         return {name: tuple(file.get_slice(name).get_shape()) for name in names}
 
 
 def read_codec(path: str | Path) -> TextCodec:
-    """Returns the text processing of a checkpoint.
-
-    Raises:
-        NmtError: see `read_file`.
-    """
+    """Returns the text processing of a checkpoint."""
     with _opened(Path(path), "np") as file:
         document = _document(file, path)
         models = {name: file.get_tensor(name) for name in list(file.keys()) if name.startswith(TEXT)}
@@ -143,20 +126,12 @@ def read_codec(path: str | Path) -> TextCodec:
 
 
 def read_model_config(path: str | Path) -> ModelConfig:
-    """Returns the architecture of a checkpoint.
-
-    Raises:
-        NmtError: see `read_file`.
-    """
+    """Returns the architecture of a checkpoint."""
     return ModelConfig.from_dict(read_document(path)["model"], str(path))
 
 
 def codec_of(document: Mapping[str, Any], tensors: Mapping[str, Any], origin: str | Path) -> TextCodec:
-    """Returns the text processing in a document, with the subword models among the tensors.
-
-    Raises:
-        NmtError: a part is missing or has a wrong value. The message names `origin`.
-    """
+    """Returns the text processing in a document, with the subword models among the tensors."""
     models = {name: tensors.get(TEXT + name) for name in ("source_model", "target_model")}
     found = {name: None if model is None else np.asarray(model).tobytes() for name, model in models.items()}
     return TextCodec.from_dict({**document["text"], **found}, str(origin))

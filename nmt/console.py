@@ -141,12 +141,7 @@ class Progress:
         self._start = self._last_line = time.monotonic()
         self._bar: RichProgress | None = None
         if bar and stderr.is_terminal and _rank == 0:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn(_plural(unit)),
-            )
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
             times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
             self._bar = RichProgress(*columns, *times, console=stderr, transient=True)
             self._task = self._bar.add_task(description, total=total, completed=completed, rate="")

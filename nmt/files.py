@@ -77,10 +77,6 @@ def replaced_file(path: Path, advice: str, name: str | None = None, *, synced: b
 
     Args:
         synced: whether to wait until the file is on disk. Otherwise, it may be damaged after a power failure.
-
-    Raises:
-        NmtError: the file cannot be written. The message starts with `name`, by default the path, and ends with
-            `advice`.
     """
     partial = _partial(path)
     name = name or str(path)
@@ -155,9 +151,6 @@ def output_file(
         inputs: the files that the command reads, which the output must not replace; `-` is standard input.
         flag: the flag that names the file, for messages.
         suffix: what the name must end in.
-
-    Raises:
-        NmtError: the output is also an input, is a folder, has another suffix, or cannot be written.
     """
     if not path:
         raise NmtError(f"{flag} is empty; give the name of a file")
@@ -212,11 +205,7 @@ def _stdout() -> IO[bytes]:
 
 
 def digest_of(path: str) -> str:
-    """Returns the SHA-256 of a file.
-
-    Raises:
-        NmtError: it cannot be read.
-    """
+    """Returns the SHA-256 of a file."""
     try:
         with open(path, "rb") as file:
             return file_digest(file, "sha256").hexdigest()
@@ -229,11 +218,7 @@ def digest_of(path: str) -> str:
 
 
 def check_new(path: str | Path, flag: str) -> None:
-    """Raises an error if a new folder cannot have the name `path`.
-
-    Raises:
-        NmtError: `path` is empty or exists. The message names `flag`.
-    """
+    """Raises an error if a new folder cannot have the name `path`."""
     if not str(path):
         raise NmtError(f"{flag} is empty; give the name of a new folder")
     if os.path.lexists(path):
@@ -245,9 +230,6 @@ def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
     """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
 
     Missing parent folders are created, and removed again if the block fails.
-
-    Raises:
-        NmtError: `path` exists or cannot be written. The message names `flag`.
     """
     check_new(path, flag)
     dest = Path(path)

@@ -24,9 +24,6 @@ def describe(path: Path, *, verify: bool) -> Description:
 
     Args:
         verify: whether to compare the content with its SHA-256.
-
-    Raises:
-        NmtError: there is nothing of that kind, it cannot be read, or it is damaged.
     """
     if not path.is_dir():
         return _checkpoint(path, verify)

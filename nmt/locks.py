@@ -43,9 +43,6 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
         advice: the end of the message of the error if the file cannot be written.
         patience: how many seconds to wait for the lock; infinite to wait for ever.
         shared: whether several processes can hold the lock at once.
-
-    Raises:
-        NmtError: another process still holds the lock after `patience` seconds, or the file cannot be written.
     """
     with writing(path, advice):
         file = path.open("ab")

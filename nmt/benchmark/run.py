@@ -111,9 +111,6 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
     Args:
         options: values by field name; None leaves an option out, and a tuple has several values.
         text: the standard input.
-
-    Raises:
-        NmtError: the command failed; the message quotes its error.
     """
     flags = [flag for name, value in options.items() for flag in _flags(name, value)]
     command = [sys.executable, "-m", "nmt", *arguments, *flags]
@@ -156,21 +153,12 @@ _PROFILED_ROWS = 20
 
 
 def benchmark_training(
-    data_folder: str,
-    model: ModelConfig,
-    batches: BatchConfig,
-    *,
-    repeats: int,
-    updates: int,
-    profile: str | None,
+    data_folder: str, model: ModelConfig, batches: BatchConfig, *, repeats: int, updates: int, profile: str | None
 ) -> Report:
     """Returns a report on `repeats` measurements of `updates` updates each, which follow `updates` updates to warm up.
 
     Args:
         profile: the file for a trace of `updates` more updates, which ui.perfetto.dev displays; None for no trace.
-
-    Raises:
-        NmtError: in the same cases as `nmt train`, and if a signal asked to stop.
     """
     files = [path for path in Path(data_folder).glob("*") if path.is_file()]
     with (
@@ -246,11 +234,7 @@ def _profiled(trace: Output, runtime: Runtime) -> Iterator[None]:
 def benchmark_translation(
     checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
 ) -> Report:
-    """Returns a report on translating the lines `repeats` times, after one translation to warm up.
-
-    Raises:
-        NmtError: in the same cases as `nmt generate`.
-    """
+    """Returns a report on translating the lines `repeats` times, after one translation to warm up."""
     start_up = [_translation_start_up_seconds(checkpoint, lines[0], search, runtime) for _ in range(repeats)]
     job = TranslationJob((checkpoint,), runtime, search)
     seconds = []
@@ -308,11 +292,7 @@ def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
 
 
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
-    """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest.
-
-    Raises:
-        NmtError: in the same cases as `nmt preprocess`.
-    """
+    """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest."""
     seconds = []
     lines = 0
     dest = Path(config.dest).absolute()
@@ -344,9 +324,6 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
     """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times.
 
     A new process does the work, so that the measured memory includes nothing else.
-
-    Raises:
-        NmtError: the folder cannot be opened.
     """
     with worker_pool(partial(_measurer, config, repeats), 1, preload=__name__) as submit:
         return submit(data_folder).result()

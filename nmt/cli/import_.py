@@ -57,13 +57,7 @@ def fairseq(
     from nmt.interop.fairseq import import_fairseq
 
     checkpoint = import_fairseq(
-        file,
-        dict_,
-        codes,
-        tokenizer=tokenizer,
-        lowercase=lowercase,
-        source_lang=source_lang,
-        target_lang=target_lang,
+        file, dict_, codes, tokenizer=tokenizer, lowercase=lowercase, source_lang=source_lang, target_lang=target_lang
     )
     _write(checkpoint, output, [file, *dict_, codes])
 

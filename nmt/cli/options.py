@@ -160,10 +160,6 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
 
     Args:
         paths: the values of --config. The option is declared as a list, so that a second value is not lost.
-
-    Raises:
-        NmtError: there are several files, or the file cannot be read, is not TOML, or has an unknown option or a wrong
-            value.
     """
     if not paths:
         return

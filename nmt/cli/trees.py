@@ -135,11 +135,7 @@ def restore(
 def _restored(
     sequences: str, sentences: "Iterable[list[Word]]", words_from: str
 ) -> "Iterator[tuple[Node, Counter[str]]]":
-    """Yields the tree of each sentence, and the repairs that it needed.
-
-    Raises:
-        NmtError: the file `sequences` and the file `words_from`, which supplies the sentences, differ in length.
-    """
+    """Yields the tree of each sentence, and the repairs that it needed."""
     from nmt.parsing.sequences import first_restored
     from nmt.parsing.treebank import read_hypotheses, with_sequence
     from nmt.text.corpus import read_lines

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Literal
 
 from nmt.config.options import MOST_PROCESSES, Config, flag_name, option
@@ -12,56 +13,55 @@ Normalization = Literal["both", "source", "none"]
 # Alignments are stored as positions of two bytes.
 LONGEST_ALIGNED = 65_535
 SubwordKind = Literal["bpe", "unigram", "wordpiece"]
+# Options by the section of the help page that lists them.
+corpus_option = partial(option, panel="Corpus")
+text_option = partial(option, panel="Text")
+subwords_option = partial(option, panel="Subwords")
+sampling_option = partial(option, panel="Subword sampling")
+filter_option = partial(option, panel="Filter")
+work_option = partial(option, panel="Work")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):
     """How `nmt preprocess` makes a data folder from text."""
 
-    source_lang: str = option(help="Source language: the suffix of its files, for example en.", panel="Corpus")
-    target_lang: str = option(help="Target language: the suffix of its files, for example de.", panel="Corpus")
-    train: tuple[str, ...] = option(
+    source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
+    target_lang: str = corpus_option(help="Target language: the suffix of its files, for example de.")
+    train: tuple[str, ...] = corpus_option(
         help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
-        "given several times.",
-        panel="Corpus",
+        "given several times."
     )
-    weight: tuple[float, ...] = option(
+    weight: tuple[float, ...] = corpus_option(
         (),
         help="How often the pairs of a training corpus are used, compared with those of the others. Give it once for "
         "each --train, in the same order.",
-        panel="Corpus",
         above=0,
         at_most=1_000_000,
     )
-    temperature: float = option(
+    temperature: float = corpus_option(
         1.0,
         help="Larger values make the shares of large and small corpora more equal: a corpus of n pairs with weight w "
         "has a share proportional to (w n)^(1/T).",
-        panel="Corpus",
         at_least=1,
         at_most=1_000_000,
     )
-    tag: tuple[str, ...] = option(
+    tag: tuple[str, ...] = corpus_option(
         (),
         help="Piece such as <bt> that is put before each source sentence of a training corpus; empty for none. Give it "
         "once for each --train, in the same order.",
-        panel="Corpus",
     )
-    alignments: tuple[str, ...] = option(
+    alignments: tuple[str, ...] = corpus_option(
         (),
         help="File with the word alignment of each pair of a training corpus, such as 0-0 1-2, for train "
         "--guided-alignment. Give it once for each --train, in the same order.",
-        panel="Corpus",
     )
-    valid: str = option(help="Validation corpus: a PREFIX as for --train.", panel="Corpus")
-    test: tuple[str, ...] = option(
-        (), help="Test corpus: a PREFIX as for --train. May be given several times.", panel="Corpus"
-    )
-    dest: str = option(help="Data folder to write. It must not exist.", panel="Corpus")
-    like: str | None = option(
+    valid: str = corpus_option(help="Validation corpus: a PREFIX as for --train.")
+    test: tuple[str, ...] = corpus_option((), help="Test corpus: a PREFIX as for --train. May be given several times.")
+    dest: str = corpus_option(help="Data folder to write. It must not exist.")
+    like: str | None = text_option(
         None,
         help="Encode text as this checkpoint does, with its tokenisation and its vocabulary, for train --init-from.",
-        panel="Text",
     )
     tokenizer: Tokenizer = option(
         "auto",
@@ -75,80 +75,64 @@ class DataConfig(Config):
         "all. Only text that moses tokenises is changed.",
         panel="Text",
     )
-    lowercase: bool = option(False, help="Lowercase both sides. The translations are then lowercase too.", panel="Text")
+    lowercase: bool = text_option(False, help="Lowercase both sides. The translations are then lowercase too.")
     subword: SubwordKind = option("bpe", help="Kind of subword model to train.", panel="Subwords")
-    vocab_size: int = option(
+    vocab_size: int = subwords_option(
         37000,
         help="Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols, there may be fewer.",
-        panel="Subwords",
         at_least=8,
         at_most=1_000_000,
     )
-    joint_vocab: bool = option(
-        True, help="Use one vocabulary for both languages, so that they share their embeddings.", panel="Subwords"
+    joint_vocab: bool = subwords_option(
+        True, help="Use one vocabulary for both languages, so that they share their embeddings."
     )
-    subword_model: str | None = option(
+    subword_model: str | None = subwords_option(
         None,
         help="Use this sentencepiece model instead of training one. With --subword wordpiece, it segments greedily.",
-        panel="Subwords",
     )
-    symbols: str | None = option(
+    symbols: str | None = subwords_option(
         None,
         help="File with one word on each line. Each word becomes one piece; nmt trees needs this for its brackets.",
-        panel="Subwords",
     )
-    subword_sample: int = option(
-        2_000_000,
-        help="Lines of each language in the sample that the subword model is trained on.",
-        panel="Subwords",
-        at_least=1,
+    subword_sample: int = subwords_option(
+        2_000_000, help="Lines of each language in the sample that the subword model is trained on.", at_least=1
     )
-    subword_dropout: float = option(
+    subword_dropout: float = sampling_option(
         0.0,
         help="BPE-dropout (Provilkov et al. 2020): segment training text several times, and leave out each merge with "
         "this probability. 0.1 is common.",
-        panel="Subword sampling",
         at_least=0,
         below=1,
     )
-    subword_alpha: float | None = option(
+    subword_alpha: float | None = sampling_option(
         None,
         help="Sampling with --subword unigram (Kudo 2018): draw segmentations with probability P^alpha. 0.2 is common.",
-        panel="Subword sampling",
         above=0,
         at_most=100,
     )
-    sampled_side: Literal["both", "source", "target"] = option(
-        "both", help="Side of the training text that is sampled.", panel="Subword sampling"
+    sampled_side: Literal["both", "source", "target"] = sampling_option(
+        "both", help="Side of the training text that is sampled."
     )
-    encodings: int = option(
+    encodings: int = sampling_option(
         10,
         help="Sampled segmentations that are stored of each sentence. Training uses one of them in each epoch.",
-        panel="Subword sampling",
         at_least=1,
         at_most=1000,
     )
-    max_length: int = option(
-        256, help="Drop training pairs with more pieces than this on either side.", panel="Filter", at_least=1
+    max_length: int = filter_option(
+        256, help="Drop training pairs with more pieces than this on either side.", at_least=1
     )
-    max_length_ratio: float = option(
-        9.0,
-        help="Drop training pairs if one side has more pieces than the other by more than this factor.",
-        panel="Filter",
-        at_least=1,
+    max_length_ratio: float = filter_option(
+        9.0, help="Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1
     )
-    workers: int | None = option(
+    workers: int | None = work_option(
         None,
         help="Processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
-        panel="Work",
         at_least=1,
         at_most=MOST_PROCESSES,
     )
-    seed: int = option(
-        1,
-        help="Seed of the sample that the subword model is trained on, and of subword sampling.",
-        panel="Work",
-        at_least=0,
+    seed: int = work_option(
+        1, help="Seed of the sample that the subword model is trained on, and of subword sampling.", at_least=0
     )
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nmt.config.options import MOST_PROCESSES, Config, flag_name, option
@@ -11,42 +12,38 @@ from nmt.errors import NmtError
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000
 _PANEL = "Input and output"
+# Options by the section of the help page that lists them.
+large_jobs_option = partial(option, panel="Large jobs")
+files_option = partial(option, panel=_PANEL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig(Config):
     """How a long job from files to files is cut into shards, and where these are done."""
 
-    shard_lines: int | None = option(
+    shard_lines: int | None = large_jobs_option(
         None,
         help="Lines of a shard, which is finished as a whole and then kept. By default, a shard often takes less than "
         f"a minute. Shards are larger if there would be more than {MOST_SHARDS:,}.",
-        panel="Large jobs",
         at_least=1,
     )
-    cluster: str | None = option(
+    cluster: str | None = large_jobs_option(
         None,
         help="Work on a Ray cluster: the address of its head, such as 10.0.0.1:6379, or auto for the one that this "
         "machine belongs to, and otherwise this machine alone. Needs the extra ray.",
-        panel="Large jobs",
     )
-    worker_cores: int = option(
+    worker_cores: int = large_jobs_option(
         1,
         help="With --cluster, cores for each worker. For translating and rescoring, it also gets a GPU "
         "if the cluster has any, unless --device is cpu.",
-        panel="Large jobs",
         at_least=1,
         at_most=MOST_PROCESSES,
     )
-    shard: str | None = option(
-        None,
-        help="Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge.",
-        panel="Large jobs",
+    shard: str | None = large_jobs_option(
+        None, help="Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
     )
-    merge: bool = option(
-        False,
-        help="Check that all shards are there, and write the output from them. No shard is computed.",
-        panel="Large jobs",
+    merge: bool = large_jobs_option(
+        False, help="Check that all shards are there, and write the output from them. No shard is computed."
     )
 
     def __post_init__(self) -> None:
@@ -77,27 +74,26 @@ class JobConfig(Config):
 class TranslationFiles(Config):
     """What `nmt generate` reads and writes."""
 
-    input: tuple[str, ...] = option(
-        ("-",), help="Raw text to translate; - is standard input. May be given several times.", panel=_PANEL
+    input: tuple[str, ...] = files_option(
+        ("-",), help="Raw text to translate; - is standard input. May be given several times."
     )
-    output: str = option("-", help="File to write; - is standard output.", panel=_PANEL)
-    input_format: Literal["text", "jsonl"] = option(
-        "text", help="text, or jsonl: objects with source, and perhaps prefix and constraints.", panel=_PANEL
+    output: str = files_option("-", help="File to write; - is standard output.")
+    input_format: Literal["text", "jsonl"] = files_option(
+        "text", help="text, or jsonl: objects with source, and perhaps prefix and constraints."
     )
-    output_format: Literal["text", "jsonl"] = option(
-        "text", help="text, or jsonl, which adds source, scores, pieces and their log P.", panel=_PANEL
+    output_format: Literal["text", "jsonl"] = files_option(
+        "text", help="text, or jsonl, which adds source, scores, pieces and their log P."
     )
-    prefixes: str | None = option(
-        None, help="File with the beginning of each line's translation, which is completed.", panel=_PANEL
+    prefixes: str | None = files_option(
+        None, help="File with the beginning of each line's translation, which is completed."
     )
-    constraints: str | None = option(
-        None, help="File with phrases that each line's translation must contain, separated by tabs.", panel=_PANEL
+    constraints: str | None = files_option(
+        None, help="File with phrases that each line's translation must contain, separated by tabs."
     )
-    workers: int | None = option(
+    workers: int | None = files_option(
         None,
         help="Number of processes that translate. Each has its own GPU or a share of the cores. By default 1, and with "
         "--cluster as many as fit.",
-        panel=_PANEL,
         at_least=1,
         at_most=MOST_PROCESSES,
     )
@@ -134,30 +130,25 @@ class TranslationFiles(Config):
 class RescoringFiles(Config):
     """What `nmt rescore` reads and writes."""
 
-    source: str | None = option(None, help="Raw source text; - is standard input.", panel=_PANEL)
-    target: str | None = option(None, help="Raw translations, line by line; - is standard input.", panel=_PANEL)
-    input: str = option("-", help="Pairs, instead of --source and --target; - is standard input.", panel=_PANEL)
-    input_format: Literal["tsv", "jsonl"] = option(
-        "tsv", help="tsv: source, a tab, target; jsonl: objects with source, and target or hypotheses.", panel=_PANEL
+    source: str | None = files_option(None, help="Raw source text; - is standard input.")
+    target: str | None = files_option(None, help="Raw translations, line by line; - is standard input.")
+    input: str = files_option("-", help="Pairs, instead of --source and --target; - is standard input.")
+    input_format: Literal["tsv", "jsonl"] = files_option(
+        "tsv", help="tsv: source, a tab, target; jsonl: objects with source, and target or hypotheses."
     )
-    output: str = option("-", help="File to write; - is standard output.", panel=_PANEL)
-    output_format: Literal["text", "jsonl"] = option(
-        "text", help="text: log P; jsonl: also pieces and their log P.", panel=_PANEL
+    output: str = files_option("-", help="File to write; - is standard output.")
+    output_format: Literal["text", "jsonl"] = files_option(
+        "text", help="text: log P; jsonl: also pieces and their log P."
     )
-    normalize: bool = option(
-        False, help="In text, print log P divided by the number of pieces, EOS included.", panel=_PANEL
+    normalize: bool = files_option(False, help="In text, print log P divided by the number of pieces, EOS included.")
+    alignments: bool = files_option(
+        False, help="Also link the source words to the words of each translation: 0-0 1-2 …"
     )
-    alignments: bool = option(
-        False, help="Also link the source words to the words of each translation: 0-0 1-2 …", panel=_PANEL
-    )
-    batch_tokens: int | None = option(
-        None, help="Padded source and target tokens scored at once.", panel=_PANEL, at_least=1
-    )
-    workers: int | None = option(
+    batch_tokens: int | None = files_option(None, help="Padded source and target tokens scored at once.", at_least=1)
+    workers: int | None = files_option(
         None,
         help="Number of processes that score. Each has its own GPU or a share of the cores. By default 1, and with "
         "--cluster as many as fit.",
-        panel=_PANEL,
         at_least=1,
         at_most=MOST_PROCESSES,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
 from nmt.config.options import Config, flag_name, option
@@ -11,6 +12,8 @@ from nmt.errors import NmtError
 _MAX_WIDTH, _MAX_POSITIONS = 50_000, 1_000_000
 # Fields that may differ between a model and another one that continues with its weights.
 _WEIGHTS_STAY = ("dropout", "attention_dropout", "activation_dropout", "attention_window", "guided_alignment")
+# Options by the section of the help page that lists them.
+model_option = partial(option, panel="Model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,75 +23,61 @@ class ModelConfig(Config):
     An entry of the registry sets the fields without a default. The defaults of the other fields are the paper's.
     """
 
-    encoder_layers: int = option(help="Layers of the encoder, N.", panel="Model", at_least=1, at_most=1000)
-    decoder_layers: int = option(help="Layers of the decoder, N.", panel="Model", at_least=1, at_most=1000)
-    d_model: int = option(help="Width of embeddings and layer outputs.", panel="Model", at_least=2, at_most=_MAX_WIDTH)
-    d_ff: int = option(help="Inner width of the feed-forward layers.", panel="Model", at_least=1, at_most=_MAX_WIDTH)
-    heads: int = option(help="Attention heads, h.", panel="Model", at_least=1, at_most=1000)
-    d_k: int = option(help="Width of a head's queries and keys.", panel="Model", at_least=1, at_most=_MAX_WIDTH)
-    d_v: int = option(help="Width of a head's values.", panel="Model", at_least=1, at_most=_MAX_WIDTH)
-    dropout: float = option(
+    encoder_layers: int = model_option(help="Layers of the encoder, N.", at_least=1, at_most=1000)
+    decoder_layers: int = model_option(help="Layers of the decoder, N.", at_least=1, at_most=1000)
+    d_model: int = model_option(help="Width of embeddings and layer outputs.", at_least=2, at_most=_MAX_WIDTH)
+    d_ff: int = model_option(help="Inner width of the feed-forward layers.", at_least=1, at_most=_MAX_WIDTH)
+    heads: int = model_option(help="Attention heads, h.", at_least=1, at_most=1000)
+    d_k: int = model_option(help="Width of a head's queries and keys.", at_least=1, at_most=_MAX_WIDTH)
+    d_v: int = model_option(help="Width of a head's values.", at_least=1, at_most=_MAX_WIDTH)
+    dropout: float = model_option(
         help="P_drop: dropout on the output of every sub-layer and on the sums of embeddings and positions.",
-        panel="Model",
         at_least=0,
         below=1,
     )
-    attention_dropout: float = option(
-        0.0,
-        help="Dropout on attention weights. The paper uses it only for parsing.",
-        panel="Model",
-        at_least=0,
-        below=1,
+    attention_dropout: float = model_option(
+        0.0, help="Dropout on attention weights. The paper uses it only for parsing.", at_least=0, below=1
     )
-    activation_dropout: float = option(
-        0.0, help="Dropout on the inner activations of the feed-forward layers.", panel="Model", at_least=0, below=1
+    activation_dropout: float = model_option(
+        0.0, help="Dropout on the inner activations of the feed-forward layers.", at_least=0, below=1
     )
-    norm: Literal["post", "pre"] = option(
+    norm: Literal["post", "pre"] = model_option(
         "post",
         help="Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer.",
-        panel="Model",
     )
-    activation: Literal["relu", "gelu", "swish"] = option(
-        "relu",
-        help="Activation of the feed-forward layers; the paper uses relu (§3.3).",
-        panel="Model",
+    activation: Literal["relu", "gelu", "swish"] = model_option(
+        "relu", help="Activation of the feed-forward layers; the paper uses relu (§3.3)."
     )
-    attention: Literal["scaled-dot-product", "dot-product", "additive"] = option(
-        "scaled-dot-product", help="Function that scores a query against a key (paper §3.2.1).", panel="Model"
+    attention: Literal["scaled-dot-product", "dot-product", "additive"] = model_option(
+        "scaled-dot-product", help="Function that scores a query against a key (paper §3.2.1)."
     )
-    attention_biases: bool = option(
-        False,
-        help="Add a bias to the projections of attention: queries, keys, values and output. The paper has none.",
-        panel="Model",
+    attention_biases: bool = model_option(
+        False, help="Add a bias to the projections of attention: queries, keys, values and output. The paper has none."
     )
-    attention_window: int | None = option(
+    attention_window: int | None = model_option(
         None,
         help="Restrict self-attention to the r nearest of the positions that a position may attend to (paper §4).",
-        panel="Model",
         at_least=1,
     )
-    sinusoids: Literal["paper", "fairseq"] = option(
+    sinusoids: Literal["paper", "fairseq"] = model_option(
         "paper",
         help="Encodings of positions that are not learned: the paper's formula (§3.5), or fairseq's variant, which "
         "uses other wavelengths and starts at position 2.",
-        panel="Model",
     )
-    learned_positions: int | None = option(
+    learned_positions: int | None = model_option(
         None,
         help="Learn the encodings of this many positions instead of using sinusoids (paper Table 3, row E). No "
         "sentence may be longer.",
-        panel="Model",
         at_least=1,
         at_most=_MAX_POSITIONS,
     )
-    output_bias: bool = option(
-        False, help="Add a bias to the logit of each piece before the softmax. The paper has none.", panel="Model"
+    output_bias: bool = model_option(
+        False, help="Add a bias to the logit of each piece before the softmax. The paper has none."
     )
-    guided_alignment: int | None = option(
+    guided_alignment: int | None = model_option(
         None,
         help="Train the first head of this decoder layer, counted from 1, on the word alignments of the data folder "
         "(Garg et al. 2019). generate --alignments then uses this head.",
-        panel="Model",
         at_least=1,
     )
 
@@ -135,9 +124,6 @@ class ModelConfig(Config):
         Args:
             why: what needs the positions, for the message.
             advice: the end of the message, which says what the user can do.
-
-        Raises:
-            NmtError: the model has learned positions, and there are too few of them.
         """
         if self.learned_positions is not None and needed > self.learned_positions:
             raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {advice}")

@@ -53,12 +53,9 @@ def flag_name(field_name: str) -> str:
 
 
 def _satisfies(value: float, relation: str, bound: float) -> bool:
-    return {
-        "at least": value >= bound,
-        "above": value > bound,
-        "at most": value <= bound,
-        "below": value < bound,
-    }[relation]
+    return {"at least": value >= bound, "above": value > bound, "at most": value <= bound, "below": value < bound}[
+        relation
+    ]
 
 
 def check_field(declared: Field[Any], value: Any) -> None:

@@ -1,6 +1,7 @@
 """The options of engines and of `nmt serve`, and numbers of other modules that help texts state."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nmt.config.options import MOST_PROCESSES, Config, option
@@ -11,19 +12,23 @@ LONGEST_EXPORTED = 2048
 # The port that `nmt report --watch` tries first. TensorBoard has 6006.
 REPORT_PORT = 6007
 _SERVER, _LIMITS, _ACCESS = "Server", "Limits of a request", "Access"
+# Options by the section of the help page that lists them.
+hardware_option = partial(option, panel="Hardware")
+server_option = partial(option, panel=_SERVER)
+limits_option = partial(option, panel=_LIMITS)
+access_option = partial(option, panel=_ACCESS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig(Config):
     """Which engine computes translations."""
 
-    engine: Literal["pytorch", "ctranslate2"] = option(
+    engine: Literal["pytorch", "ctranslate2"] = hardware_option(
         "pytorch",
         help="Engine that computes. ctranslate2 needs its package, and answers single sentences sooner on CPUs.",
-        panel="Hardware",
     )
-    compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = option(
-        "auto", help="Data type in which ctranslate2 computes; auto is float32.", panel="Hardware"
+    compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
+        "auto", help="Data type in which ctranslate2 computes; auto is float32."
     )
 
     def __post_init__(self) -> None:
@@ -38,59 +43,42 @@ class EngineConfig(Config):
 class ServeConfig(Config):
     """Where `nmt serve` listens, what a request may ask for, and who may send one."""
 
-    host: str = option(
-        "127.0.0.1", help="Address to listen on; 0.0.0.0 is every address of this machine.", panel=_SERVER
-    )
-    port: int = option(8000, help="Port to listen on; 0 takes a free one.", panel=_SERVER, at_least=0, at_most=65_535)
-    workers: int = option(
+    host: str = server_option("127.0.0.1", help="Address to listen on; 0.0.0.0 is every address of this machine.")
+    port: int = server_option(8000, help="Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
+    workers: int = server_option(
         1,
         help="Number of processes that translate. Each has its own GPU or a share of the cores.",
-        panel=_SERVER,
         at_least=1,
         at_most=MOST_PROCESSES,
     )
-    batch_tokens: int = option(
+    batch_tokens: int = server_option(
         1024,
         help="Source tokens to translate at once. A larger number raises throughput; short texts then wait longer for "
         "the end of a batch.",
-        panel=_SERVER,
         at_least=1,
     )
-    max_waiting: int = option(
+    max_waiting: int = server_option(
         1000,
         help="Sentences that may wait. A request that finds no room is answered with 503.",
-        panel=_SERVER,
         at_least=1,
         at_most=1_000_000,
     )
-    log_text: bool = option(
-        False, help="Print the text of every request and of its answer. By default, no text is printed.", panel=_SERVER
+    log_text: bool = server_option(
+        False, help="Print the text of every request and of its answer. By default, no text is printed."
     )
 
-    max_characters: int = option(
-        10_000, help="Characters of text in a request.", panel=_LIMITS, at_least=1, at_most=10_000_000
-    )
-    max_beam: int = option(
-        16, help="Largest beam, and largest number of samples.", panel=_LIMITS, at_least=1, at_most=10_000
-    )
-    max_seconds: float = option(
-        60.0,
-        help="Seconds until a request that has no answer yet is given up with 503.",
-        panel=_LIMITS,
-        above=0,
-        at_most=1_000_000,
+    max_characters: int = limits_option(10_000, help="Characters of text in a request.", at_least=1, at_most=10_000_000)
+    max_beam: int = limits_option(16, help="Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
+    max_seconds: float = limits_option(
+        60.0, help="Seconds until a request that has no answer yet is given up with 503.", above=0, at_most=1_000_000
     )
 
-    token_file: str | None = option(
-        None,
-        help="File with a secret. Requests then need the header Authorization: Bearer SECRET.",
-        panel=_ACCESS,
+    token_file: str | None = access_option(
+        None, help="File with a secret. Requests then need the header Authorization: Bearer SECRET."
     )
-    allow_host: tuple[str, ...] = option(
-        (), help="Name of this server that clients may use; repeatable. Its addresses are allowed.", panel=_ACCESS
+    allow_host: tuple[str, ...] = access_option(
+        (), help="Name of this server that clients may use; repeatable. Its addresses are allowed."
     )
-    allow_origin: tuple[str, ...] = option(
-        (),
-        help="Origin whose web pages may send cross-origin requests, such as https://example.org; repeatable.",
-        panel=_ACCESS,
+    allow_origin: tuple[str, ...] = access_option(
+        (), help="Origin whose web pages may send cross-origin requests, such as https://example.org; repeatable."
     )

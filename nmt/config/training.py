@@ -1,6 +1,7 @@
 """The options of `nmt train`."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nmt.config.options import MAIN_PANEL, MOST_PROCESSES, Config, option
@@ -11,20 +12,27 @@ ValidMetric = Literal["bleu", "chrf", "nll"]
 _GPU_TOKENS = 8192
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
 _CPU_ACTIVATIONS = 2**20
+# Options by the section of the help page that lists them.
+hardware_option = partial(option, panel="Hardware")
+batches_option = partial(option, panel="Batches")
+main_option = partial(option, panel=MAIN_PANEL)
+run_option = partial(option, panel="Run")
+optimiser_option = partial(option, panel="Optimiser")
+validation_option = partial(option, panel="Validation")
+checkpoints_option = partial(option, panel="Checkpoints")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeConfig(Config):
     """Where and in which precision a model runs."""
 
-    device: Literal["auto", "cpu", "cuda"] = option(
-        "auto", help="Device to compute on. auto uses a GPU if there is one.", panel="Hardware"
+    device: Literal["auto", "cpu", "cuda"] = hardware_option(
+        "auto", help="Device to compute on. auto uses a GPU if there is one."
     )
-    precision: Literal["auto", "bf16", "fp16", "fp32"] = option(
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = hardware_option(
         "auto",
         help="bf16 and fp16 compute matrix products in 16 bits and keep fp32 weights. auto uses bf16 if the hardware "
         "has it, and fp16 on GPUs that have only that.",
-        panel="Hardware",
     )
 
 
@@ -32,25 +40,20 @@ class RuntimeConfig(Config):
 class PlanConfig(Config):
     """The sizes of updates and of micro-batches."""
 
-    batch_tokens: int = option(
-        25_000,
-        help="Source tokens, and also target tokens, in an update over all devices (approximately).",
-        panel="Batches",
-        at_least=1,
+    batch_tokens: int = batches_option(
+        25_000, help="Source tokens, and also target tokens, in an update over all devices (approximately).", at_least=1
     )
-    batch_groups: int = option(
+    batch_groups: int = batches_option(
         8,
         help="Groups of sentences in an update; the sentences of a group have similar lengths. The paper's text "
         "describes 1 group, but its 8 GPUs had 8.",
-        panel="Batches",
         at_least=1,
         at_most=10_000,
     )
-    device_tokens: int | None = option(
+    device_tokens: int | None = batches_option(
         None,
         help="Tokens of each side in one forward pass, padding included. Lower it if memory runs out; the update stays "
         "the same. By default, 8192 on a GPU, and 2^20 / d_model on a CPU, where more is slower.",
-        panel="Batches",
         at_least=1,
         at_most=1_000_000,
     )
@@ -64,11 +67,10 @@ class PlanConfig(Config):
 class BatchConfig(PlanConfig, RuntimeConfig):
     """The options that the speed of training depends on, apart from the architecture."""
 
-    compile: bool = option(
+    compile: bool = hardware_option(
         False,
         help="Compile the layers with torch.compile. The first updates are then slow. It works only on a GPU in bf16, "
         "and only if attention has no dropout, no window and no additive scores.",
-        panel="Hardware",
     )
 
 
@@ -76,134 +78,105 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 class TrainConfig(BatchConfig):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
-    save_dir: str = option(
-        help="Run folder for checkpoints and metrics.jsonl. If it has a training state, training resumes.",
-        panel=MAIN_PANEL,
+    save_dir: str = main_option(
+        help="Run folder for checkpoints and metrics.jsonl. If it has a training state, training resumes."
     )
-    arch: str | None = option(
-        None,
-        help="Architecture; `nmt architectures` lists them. Required without --init-from.",
-        panel=MAIN_PANEL,
+    arch: str | None = main_option(
+        None, help="Architecture; `nmt architectures` lists them. Required without --init-from."
     )
-    init_from: str | None = option(
+    init_from: str | None = main_option(
         None,
         help="Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch.",
-        panel=MAIN_PANEL,
     )
-    max_updates: int = option(100_000, help="Stop after this many updates.", panel=MAIN_PANEL, at_least=1)
-    gpus: int = option(
+    max_updates: int = main_option(100_000, help="Stop after this many updates.", at_least=1)
+    gpus: int = hardware_option(
         1,
         help="Processes to train with on this machine, each on its own GPU. With --device cpu, they share the cores. "
         "The number changes the speed, not what is trained.",
-        panel="Hardware",
         at_least=1,
         at_most=MOST_PROCESSES,
     )
-    rank_timeout: float = option(
+    rank_timeout: float = hardware_option(
         600.0,
         help="Seconds that a process waits for the others before the run ends with an error.",
-        panel="Hardware",
         above=0,
         at_most=1_000_000,
     )
-    resume_changed: bool = option(
+    resume_changed: bool = run_option(
         False,
         help="Resume even if the data, the batches, the seed or the model, except for its sizes, have changed: start a "
         "new epoch with the run's weights.",
-        panel="Run",
     )
-    seed: int = option(1, help="Seed of the initial weights, the data order and dropout.", panel="Run", at_least=0)
-    label_smoothing: float = option(
-        0.1,
-        help="Share of the probability that is spread over the vocabulary.",
-        panel="Optimiser",
-        at_least=0,
-        below=1,
+    seed: int = run_option(1, help="Seed of the initial weights, the data order and dropout.", at_least=0)
+    label_smoothing: float = optimiser_option(
+        0.1, help="Share of the probability that is spread over the vocabulary.", at_least=0, below=1
     )
-    alignment_weight: float = option(
+    alignment_weight: float = optimiser_option(
         0.05,
         help="Weight of the alignment loss, next to that of the translation, with --guided-alignment.",
-        panel="Optimiser",
         at_least=0,
         at_most=1e30,
     )
-    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = option(
-        (), help="Part of the model whose weights do not change. May be given several times.", panel="Optimiser"
+    freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = optimiser_option(
+        (), help="Part of the model whose weights do not change. May be given several times."
     )
-    lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = option(
+    lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = optimiser_option(
         "paper",
         help="What follows the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease to 0 at "
         "--max-updates, or a constant.",
-        panel="Optimiser",
     )
-    lr: float | None = option(
+    lr: float | None = optimiser_option(
         None,
         help="Peak learning rate, reached at the end of the warm-up; for inverse-sqrt, linear and constant.",
-        panel="Optimiser",
         above=0,
         at_most=1e30,
     )
-    warmup_updates: int = option(
-        4000, help="Updates in which the learning rate rises linearly.", panel="Optimiser", at_least=1
-    )
-    lr_scale: float = option(
+    warmup_updates: int = optimiser_option(4000, help="Updates in which the learning rate rises linearly.", at_least=1)
+    lr_scale: float = optimiser_option(
         1.0,
         help="Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).",
-        panel="Optimiser",
         above=0,
         at_most=1e30,
     )
-    adam_beta1: float = option(0.9, help="Adam's β1.", panel="Optimiser", at_least=0, below=1)
-    adam_beta2: float = option(0.98, help="Adam's β2.", panel="Optimiser", at_least=0, below=1)
-    adam_epsilon: float = option(1e-9, help="Adam's ε.", panel="Optimiser", above=0)
-    ema: float | None = option(
+    adam_beta1: float = optimiser_option(0.9, help="Adam's β1.", at_least=0, below=1)
+    adam_beta2: float = optimiser_option(0.98, help="Adam's β2.", at_least=0, below=1)
+    adam_epsilon: float = optimiser_option(1e-9, help="Adam's ε.", above=0)
+    ema: float | None = optimiser_option(
         None,
         help="Also keep an exponential moving average of the weights with this decay, for example 0.9999. Validation "
         "and checkpoints then have the average.",
-        panel="Optimiser",
         above=0,
         below=1,
     )
-    max_skipped_updates: int = option(
+    max_skipped_updates: int = optimiser_option(
         10,
         help="Stop after this many skipped updates in a row. An update is skipped if its loss or gradient is not "
         "finite.",
-        panel="Optimiser",
         at_least=1,
     )
-    clip_norm: float | None = option(
-        None, help="Scale larger gradients down to this norm. The paper does not do this.", panel="Optimiser", above=0
+    clip_norm: float | None = optimiser_option(
+        None, help="Scale larger gradients down to this norm. The paper does not do this.", above=0
     )
-    valid_updates: int = option(1000, help="Validate every N updates.", panel="Validation", at_least=1)
-    valid_metric: tuple[ValidMetric, ...] = option(
+    valid_updates: int = validation_option(1000, help="Validate every N updates.", at_least=1)
+    valid_metric: tuple[ValidMetric, ...] = validation_option(
         ("bleu",),
         help="Metric that decides which checkpoint is the best: bleu or chrf of translations, or nll, the loss, which "
         "is faster. If given several times, the first one decides, and --patience watches all.",
-        panel="Validation",
     )
-    patience: int | None = option(
-        None,
-        help="Stop when no --valid-metric has improved in this many validations.",
-        panel="Validation",
-        at_least=1,
+    patience: int | None = validation_option(
+        None, help="Stop when no --valid-metric has improved in this many validations.", at_least=1
     )
-    min_delta: float = option(
-        0.0, help="Improvements up to this size do not count for --patience.", panel="Validation", at_least=0
+    min_delta: float = validation_option(
+        0.0, help="Improvements up to this size do not count for --patience.", at_least=0
     )
-    keep_best: int = option(
-        1, help="Best checkpoints to keep, for average-checkpoints --best.", panel="Checkpoints", at_least=1
+    keep_best: int = checkpoints_option(1, help="Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
+    save_minutes: float = checkpoints_option(10.0, help="Write a checkpoint every N minutes.", above=0)
+    save_updates: int | None = checkpoints_option(
+        None, help="Write a checkpoint every N updates instead of every N minutes.", at_least=1
     )
-    save_minutes: float = option(10.0, help="Write a checkpoint every N minutes.", panel="Checkpoints", above=0)
-    save_updates: int | None = option(
-        None, help="Write a checkpoint every N updates instead of every N minutes.", panel="Checkpoints", at_least=1
-    )
-    keep_checkpoints: int = option(
-        20, help="Checkpoints to keep; older ones are removed.", panel="Checkpoints", at_least=1
-    )
-    log_updates: int = option(100, help="Print and record the metrics every N updates.", panel="Run", at_least=1)
-    tensorboard: bool = option(
-        False, help="Also write the metrics as TensorBoard event files into the run folder.", panel="Run"
-    )
+    keep_checkpoints: int = checkpoints_option(20, help="Checkpoints to keep; older ones are removed.", at_least=1)
+    log_updates: int = run_option(100, help="Print and record the metrics every N updates.", at_least=1)
+    tensorboard: bool = run_option(False, help="Also write the metrics as TensorBoard event files into the run folder.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,91 +1,78 @@
 """The options of search and of metrics."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from nmt.config.options import Config, flag_name, option
 from nmt.errors import NmtError
 
 PairedTest = Literal["none", "bootstrap", "ar"]
+# Options by the section of the help page that lists them.
+search_option = partial(option, panel="Search")
+sampling_option = partial(option, panel="Sampling")
+metrics_option = partial(option, panel="Metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(Config):
     """The options of beam search (paper §6.1) and of sampling."""
 
-    beam: int = option(
-        4, help="Hypotheses kept at every step; 1 is greedy search.", panel="Search", at_least=1, at_most=10_000
+    beam: int = search_option(4, help="Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
+    alpha: float = search_option(
+        0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10
     )
-    alpha: float = option(
-        0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", panel="Search", at_least=0, at_most=10
+    max_length_offset: int = search_option(
+        50, help="A translation may have this many pieces more than its source.", at_least=0, at_most=100_000
     )
-    max_length_offset: int = option(
-        50,
-        help="A translation may have this many pieces more than its source.",
-        panel="Search",
-        at_least=0,
-        at_most=100_000,
+    n_best: int = search_option(
+        1, help="Translations for each input line. Text output has one line for each.", at_least=1
     )
-    n_best: int = option(
-        1, help="Translations for each input line. Text output has one line for each.", panel="Search", at_least=1
+    max_source_length: int = search_option(
+        512, help="Translate lines with more pieces in parts of at most this many.", at_least=1
     )
-    max_source_length: int = option(
-        512, help="Translate lines with more pieces in parts of at most this many.", panel="Search", at_least=1
-    )
-    batch_tokens: int | None = option(
+    batch_tokens: int | None = search_option(
         None,
         help="Source tokens to translate at once, padding included. Lower it if memory runs out. By default, 4096 on a "
         "CPU and 16384 on a GPU.",
-        panel="Search",
         at_least=1,
     )
 
-    beam_groups: int = option(
+    beam_groups: int = search_option(
         1,
         help="Diverse beam search: groups of --beam / --beam-groups hypotheses that avoid each other's tokens.",
-        panel="Search",
         at_least=1,
     )
-    diversity: float = option(
+    diversity: float = search_option(
         0.5,
         help="With --beam-groups, penalty on a token's log P for each hypothesis of an earlier group that has it.",
-        panel="Search",
         at_least=0,
         at_most=1000,
     )
-    min_length: int = option(0, help="Fewest pieces of an output.", panel="Search", at_least=0, at_most=100_000)
-    no_repeat_ngram: int | None = option(
-        None, help="No sequence of this many pieces occurs twice in an output.", panel="Search", at_least=1
+    min_length: int = search_option(0, help="Fewest pieces of an output.", at_least=0, at_most=100_000)
+    no_repeat_ngram: int | None = search_option(
+        None, help="No sequence of this many pieces occurs twice in an output.", at_least=1
     )
-    alignments: bool = option(
-        False,
-        help="Also link the source words to the words of each translation: 0-0 1-2 …",
-        panel="Search",
+    alignments: bool = search_option(
+        False, help="Also link the source words to the words of each translation: 0-0 1-2 …"
     )
-    sample: bool = option(False, help="Draw translations at random instead of beam search.", panel="Sampling")
-    samples: int = option(
-        1,
-        help="Translations to draw for each line; text output has one line for each.",
-        panel="Sampling",
-        at_least=1,
-        at_most=10_000,
+    sample: bool = sampling_option(False, help="Draw translations at random instead of beam search.")
+    samples: int = sampling_option(
+        1, help="Translations to draw for each line; text output has one line for each.", at_least=1, at_most=10_000
     )
-    temperature: float = option(
-        1.0, help="Divides log P; below 1, likely tokens become likelier.", panel="Sampling", above=0, at_most=1000
+    temperature: float = sampling_option(
+        1.0, help="Divides log P; below 1, likely tokens become likelier.", above=0, at_most=1000
     )
-    top_k: int | None = option(
-        None, help="Draw each token from this many of the most probable tokens.", panel="Sampling", at_least=1
+    top_k: int | None = sampling_option(
+        None, help="Draw each token from this many of the most probable tokens.", at_least=1
     )
-    top_p: float = option(
+    top_p: float = sampling_option(
         1.0,
         help="Draw each token from the smallest set of most probable tokens whose probabilities add up to this.",
-        panel="Sampling",
         above=0,
         at_most=1,
     )
-    seed: int = option(
-        1, help="Seed of the samples; they do not depend on batches or workers.", panel="Sampling", at_least=0
-    )
+    seed: int = sampling_option(1, help="Seed of the samples; they do not depend on batches or workers.", at_least=0)
 
     def tokens_at_once(self, device: str) -> int:
         """Returns --batch-tokens, or the default for `device`, which is cuda or cpu.
@@ -139,25 +126,20 @@ class SearchConfig(Config):
 class ScoreConfig(Config):
     """The options of the metrics."""
 
-    lowercase: bool = option(
-        False, help="Lowercase both sides for BLEU and chrF. TER always lowercases them.", panel="Metrics"
-    )
-    tokenize: str | None = option(
+    lowercase: bool = metrics_option(False, help="Lowercase both sides for BLEU and chrF. TER always lowercases them.")
+    tokenize: str | None = metrics_option(
         None,
         help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab, flores200 or another one of "
         "sacrebleu. By default, the one for --target-lang.",
-        panel="Metrics",
     )
-    target_lang: str | None = option(
+    target_lang: str | None = metrics_option(
         None,
         help="Language of the translations. BLEU then uses its tokeniser: zh, ja-mecab, ko-mecab, char for other "
         "languages without spaces, 13a otherwise. paper-bleu needs it, and splits compounds at hyphens for de.",
-        panel="Metrics",
     )
-    bootstrap: int | None = option(
+    bootstrap: int | None = metrics_option(
         None,
         help="Also report the mean and 95% confidence interval over this many bootstrap resamples (usually 1000).",
-        panel="Metrics",
         at_least=2,
         at_most=100_000,
     )

@@ -72,9 +72,6 @@ def check(config: DataConfig, plan: Plan) -> dict[str, list[Corpus]]:
 
     Args:
         plan: the training text.
-
-    Raises:
-        NmtError: a file is missing, empty or not UTF-8, or the two files of a corpus have different numbers of lines.
     """
     langs = config.source_lang, config.target_lang
     if config.valid in config.train:
@@ -204,11 +201,7 @@ def show_tokenizers(text: TextConfig) -> None:
 
 
 def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
-    """Returns the codec. Its subword model is read from --subword-model or trained on a sample of `train`.
-
-    Raises:
-        NmtError: the model cannot be read or trained, or --symbols is wrong.
-    """
+    """Returns the codec. Its subword model is read from --subword-model or trained on a sample of `train`."""
     text = text_config(config)
     if config.subword_model:
         model = _load_model(config.subword_model, config.subword)
@@ -219,9 +212,7 @@ def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
         model = _train_model(config, text, train, ("source", "target"))
         return TextCodec(text, model, model)
     return TextCodec(
-        text,
-        _train_model(config, text, train, ("source",)),
-        _train_model(config, text, train, ("target",)),
+        text, _train_model(config, text, train, ("source",)), _train_model(config, text, train, ("target",))
     )
 
 

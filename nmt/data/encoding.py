@@ -41,11 +41,7 @@ class Sampling:
 
     @classmethod
     def of(cls, config: DataConfig, codec: TextCodec) -> Self:
-        """Returns what the options say.
-
-        Raises:
-            NmtError: the subword model cannot be sampled in this way.
-        """
+        """Returns what the options say."""
         if not config.samples:
             return cls()
         config.check_sampling(codec.config.subword)

@@ -128,11 +128,7 @@ class Meta:
 
 
 def read_meta(folder: Path) -> Meta:
-    """Returns the content of the meta.json of a data folder.
-
-    Raises:
-        NmtError: the folder is not a data folder or has another schema version, or meta.json is damaged.
-    """
+    """Returns the content of the meta.json of a data folder."""
     path = folder / META
     try:
         content = json.loads(path.read_bytes())
@@ -280,22 +276,14 @@ class DataFolder:
                     raise NmtError(f"{self.path / name} is damaged: its SHA-256 is not that in {META}; {_COPY_AGAIN}")
 
     def split(self, name: str) -> ParallelSplit:
-        """Returns the split with this name: train, valid, test, test1, …
-
-        Raises:
-            NmtError: the split does not exist, or a file cannot be read.
-        """
+        """Returns the split with this name: train, valid, test, test1, …"""
         self._check_split(name)
         if name not in self._splits:
             self._splits[name] = self._open_split(name)
         return self._splits[name]
 
     def raw_lines(self, name: str, lang: str) -> list[str]:
-        """Returns the raw text of one side of a split other than train.
-
-        Raises:
-            NmtError: the split does not exist or is train, which has no text; or the text cannot be read.
-        """
+        """Returns the raw text of one side of a split other than train."""
         self._check_split(name)
         path = self.path / raw_name(name, lang)
         if name == TRAIN:
@@ -336,9 +324,6 @@ def read_model(path: Path, kind: str) -> SubwordModel:
 
     Args:
         kind: the kind of subword model, such as bpe.
-
-    Raises:
-        NmtError: the file cannot be read, or is not a subword model.
     """
     with _reading(path):
         return load_subword(path.read_bytes(), kind, str(path))

@@ -117,9 +117,6 @@ class SplitWriter:
         raw: whether the split gets raw text.
         aligned: whether it gets alignments.
         encodings: how many encodings each source and each target sentence has.
-
-    Raises:
-        NmtError: a file cannot be written.
     """
 
     def __init__(
@@ -191,11 +188,7 @@ class StoreWriter:
         self.files: dict[str, FileMeta] = {}
 
     def read_models(self, config: TextConfig) -> TextCodec:
-        """Returns the codec with the subword models that `write_models` wrote.
-
-        Raises:
-            NmtError: a model cannot be read.
-        """
+        """Returns the codec with the subword models that `write_models` wrote."""
         names = model_names(config)
         try:
             source, target = (read_model(self.folder / name, config.subword) for name in names)
@@ -212,9 +205,6 @@ class StoreWriter:
         """Yields the writer of a new data folder, which appears as `dest` if the block succeeds.
 
         The block must end with `finish`. If it fails, nothing remains on disk.
-
-        Raises:
-            NmtError: `dest` exists or cannot be written.
         """
         with new_folder(dest, "--dest") as folder:
             yield cls(folder)

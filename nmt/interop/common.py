@@ -22,11 +22,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def opened(path: Path) -> BufferedReader:
-    """Returns an open file of a model.
-
-    Raises:
-        NmtError: the file is missing, is a folder, or cannot be read.
-    """
+    """Returns an open file of a model."""
     try:
         return open(path, "rb")
     except OSError as error:
@@ -41,11 +37,7 @@ def _unreadable(path: Path, error: OSError) -> NmtError:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file of a model.
-
-    Raises:
-        NmtError: the file cannot be read.
-    """
+    """Returns the content of a file of a model."""
     with opened(path) as file:
         try:
             return file.read()
@@ -54,11 +46,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-        NmtError: the file cannot be read, or is not a JSON object.
-    """
+    """Returns the object in a JSON file."""
     try:
         values = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
@@ -69,11 +57,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes before reading.
-
-    Raises:
-        NmtError: the file cannot be read or is damaged.
-    """
+    """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes first."""
     opened(path).close()  # safe_open does not say that a folder is one
     try:
         with safe_open(path, framework="pt") as file:
@@ -98,11 +82,7 @@ class Tensors:
         self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
 
     def rows(self, name: str) -> int:
-        """Returns the rows of a tensor, which may still be taken.
-
-        Raises:
-            NmtError: it is missing, or is a single number.
-        """
+        """Returns the rows of a tensor, which may still be taken."""
         found = self._tensors.get(name)
         if found is None or not found.dim():
             raise self._missing(name)
@@ -112,11 +92,7 @@ class Tensors:
         return NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Returns a tensor.
-
-        Raises:
-            NmtError: it is missing or has another shape.
-        """
+        """Returns a tensor."""
         found = self.take_if_there(name)
         if found is None:
             raise self._missing(name)
@@ -132,11 +108,7 @@ class Tensors:
         return self._tensors.pop(name, None)
 
     def drop_copies(self, names: Iterable[str], target_embedding_VD: Tensor, advice: str) -> None:
-        """Removes the tensors with these names, which are copies of the target embedding.
-
-        Raises:
-            NmtError: such a tensor differs from it. The message ends in `advice`.
-        """
+        """Removes the tensors with these names, which are copies of the target embedding."""
         for name in names:
             copy = self.take_if_there(name)
             if copy is not None and not torch.equal(copy, target_embedding_VD):
@@ -146,11 +118,7 @@ class Tensors:
                 )
 
     def check_all_taken(self) -> None:
-        """Raises an error if tensors are left, because the model computes more than nmt would.
-
-        Raises:
-            NmtError: a tensor is left.
-        """
+        """Raises an error if tensors are left, because the model computes more than nmt would."""
         if self._tensors:
             name = min(self._tensors)
             raise NmtError(
@@ -173,21 +141,13 @@ class Settings:
     path: Path
 
     def required(self, name: str) -> Any:
-        """Returns a setting.
-
-        Raises:
-            NmtError: it is missing.
-        """
+        """Returns a setting."""
         if name not in self.values:
             raise NmtError(f"{self.path} has no {name}, which a Transformer needs; download it again")
         return self.values[name]
 
     def of_both_sides(self, name: str) -> Any:
-        """Returns a setting that encoder and decoder have.
-
-        Raises:
-            NmtError: it is missing, or the sides have different values.
-        """
+        """Returns a setting that encoder and decoder have."""
         encoder, decoder = (self.required(f"{side}_{name}") for side in ("encoder", "decoder"))
         if encoder != decoder:
             raise NmtError(
@@ -196,11 +156,7 @@ class Settings:
         return encoder
 
     def choice(self, name: str, choices: Collection[str], default: str | None = None) -> str:
-        """Returns a setting that is one of `choices`. Without a default, it is required.
-
-        Raises:
-            NmtError: it is missing, or is something else.
-        """
+        """Returns a setting that is one of `choices`. Without a default, it is required."""
         value = self.required(name) if default is None else self.values.get(name, default)
         if not isinstance(value, str) or value not in choices:
             raise self.unknown(name)
@@ -215,9 +171,6 @@ class Settings:
 
         Args:
             given: `source_lang` and `target_lang`; None if the settings say which.
-
-        Raises:
-            NmtError: a language is missing or empty, or both are the same.
         """
         found: dict[str, str] = {}
         for name, given_lang in given.items():
@@ -236,11 +189,7 @@ class Settings:
 
 
 def head_widths(d_model: Any, heads: Any, path: Path) -> dict[str, int]:
-    """Returns d_model, the number of heads, and the widths of the keys and values of a head.
-
-    Raises:
-        NmtError: the heads do not divide d_model. The message names `path`.
-    """
+    """Returns d_model, the number of heads, and the widths of the keys and values of a head."""
     if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
         raise NmtError(
             f"{path} has {heads!r:.20} heads, but their number must divide the width, {d_model!r:.20}; "
@@ -258,9 +207,6 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, supported: C
     Args:
         toolkit: its name, for messages.
         supported: the options of the model, besides its sizes, that the toolkit supports.
-
-    Raises:
-        NmtError: it does not. The message names `origin` and the options.
     """
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(
@@ -306,11 +252,7 @@ class Ids:
         return ours_V
 
     def vocabulary(self, pieces: Mapping[int, str], origin: str) -> list[str]:
-        """Returns the piece of each of our ids. An id without a piece gets a name, and so does a second special piece.
-
-        Raises:
-            NmtError: a piece has such a name, or is not text. The message names `origin`.
-        """
+        """Returns the piece of each of our ids. An id without a piece, or with a second special one, gets a name."""
         rest = (pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
         found = [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
         for piece, count in Counter(found).items():
@@ -322,11 +264,7 @@ class Ids:
 
 
 def ids_of(special: Sequence[object], size: int, origin: str) -> Ids:
-    """Returns the ids of another toolkit.
-
-    Raises:
-        NmtError: a special id is not one of the ids. The message names `origin`.
-    """
+    """Returns the ids of another toolkit."""
     names = ("padding", "the unknown piece", "the beginning of a target", "the end of a sentence")
     for name, value in zip(names, special, strict=True):
         if type(value) is not int or not 0 <= value < size:

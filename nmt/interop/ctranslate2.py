@@ -43,10 +43,6 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         origin: the file name of the checkpoint, for messages.
         quantization: the data type of the stored weights: float32, float16, bfloat16, int16 or int8. The data type of
             the computation is chosen when the exported model is loaded.
-
-    Raises:
-        NmtError: `ctranslate2` is not installed or does not support this architecture, or the folder exists or cannot
-            be written.
     """
     specs = _specs()
     check_supported(checkpoint.model_config, origin, "CTranslate2", _SUPPORTED_VARIANTS)

@@ -24,11 +24,7 @@ _VERSION = "#version: 0.2"
 
 
 def read_dictionary(path: Path) -> list[str]:
-    """Returns the piece of each id of a dictionary of fairseq.
-
-    Raises:
-        NmtError: the file cannot be read, or a line is not a piece and a number.
-    """
+    """Returns the piece of each id of a dictionary of fairseq."""
     pieces: dict[str, None] = dict.fromkeys(_FIRST_PIECES)
     for number, line in enumerate(_text(path).removesuffix("\n").split("\n"), start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
@@ -46,11 +42,7 @@ def ids_of_dictionary(pieces: Sequence[str]) -> Ids:
 
 
 def read_codes(path: Path) -> bytes:
-    """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them.
-
-    Raises:
-        NmtError: the file cannot be read, a line is not a merge, or there is no merge.
-    """
+    """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them."""
     lines = [line.strip("\r ") for line in _text(path).rstrip("\n").split("\n")]
     merges = [line.split(" ") for line in lines if not line.startswith("#version")]
     if not merges:
@@ -77,9 +69,6 @@ def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: P
 
     Args:
         files: the names of the files of the dictionaries, for messages.
-
-    Raises:
-        NmtError: the codes cannot be read, or subword-nmt is not installed.
     """
     model = read_codes(codes)
     try:
@@ -125,9 +114,6 @@ def import_fairseq(
         codes: the file of the BPE codes.
         tokenizer: `moses` or `none`.
         source_lang, target_lang: the languages; None if the file says which.
-
-    Raises:
-        NmtError: a file is missing or damaged, or the model is not one that nmt can compute.
     """
     path = Path(file)
     content, tensors = read_torch_file(path, "model")
@@ -165,11 +151,7 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
 
 
 def _config(options: Settings) -> ModelConfig:
-    """Returns the architecture.
-
-    Raises:
-        NmtError: an option is missing, or is one that nmt does not have.
-    """
+    """Returns the architecture."""
     for name in _UNKNOWN:
         if options.values.get(name):
             raise options.unknown(name)

@@ -138,9 +138,6 @@ def import_huggingface(folder: str, source_lang: str | None = None, target_lang:
 
     Args:
         source_lang, target_lang: the languages; None if the folder says which.
-
-    Raises:
-        NmtError: a file is missing or damaged, or the model is not one that nmt can compute.
     """
     path = Path(folder)
     if path.is_file():
@@ -216,9 +213,6 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
     Args:
         origin: the file name of the checkpoint, for messages and the model card.
         scores: what `nmt score` printed, for the model card.
-
-    Raises:
-        NmtError: MarianMT cannot express the model, or the folder cannot be written.
     """
     config, codec = checkpoint.model_config, checkpoint.codec
     check_expressible(config, origin)

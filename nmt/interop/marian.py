@@ -58,11 +58,7 @@ _EXPRESSED = (
 
 
 def our_config(settings: Settings) -> ModelConfig:
-    """Returns the architecture in a config.json, with all biases.
-
-    Raises:
-        NmtError: it is of another kind of model, lacks a setting, or has one that nmt does not have.
-    """
+    """Returns the architecture in a config.json, with all biases."""
     values, path = settings.values, settings.path
     if values.get("model_type") != "marian":
         raise NmtError(
@@ -82,11 +78,7 @@ def our_config(settings: Settings) -> ModelConfig:
 
 
 def is_shared(settings: Settings) -> bool:
-    """Returns whether both sides have the same embedding.
-
-    Raises:
-        NmtError: the setting is not true or false.
-    """
+    """Returns whether both sides have the same embedding."""
     found = settings.values.get(_SHARING, True)
     if not isinstance(found, bool):
         raise settings.unknown(_SHARING)
@@ -94,11 +86,7 @@ def is_shared(settings: Settings) -> bool:
 
 
 def check_expressible(config: ModelConfig, origin: str) -> None:
-    """Raises an error if transformers has no MarianMT model of this architecture.
-
-    Raises:
-        NmtError: it has none. The message names `origin` and the option.
-    """
+    """Raises an error if transformers has no MarianMT model of this architecture."""
     check_supported(config, origin, "MarianMT", _EXPRESSED)
 
 
@@ -146,9 +134,6 @@ def vocabulary_sizes(values: Mapping[str, Any], tensors: Tensors, path: Path, *,
 
     Args:
         values: the content of config.json, whose path is `path`.
-
-    Raises:
-        NmtError: an embedding is missing, or config.json has another number.
     """
     source, target = (_SHARED, _SHARED) if shared else (_SIDES["source"], _SIDES["target"])
     claimed = values.get("vocab_size")
@@ -171,9 +156,6 @@ def our_weights(
         source, target: the ids of the model.
         shared: whether both sides have the same embedding.
         scaled: whether the model multiplies embeddings by √d_model, as ours do.
-
-    Raises:
-        NmtError: a tensor is missing, is unknown, or has another shape or meaning than the configuration says.
     """
     weights = from_theirs(config, lambda name, shape: tensors.take(f"model.{name}", shape))
     columns_D = our_columns(config.d_model)
@@ -260,12 +242,7 @@ class MarianText:
 
 
 def read_text(
-    folder: Path,
-    config: Mapping[str, Any],
-    sizes: tuple[int, int],
-    langs: Mapping[str, str | None],
-    *,
-    shared: bool,
+    folder: Path, config: Mapping[str, Any], sizes: tuple[int, int], langs: Mapping[str, str | None], *, shared: bool
 ) -> MarianText:
     """Returns the text processing of a MarianMT folder.
 
@@ -274,9 +251,6 @@ def read_text(
         sizes: the numbers of source and target ids.
         langs: `source_lang` and `target_lang`; None if the folder says which.
         shared: whether both sides have the same embedding.
-
-    Raises:
-        NmtError: a file is missing or damaged, or the files do not fit together.
     """
     options = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     separate = options.get("separate_vocabs", False)
@@ -303,11 +277,7 @@ def _token(value: Any) -> Any:
 
 
 def _vocabulary(path: Path, size: int) -> dict[int, str]:
-    """Returns the piece of each id of a vocabulary.
-
-    Raises:
-        NmtError: an id is not below `size`, or two pieces have the same id.
-    """
+    """Returns the piece of each id of a vocabulary."""
     ids = read_json(path)
     for piece, i in ids.items():
         if type(i) is not int or not 0 <= i < size:

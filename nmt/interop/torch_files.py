@@ -88,10 +88,6 @@ def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any]
 
     Args:
         part: the key of the part with the tensors; None if the content itself has them.
-
-    Raises:
-        NmtError: the file cannot be read, is not a torch file, is damaged, has no such part, or names a class or
-            function that files of models do not need.
     """
     opened(path).close()
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read

@@ -69,9 +69,6 @@ def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, An
     Args:
         path: the folder of the job.
         data: the folder for what is prepared.
-
-    Raises:
-        NmtError: the input cannot be read, or the job has begun with other settings.
     """
     manifest = _read_manifest(path)
     if manifest is not None:
@@ -150,9 +147,6 @@ def write_result(folder: Path, identity: str, number: int, result: Result) -> No
     """Writes the result of a shard into the folder of a job.
 
     It need not be on disk at once, because a result that a power failure has damaged is made anew.
-
-    Raises:
-        NmtError: it cannot be written.
     """
     digest = sha256(result.content).hexdigest()
     header = {"job": identity, "summary": result.summary, "bytes": len(result.content), "sha256": digest}
@@ -169,11 +163,7 @@ def find_results(folder: Path, identity: str, done_X: np.ndarray) -> None:
 
 
 def read_result(folder: Path, number: int) -> Result:
-    """Returns the result of a shard.
-
-    Raises:
-        NmtError: it cannot be read, or it was damaged and has been removed.
-    """
+    """Returns the result of a shard."""
     path = _result_path(folder, number)
     try:
         with path.open("rb") as file:
@@ -250,20 +240,12 @@ class JobFolder:
                 yield self.plan[number]
 
     def add(self, shard: Shard, result: Result) -> None:
-        """Writes the result of a shard.
-
-        Raises:
-            NmtError: it cannot be written.
-        """
+        """Writes the result of a shard."""
         write_result(self.path, self._identity, shard.number, result)
         self._done[shard.number] = True
 
     def results(self) -> Iterator[tuple[Shard, Result]]:
-        """Yields the results of all shards in order.
-
-        Raises:
-            NmtError: a shard is missing or damaged, or the input has changed.
-        """
+        """Yields the results of all shards in order."""
         self.check_input()
         find_results(self.path, self._identity, self._done)  # other processes may have written some
         if missing := np.flatnonzero(~self._done).tolist():
@@ -307,7 +289,6 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
 
     Raises:
         Interrupted: a signal asked the process to end; the same command resumes the job.
-        NmtError: the folder cannot be written or used, or belongs to a job with other settings.
     """
     end_as_usual()
     path = Path(f"{os.path.realpath(dest)}.unfinished")

@@ -141,9 +141,6 @@ def make_plan(
     """Returns the plan for files, which are read once.
 
     If there would be more than `most` shards, `shard_rows` is doubled until there are not.
-
-    Raises:
-        NmtError: a file cannot be read or is not UTF-8, or the files of a segment have different numbers of lines.
     """
     found = [_indexed(paths, shard_rows, progress) for paths in segments]
     lines = [files[0].lines for files, _ in found]
@@ -245,11 +242,7 @@ class Reader:
         self._open = ExitStack()
 
     def read(self, shard: Shard) -> list[Row]:
-        """Returns the rows of a shard.
-
-        Raises:
-            NmtError: a file cannot be read, has become shorter, or has a line that is not UTF-8.
-        """
+        """Returns the rows of a shard."""
         paths = self.segments[shard.segment]
         if self._next is None or self._next[0] != shard.segment or not self._skip_to(shard, self._next[1]):
             self._go_to(shard, paths)

@@ -34,11 +34,7 @@ _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_timeout_ms_task_wait_for_deat
 
 @contextmanager
 def connected(options: JobConfig) -> Iterator[None]:
-    """Connects this process to the cluster of --cluster until the block ends. Does nothing without --cluster.
-
-    Raises:
-        NmtError: Ray is not installed, or the cluster cannot be reached.
-    """
+    """Connects this process to the cluster of --cluster until the block ends. Does nothing without --cluster."""
     if options.cluster is None:
         yield
         return
@@ -254,11 +250,7 @@ class _Driver:
         return f"{console.counted(len(machines), 'worker')} on {console.counted(len(set(machines)), 'machine')}"
 
     def run(self) -> Iterator[Outcome]:
-        """Yields what becomes of each shard.
-
-        Raises:
-            NmtError: the input is wrong, or a worker cannot load the model.
-        """
+        """Yields what becomes of each shard."""
         while self._todo or any(worker.shards for worker in self._workers):
             self._follow_machines()
             self._hand_out()
@@ -370,9 +362,6 @@ def do_on_cluster(
 
     Args:
         workers: how many workers there are at most.
-
-    Raises:
-        NmtError: the input is wrong, or a worker cannot load the model.
     """
     what = progress.description
     driver = _Driver(job, folder.plan.paths, todo, options, workers)

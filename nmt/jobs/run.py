@@ -160,9 +160,6 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     """Yields all batches as they finish, in any order.
 
     Batches do not depend on the number of workers. One worker is this very process.
-
-    Raises:
-        NmtError: the input or a model cannot be read, or a record is wrong.
     """
     if workers == 1:
         processor = job.load(0)
@@ -262,9 +259,6 @@ def records_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> list[A
 
     Args:
         file: what messages call the file that the rows are from.
-
-    Raises:
-        NmtError: a row is wrong.
     """
     numbered = enumerate(rows, start=shard.start + 1)
     return [job.record(row, Place(file, line, shard.segment)) for line, row in numbered]
@@ -277,9 +271,6 @@ def do_shards(
 
     Args:
         advance: called with the number of rows that were finished.
-
-    Raises:
-        NmtError: as `do_windows`.
     """
     windows = _ShardWindows(job, segments, shards)
     parts: dict[int, list[Finished]] = defaultdict(list)
@@ -307,11 +298,7 @@ _NAMED_SHARDS = 3  # in a message
 def finish_shards(
     job: Job, folder: JobFolder, options: JobConfig, workers: int | None, progress: console.Progress
 ) -> None:
-    """Does all shards of the job that are not finished, or those of the part that --shard names.
-
-    Raises:
-        NmtError: the input or a model cannot be read, or shards failed. Finished shards are kept.
-    """
+    """Does all shards of the job that are not finished, or those of the part that --shard names."""
     part, parts = options.part
     todo = list(folder.todo(part, parts))
     of_part = folder.plan.rows_of(part, parts)
@@ -336,12 +323,7 @@ def finish_shards(
 
 
 def _outcomes(
-    job: Job,
-    folder: JobFolder,
-    todo: list[Shard],
-    options: JobConfig,
-    workers: int | None,
-    progress: console.Progress,
+    job: Job, folder: JobFolder, todo: list[Shard], options: JobConfig, workers: int | None, progress: console.Progress
 ) -> Generator[Outcome, None, None]:
     if options.cluster:
         from nmt.jobs.ray import do_on_cluster

@@ -48,11 +48,7 @@ ARCHITECTURES: dict[str, ModelConfig] = {
 
 
 def model_config(name: str, **overrides: Any) -> ModelConfig:
-    """Returns the architecture called `name`, with the fields in `overrides` replaced.
-
-    Raises:
-        NmtError: the name is unknown (the message suggests similar names), or a field has a wrong value.
-    """
+    """Returns the architecture called `name`, with the fields in `overrides` replaced."""
     if name not in ARCHITECTURES:
         close = difflib.get_close_matches(name, ARCHITECTURES, n=3, cutoff=0.4) or list(ARCHITECTURES)
         raise NmtError(f"--arch {name} is unknown; did you mean {' or '.join(close)}? `nmt architectures` lists all")

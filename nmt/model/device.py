@@ -67,11 +67,7 @@ class Runtime:
 
 
 def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
-    """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`.
-
-    Raises:
-        NmtError: torch does not see the GPU.
-    """
+    """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`."""
     if device_type(config) == "cpu":
         _keep_freed_memory()
         _use_own_cores()
@@ -87,20 +83,12 @@ def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
 
 
 def precision_of(config: RuntimeConfig) -> str:
-    """Returns `bf16`, `fp16` or `fp32`, the precision that the options choose on this machine. Changes no settings.
-
-    Raises:
-        NmtError: torch does not see the GPU.
-    """
+    """Returns `bf16`, `fp16` or `fp32`, the precision that the options choose on this machine. Changes no settings."""
     return _best_precision(device_type(config)) if config.precision == "auto" else config.precision
 
 
 def device_type(config: RuntimeConfig) -> str:
-    """Returns `cuda` or `cpu`, the device that the options choose on this machine. Does not touch the device.
-
-    Raises:
-        NmtError: torch does not see the GPU.
-    """
+    """Returns `cuda` or `cpu`, the device that the options choose on this machine. Does not touch the device."""
     if config.device == "cuda" and not _gpus():
         raise NmtError("--device is cuda, but torch sees no GPU here; give --device cpu")
     return "cuda" if config.device != "cpu" and _gpus() else "cpu"

@@ -68,11 +68,7 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.table, std=d_model**-0.5)
 
     def forward(self, positions_F: Tensor, longest: int) -> Tensor:
-        """Returns the encodings FD of `positions_F`, all of them below `longest`.
-
-        Raises:
-            NmtError: `longest` is more than the model has learned.
-        """
+        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
         if longest > len(self.table):
             raise NmtError(
                 f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"

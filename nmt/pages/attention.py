@@ -73,11 +73,7 @@ class Attention:
 
 
 def attention_of(checkpoint: str, source: str, target: str | None) -> dict[Kind, Attention]:
-    """Returns the attention weights of a checkpoint's model on a sentence pair, computed in fp32 on the CPU.
-
-    Raises:
-        NmtError: the checkpoint cannot be read, or a side has no pieces or too many.
-    """
+    """Returns the attention weights of a checkpoint's model on a sentence pair, computed in fp32 on the CPU."""
     translator = Translator.load(checkpoint, runtime=RuntimeConfig(device="cpu", precision="fp32"))
     return attention_in(translator, source, target)
 
@@ -92,9 +88,6 @@ def attention_in(translator: Translator, source: str, target: str | None) -> dic
     Args:
         source: raw text.
         target: raw text, or None for the model's own translation.
-
-    Raises:
-        NmtError: a side has no pieces or too many.
     """
     codec, (model,) = translator.codec, translator.models
     (source_ids,) = codec.encode_source([source])
@@ -143,9 +136,6 @@ def page_data(
 
     Args:
         kind, layer, head: what the page shows first. Numbers are from 1; None is the last layer.
-
-    Raises:
-        NmtError: there is no such layer or head.
     """
     layer, head = _chosen(found[kind], layer, head)
     kinds = {
@@ -163,11 +153,7 @@ def page_data(
 
 
 def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, int]:
-    """Returns the numbers of a layer, by default the last, and of a head.
-
-    Raises:
-        NmtError: there is no such layer or head.
-    """
+    """Returns the numbers of a layer, by default the last, and of a head."""
     layers, heads, _, _ = attention.weights_LHQS.shape
     layer = layers if layer is None else layer
     for flag, number, most in (("--layer", layer, layers), ("--head", head, heads)):
@@ -182,9 +168,6 @@ def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) 
     Args:
         kind: the kind of the attention, which the title names.
         layer, head: numbers from 1; None is the last layer.
-
-    Raises:
-        NmtError: there is no such layer or head.
     """
     layer, head = _chosen(attention, layer, head)
     weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()

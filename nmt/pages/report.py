@@ -92,10 +92,6 @@ def read_runs(paths: Sequence[str], names: Sequence[str]) -> list[Run]:
 
     Args:
         names: a name for each run; if empty, the names are the parts of the paths that differ.
-
-    Raises:
-        NmtError: the numbers of names and of paths differ, two names or runs are the same, or a log cannot be read or
-            has no start record.
     """
     if names and len(names) != len(paths):
         raise NmtError(
@@ -187,11 +183,7 @@ _DIGITS = 7
 
 
 def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, Any]:
-    """Returns the content of the page as JSON values; `sustained_tflops` is the speed that a device sustains.
-
-    Raises:
-        NmtError: a start record lacks a value or has a value of the wrong type.
-    """
+    """Returns the content of the page as JSON values; `sustained_tflops` is the speed that a device sustains."""
     note = f"{_NOTE} here: {sustained_tflops:g} TFLOP/s." if sustained_tflops else f"{_NOTE}: give --sustained-tflops."
     shown, costs = [], []
     for run in runs:

@@ -70,11 +70,7 @@ class SourceText:
 
     @classmethod
     def load(cls, folder: str) -> Self:
-        """Reads the form that `write_treebank` used for a folder.
-
-        Raises:
-            NmtError: `write_treebank` did not make the folder, or its source.json is damaged.
-        """
+        """Reads the form that `write_treebank` used for a folder."""
         path = Path(folder) / SOURCE
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
@@ -103,9 +99,6 @@ def read_treebank(patterns: Sequence[str]) -> list[Node]:
     """Returns the normalised trees of all files, plain or .gz, that match the patterns, such as wsj/0[2-9]/*.mrg.
 
     The patterns keep their order, and the files of a pattern are sorted.
-
-    Raises:
-        NmtError: a pattern matches no file, a file is no treebank, or a tree has no words.
     """
     trees = []
     for pattern in patterns:
@@ -119,11 +112,7 @@ def read_treebank(patterns: Sequence[str]) -> list[Node]:
 
 
 def read_file(path: str) -> list[tuple[int, Node]]:
-    """Returns the trees of a file without any change, each with the line where it begins.
-
-    Raises:
-        NmtError: the file is no treebank.
-    """
+    """Returns the trees of a file without any change, each with the line where it begins."""
     found = list(read_trees(read_lines(path), path))
     if not found:
         raise NmtError(f"{path} has no trees; give a treebank file")
@@ -154,9 +143,6 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
     """Yields the sequences that the model wrote for each sentence, best first, as lists of symbols.
 
     A line is one sequence, or the JSON of `nmt generate --output-format jsonl` with several hypotheses.
-
-    Raises:
-        NmtError: a line begins like JSON, but `nmt generate` did not write it; the message names the line.
     """
     for number, line in enumerate(lines, start=1):
         if not line.startswith(_JSON):
@@ -178,9 +164,6 @@ def read_parses(reference: str, hypothesis: str) -> Parses:
     A line of output is a tree, a sequence, or several sequences as JSON. Trees are compared without any change.
     Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
     tag.
-
-    Raises:
-        NmtError: the numbers of lines and gold trees differ, or a line is not one tree; the message names the line.
     """
     gold = read_file(reference)
     lines = list(read_lines(hypothesis))
@@ -244,9 +227,6 @@ def write_treebank(
         source: the form of the words.
         rare_below: words that occur fewer times in the split `train` are rare.
         numbered: whether the symbols of words are their numbers, not XX.
-
-    Raises:
-        NmtError: the folder exists or cannot be written.
     """
     sentences = {name: [[word.text for word in words_of(tree)] for tree in trees] for name, trees in splits.items()}
     if rare_below > 1:

@@ -56,9 +56,6 @@ def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tu
 
     Args:
         first: the number of the first line.
-
-    Raises:
-        NmtError: brackets do not match, or what they hold is no tree; the message names `origin` and the line.
     """
     stack: list[_OpenBracket] = []
     number = first

@@ -115,9 +115,6 @@ def corpus_scores(
     Args:
         hypotheses: detokenised translations, one per segment.
         references: lists of reference translations; each list is as long as `hypotheses`.
-
-    Raises:
-        NmtError: an unknown metric or tokeniser, no segments, or lists of different lengths.
     """
     check_text(hypotheses, references)
     config = config or ScoreConfig()
@@ -134,11 +131,7 @@ def check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
 
 
 def scorers(metrics: Sequence[str], config: ScoreConfig) -> list[Scorer]:
-    """Returns what computes each of the metrics.
-
-    Raises:
-        NmtError: an unknown metric or tokeniser.
-    """
+    """Returns what computes each of the metrics."""
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
         raise NmtError(f"--metric {unknown[0]} is unknown; it must be one of {', '.join(METRICS)}, or evalb alone")

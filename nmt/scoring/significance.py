@@ -22,9 +22,6 @@ def compared_scores(
 
     Args:
         systems: the translations of each system.
-
-    Raises:
-        NmtError: an unknown metric or tokeniser, no segments, or lists of different lengths.
     """
     for system in systems:
         check_text(system, references)

@@ -322,9 +322,6 @@ def search(
         required: prefix and phrases of each sentence; none if not given.
         streams: the numbers that the random numbers of each sentence depend on; 0, 1, … if not given.
         never: tokens that no output has.
-
-    Raises:
-        NmtError: phrases are required of samples or of diverse beam search.
     """
     required = required if required is not None else [Required()] * len(max_lengths_B)
     if any(wanted.phrases for wanted in required):

@@ -46,11 +46,7 @@ class Refused(NmtError):  # noqa: N818 (named after what happens)
 
 
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:
-    """Returns the options of search in a request.
-
-    Raises:
-        NmtError: a name is unknown, or a value is wrong or larger than the server allows.
-    """
+    """Returns the options of search in a request."""
     known = {field.name for field in SEARCH_FIELDS}
     for name in values:
         if name not in known:
@@ -111,11 +107,7 @@ class Access:
 
     @classmethod
     def of(cls, config: ServeConfig) -> "Access":
-        """Returns the rules that the options set.
-
-        Raises:
-            NmtError: the file of the token cannot be read or has no token.
-        """
+        """Returns the rules that the options set."""
         hosts = {"localhost", config.host.lower(), *(host.lower() for host in config.allow_host)}
         return cls(hosts, set(config.allow_origin), _token(config.token_file))
 

@@ -86,7 +86,6 @@ class Scheduler:
 
         Raises:
             Busy: there is no room for all of them.
-            NmtError: what a worker raises.
         """
         if len(items) > self._most_waiting:
             raise NmtError(

@@ -110,19 +110,12 @@ _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
 
 def serve(
-    checkpoints: Sequence[str],
-    named: Sequence[str],
-    config: ServeConfig,
-    engine: EngineConfig,
-    runtime: RuntimeConfig,
+    checkpoints: Sequence[str], named: Sequence[str], config: ServeConfig, engine: EngineConfig, runtime: RuntimeConfig
 ) -> None:
     """Serves models until SIGINT or SIGTERM, and then answers what is in flight.
 
     Args:
         named: checkpoints with the names of their models; see `load_models`.
-
-    Raises:
-        NmtError: a model cannot be loaded, or the address cannot be used.
     """
     access = Access.of(config)
     found = load_models(checkpoints, named)

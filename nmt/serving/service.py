@@ -52,9 +52,6 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, t
     Args:
         checkpoints: files whose models are named after their languages.
         named: files with the names of their models, such as `en-de=run/average.safetensors`.
-
-    Raises:
-        NmtError: there is no checkpoint, one cannot be read, or two have the same name.
     """
     found: dict[str, tuple[str, Model]] = {}
     for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
@@ -232,11 +229,7 @@ class Service:
         self.drawings = Drawings()
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
-        """Returns the translations of the texts of a request.
-
-        Raises:
-            NmtError: the request asks for something impossible, or for too much.
-        """
+        """Returns the translations of the texts of a request."""
         texts = [body.source] if isinstance(body.source, str) else body.source
         check_text([*texts, body.prefix, *body.constraints], self.config)
         check_constraints(body.constraints)

@@ -107,11 +107,7 @@ class ModelFile:
 
     @classmethod
     def of(cls, name: str, path: str) -> "ModelFile":
-        """Returns the description of the file at `path`.
-
-        Raises:
-            NmtError: it cannot be read.
-        """
+        """Returns the description of the file at `path`."""
         return cls(name, path, digest_of(path))
 
 
@@ -124,11 +120,7 @@ class Workers:
     runtime: RuntimeConfig
 
     def load(self, process: int) -> dict[str, Engine]:
-        """Returns the engine of each model; they use GPU number `process` if there are several.
-
-        Raises:
-            NmtError: a model cannot be loaded, or has changed since the service started.
-        """
+        """Returns the engine of each model; they use GPU number `process` if there are several."""
         engines = {}
         for model in self.models:
             if digest_of(model.path) != model.digest:

@@ -57,9 +57,6 @@ class TextConfig:
         Args:
             values: the fields by name. They are not trusted and may be any plain data.
             origin: the name of the file that they are from, for messages.
-
-        Raises:
-            NmtError: a field is missing, unknown or has a wrong value. The message names `origin` and the field.
         """
         if not isinstance(values, dict):
             raise _damaged(origin, "no fields")
@@ -229,10 +226,6 @@ class TextCodec:
         Args:
             values: plain data, which is not trusted.
             origin: the name of the file that it is from, for messages.
-
-        Raises:
-            NmtError: a field is missing, unknown or has a wrong value, or a model is damaged. The message names
-                `origin`.
         """
         models = {"source_model": bytes, "target_model": bytes | None}
         text = {name: values[name] for name in values if name not in models}
@@ -246,11 +239,7 @@ class TextCodec:
 
     @classmethod
     def checked(cls, config: TextConfig, source: SubwordModel, target: SubwordModel, origin: str) -> Self:
-        """Returns the codec of models that were read from `origin`.
-
-        Raises:
-            NmtError: the vocabulary is joint, but the models give different ids to a piece. The message names `origin`.
-        """
+        """Returns the codec of models that were read from `origin`."""
         if config.joint_vocab and source is not target:
             source_pieces, target_pieces = (model.pieces(list(range(len(model)))) for model in (source, target))
             if source_pieces != target_pieces:

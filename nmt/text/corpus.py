@@ -26,9 +26,6 @@ def read_lines(path: str | Path, offset: int = 0, first: int = 1) -> Generator[s
     Args:
         offset: where to begin, in bytes of the decompressed text. A line must begin there.
         first: the number of that line, for messages.
-
-    Raises:
-        NmtError: the file cannot be read or is damaged, or a line is not UTF-8.
     """
     name = name_of(path)
     with opened(path) as file:
@@ -40,11 +37,7 @@ def read_lines(path: str | Path, offset: int = 0, first: int = 1) -> Generator[s
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
-    """Yields a file of text as bytes. `-` is standard input, and .gz files are decompressed.
-
-    Raises:
-        NmtError: the file cannot be read or is damaged.
-    """
+    """Yields a file of text as bytes. `-` is standard input, and .gz files are decompressed."""
     name = name_of(path)
     try:
         with _open(path) as file:
@@ -95,11 +88,7 @@ def _decode(raw: bytes, name: str, number: int) -> str:
 
 
 def parallel_paths(prefix: str, source_lang: str, target_lang: str) -> tuple[Path, Path]:
-    """Returns the source and the target file of a corpus: PREFIX.LANG, or PREFIX.LANG.gz if the former is missing.
-
-    Raises:
-        NmtError: a file is missing, or a folder cannot be read.
-    """
+    """Returns the source and the target file of a corpus: PREFIX.LANG, or PREFIX.LANG.gz if the former is missing."""
     return _one_side(prefix, source_lang), _one_side(prefix, target_lang)
 
 
@@ -144,11 +133,7 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tup
 
 
 def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:
-    """Yields line i of all files together.
-
-    Raises:
-        NmtError: as `read_lines`; or, after the last row, because one file has more lines than another.
-    """
+    """Yields line i of all files together."""
     files = [read_lines(path) for path in paths]
     for rows, row in enumerate(zip_longest(*files)):
         if None in row:

@@ -75,7 +75,6 @@ class Mapped:
 
     Raises:
         ValueError, RuntimeError: `model` is damaged.
-        NmtError: a package for models of this kind is not installed.
     """
 
     def __init__(self, vocabulary: Sequence[str], model: bytes, kind: str) -> None:
@@ -90,9 +89,6 @@ class Mapped:
 
         Args:
             origin: the name of the file that the data is from, for messages.
-
-        Raises:
-            NmtError: `data` is not such a model. The message names `origin`.
         """
         try:
             content = json.loads(data)
@@ -141,9 +137,6 @@ def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
 
     Args:
         origin: the name of the file that the data is from, for messages.
-
-    Raises:
-        NmtError: `data` is not such a model. The message names `origin`.
     """
     if kind in MAPPED_KINDS:
         return Mapped.from_bytes(data, kind, origin)

@@ -60,7 +60,6 @@ class Subword:
             tags: more pieces, which need not occur in the text.
 
         Raises:
-            NmtError: `vocab_size` is too large for so little text, or too small for so many different characters.
             Exception: any exception that iterating over `lines` raises.
         """
         guarded = _Guarded(lines)
@@ -96,9 +95,6 @@ class Subword:
 
         Args:
             origin: the name of the file that the data is from, for messages.
-
-        Raises:
-            NmtError: `data` is not such a model. The message names `origin`.
         """
         if kind not in KINDS:
             raise NmtError(
@@ -146,9 +142,6 @@ class Subword:
             strength: for bpe, the probability with which a merge is left out; for unigram, the power of the probability
                 that a segmentation is drawn with.
             seeds: one for each line.
-
-        Raises:
-            NmtError: a model of this kind cannot be sampled.
         """
         if self.kind not in _SAMPLERS:
             raise NmtError(f"a {self.kind} model cannot be sampled; use one of {', '.join(_SAMPLERS)}")

@@ -55,8 +55,6 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     It writes no run folder.
 
     Raises:
-        NmtError: the data, the checkpoint of --init-from or an option cannot be used. Nothing in --save-dir is looked
-            at.
         Interrupted: a signal asked to stop.
     """
     with prepared(data_folder, model_config, config, "stopping; nothing is saved") as setup:
@@ -78,10 +76,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
 
 def _seconds_per_update(setup: Setup, state: TrainState, stream: UpdateStream, plan: UpdatePlan) -> float:
     console.info("measuring the time of an update …")
-    with (
-        console.Progress("measuring", None, "micro-batch") as progress,
-        closing(stream.updates(plan)) as updates,
-    ):
+    with console.Progress("measuring", None, "micro-batch") as progress, closing(stream.updates(plan)) as updates:
 
         def timed(count: int) -> float:
             return timed_updates(setup, state, updates, count, progress.advance)[1]

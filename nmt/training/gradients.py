@@ -41,11 +41,7 @@ class SkippedUpdates:
         self._unread = update, batches, _readable_later(skipped)
 
     def check(self) -> None:
-        """Ends training that has diverged; all ranks must call this method.
-
-        Raises:
-            NmtError: `limit` updates in a row were skipped; the message says what is not finite.
-        """
+        """Ends training that has diverged; all ranks must call this method."""
         update, batches = self.read()
         if self.in_a_row >= self.limit:
             found = next(filter(None, self.world.gather(self.explain(update, batches))), "the gradient")
@@ -138,11 +134,7 @@ class Gradients:
     """Sums the gradients of an update's micro-batches in the parameters' `grad`, and then over all ranks."""
 
     def __init__(
-        self,
-        model: TrainingLoss,
-        runtime: Runtime,
-        world: World,
-        loss_scale: LossScale | None = None,
+        self, model: TrainingLoss, runtime: Runtime, world: World, loss_scale: LossScale | None = None
     ) -> None:
         self.model, self.runtime, self.loss_scale = model, runtime, loss_scale
         self._no_packing = obstacle_to_packing(model.model.config, runtime)
@@ -220,9 +212,6 @@ class Gradients:
             pairs: source and target lengths of sentence pairs; each fills one micro-batch.
             device_tokens: the value of --device-tokens.
             optimizer_bytes: memory that the optimiser will need; it is reserved during the check.
-
-        Raises:
-            NmtError: they do not fit; the message names a value of --device-tokens that fits.
         """
         tokens = device_tokens
         while tokens and not self._fit(pairs, tokens, optimizer_bytes):

@@ -23,9 +23,6 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
 
     If the vocabularies differ, the embeddings of pieces that both have are taken over. The others stay random. Other
     languages cause a warning.
-
-    Raises:
-        NmtError: the file is not a checkpoint, or the architecture is another one.
     """
     checkpoint = load_checkpoint(path)
     _check(path, checkpoint, model.config, codec)

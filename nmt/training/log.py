@@ -234,11 +234,7 @@ _NO_METRICS = ("update", "epoch")
 
 
 def require_tensorboard() -> None:
-    """Checks that TensorBoard can be used.
-
-    Raises:
-        NmtError: its package is not installed.
-    """
+    """Checks that TensorBoard can be used."""
     with importing("tensorboard", "--tensorboard"):
         import torch.utils.tensorboard  # noqa: F401
 
@@ -260,9 +256,6 @@ class EventFiles:
         Args:
             resumed_after: the update after which the training resumes. TensorBoard then ignores events of later updates
                 from earlier files.
-
-        Raises:
-            NmtError: it cannot be written.
         """
         if self.folder is None:
             return

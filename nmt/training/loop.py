@@ -105,7 +105,6 @@ def train_update(
     Raises:
         Interrupted: on all ranks, if any of them was asked to stop.
         OutOfMemoryError: memory ran out on one of several ranks.
-        NmtError: memory ran out on a single sentence pair.
     """
     counters, started = state.counters, time.monotonic()
     losses = torch.zeros(2, device=setup.runtime.device)
@@ -205,7 +204,6 @@ class TrainingLoop:
         """Trains up to --max-updates; `plan` is the plan of the state's epoch.
 
         Raises:
-            NmtError: training diverged, or the run folder cannot be written.
             Interrupted: on all ranks, if any of them was asked to stop.
         """
         if self.is_over() and not self.state.validation_due(self.setup.config):

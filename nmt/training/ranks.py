@@ -123,11 +123,7 @@ class World:
             dist.barrier(self.control)
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
-        """Checks that all ranks have the same facts.
-
-        Raises:
-            NmtError: a fact differs on another rank; the message names the rank and the fact.
-        """
+        """Checks that all ranks have the same facts."""
         facts_by_rank = self.gather(dict(facts))
         for rank, theirs in enumerate(facts_by_rank):
             # A rank with another version of nmt may have other facts.
@@ -152,9 +148,6 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
 
     Args:
         stopping: what to print when the first signal arrives.
-
-    Raises:
-        NmtError: another rank cannot be reached or does not arrive; the message names it.
     """
 
     def announce() -> None:
@@ -273,7 +266,6 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     """Runs `nmt` with these arguments in `processes` ranks on this machine. Passes signals on to them.
 
     Raises:
-        NmtError: there are fewer GPUs than processes, or a rank was killed.
         Interrupted: the ranks were stopped after they had saved their state.
         SystemExit: a rank failed and has shown its error, or a signal ended it before it saved its state.
     """

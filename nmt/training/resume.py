@@ -27,11 +27,7 @@ _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 def check_changes(
     checkpoint: Checkpoint, path: Path, data: DataFolder, model_config: ModelConfig, config: TrainConfig
 ) -> bool:
-    """Returns whether data and options would train something else than the checkpoint; logs all changed options.
-
-    Raises:
-        NmtError: they would, and --resume-changed is not given; or the vocabulary differs.
-    """
+    """Returns whether data and options would train something else than the checkpoint; logs all changed options."""
     options = [o for o in config.changed_from(checkpoint.provenance["options"]) if o[0] not in _OF_THE_COMMAND]
     planning = [option for option in options if option[0] in _PLANNED_BY]
     changes = [*_changes(checkpoint, data, model_config), *(_change(*option) for option in planning)]
@@ -108,9 +104,6 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
     """Loads the newest training state of the run folder on all ranks; returns False if there is none.
 
     Checkpoints and log records of later updates are removed, because these updates are about to be repeated.
-
-    Raises:
-        NmtError: no training state can be read, or the newest belongs to another training.
     """
     found = folder.newest_state() if setup.world.is_main else None
     path = setup.world.broadcast(lambda: found[0] if found else None)

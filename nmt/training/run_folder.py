@@ -32,9 +32,6 @@ def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig)
     """Returns the options of a training by name, without those that are not set.
 
     Options of the model are included only if they differ from the architecture.
-
-    Raises:
-        NmtError: the checkpoint of --init-from, whose architecture is needed, cannot be read.
     """
     architecture = ARCHITECTURES[config.arch] if config.arch else read_model_config(str(config.init_from))
     default = architecture.to_dict()
@@ -63,11 +60,7 @@ def _words(name: str, value: Any) -> list[str]:
 
 
 def write_config(folder: Path, options: dict[str, Any]) -> None:
-    """Writes options to config.toml of a run folder, which `nmt train --config` reads.
-
-    Raises:
-        NmtError: the file cannot be written.
-    """
+    """Writes options to config.toml of a run folder, which `nmt train --config` reads."""
     path = folder / CONFIG
     lines = [f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in options.items()]
     text = "# nmt train --config THIS_FILE starts or resumes this training.\n" + "".join(lines)
@@ -105,9 +98,6 @@ class RunFolder:
         """Creates the folder if it is missing, and keeps other trainings out of it until the block ends.
 
         Folders that this call created are removed if they are empty in the end.
-
-        Raises:
-            NmtError: the folder cannot be created or written to, or another training uses it.
         """
         advice = "give another --save-dir"
         with writing(self.path, advice):
@@ -137,9 +127,6 @@ class RunFolder:
         """Returns the newest training state that can be resumed, with its path; None if there is no state.
 
         Newer states are damaged. They are renamed, so that they do not count among the states that are kept.
-
-        Raises:
-            NmtError: all states are damaged, or one that may be intact cannot be read.
         """
         states = numbered(self.path, "state")
         if not states:
@@ -161,11 +148,7 @@ class RunFolder:
         )
 
     def wait_for_state(self, path: Path) -> Checkpoint:
-        """Returns a training state of the folder; waits until a file that another machine sees appears here too.
-
-        Raises:
-            NmtError: the file does not appear in time, or cannot be read.
-        """
+        """Returns a training state of the folder; waits until a file that another machine sees appears here too."""
         deadline = time.monotonic() + _SHARED_FOLDER_SECONDS
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
@@ -262,9 +245,6 @@ def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None
     Args:
         last: how many of the newest checkpoints of a folder are taken.
         best: how many of the best ones are taken instead.
-
-    Raises:
-        NmtError: a folder has fewer checkpoints.
     """
     paths: list[Path] = []
     for place in map(Path, places):

@@ -59,11 +59,7 @@ def is_frozen(name: str, groups: Sequence[str]) -> bool:
 
 
 def freeze(model: nn.Module, groups: Sequence[str]) -> None:
-    """Excludes the weights of the groups from training.
-
-    Raises:
-        NmtError: no weight is left to train.
-    """
+    """Excludes the weights of the groups from training."""
     for name, weight in model.named_parameters():
         weight.requires_grad_(not is_frozen(name, groups))
     if not any(weight.requires_grad for weight in model.parameters()):

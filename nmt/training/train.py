@@ -29,12 +29,7 @@ _TRAINING_BYTES = 2 * WEIGHT_BYTES + ADAM_BYTES
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
-    """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language.
-
-    Raises:
-        NmtError: the run folder is the data folder, alignments are missing, a sentence is longer than the number of
-            learned positions, the model is too large for the memory, or a package is not installed.
-    """
+    """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language."""
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
     if model_config.guided_alignment is not None and data.split("train").links is None:
@@ -70,9 +65,7 @@ def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainC
     if config.translates:
         longest = SearchConfig().longest
         model_config.check_positions(
-            longest,
-            "translations for validation may have",
-            f"give --learned-positions {longest} or --valid-metric nll",
+            longest, "translations for validation may have", f"give --learned-positions {longest} or --valid-metric nll"
         )
 
 
@@ -108,9 +101,6 @@ def prepared(data_folder: str, model_config: ModelConfig, config: TrainConfig, s
 
     Args:
         stopping: what to print when the first signal arrives.
-
-    Raises:
-        NmtError: they do not fit together, or the data is damaged; the message says why.
     """
     with join_ranks(config, stopping) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
@@ -166,11 +156,7 @@ def _place(state: TrainState, folder: RunFolder) -> str:
 
 
 def first_plan(setup: Setup, state: TrainState, stream: UpdateStream) -> UpdatePlan:
-    """Returns the plan of the state's epoch; logs it, and checks that batches fit into memory.
-
-    Raises:
-        NmtError: a micro-batch does not fit into memory.
-    """
+    """Returns the plan of the state's epoch; logs it, and checks that batches fit into memory."""
     plan = stream.plan()
     show_plan(setup, plan, state.parameters, state.gradients.hardware)
     state.gradients.check_memory(plan.epoch.widest, state.device_tokens(setup), state.missing_bytes)

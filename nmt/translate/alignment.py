@@ -47,11 +47,7 @@ class Aligner:
         self.models, self.runtime = models, runtime
 
     def __call__(self, pairs: Sequence[SentencePair]) -> list[list[Link]]:
-        """Returns the links of each pair, sorted. Every target word that has pieces gets one.
-
-        Raises:
-            NmtError: memory runs out for a single pair.
-        """
+        """Returns the links of each pair, sorted. Every target word that has pieces gets one."""
         found: list[list[Link]] = [[] for _ in pairs]
         budget = PADDED_TOKENS[self.runtime.device.type]
         with self.runtime.autocast():

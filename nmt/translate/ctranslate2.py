@@ -37,9 +37,6 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
     Args:
         origin: the file name of the checkpoint, for messages.
         digest: SHA-256 of the file.
-
-    Raises:
-        NmtError: CTranslate2 is missing or does not support the model, or the cache cannot be written.
     """
     cache = _cache()
     with writing(cache, _ADVICE):
@@ -86,11 +83,7 @@ class _Part(NamedTuple):
 
 
 class CTranslate2Engine:
-    """A model in CTranslate2; a `nmt.translate.engines.Engine`.
-
-    Raises:
-        NmtError: the package is missing, or the model or an option is not supported.
-    """
+    """A model in CTranslate2; a `nmt.translate.engines.Engine`."""
 
     def __init__(self, path: str, config: EngineConfig, runtime: RuntimeConfig, process: int) -> None:
         if runtime.precision != "auto":

@@ -42,17 +42,10 @@ class Engine(Protocol):
 
         Args:
             log_probs: whether log P of each piece is needed.
-
-        Raises:
-            NmtError: memory runs out, or the model is not usable.
         """
 
     def score(self, lines: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces, log P and links of the given translations of each line.
-
-        Raises:
-            NmtError: a line is too long for the model or for memory.
-        """
+        """Returns pieces, log P and links of the given translations of each line."""
 
     def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first.
@@ -107,11 +100,7 @@ class PyTorchEngine:
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
-    """Returns the engine for a model, or for an ensemble; uses GPU number `process` if there are several.
-
-    Raises:
-        NmtError: a checkpoint cannot be read, or the engine cannot compute with it.
-    """
+    """Returns the engine for a model, or for an ensemble; uses GPU number `process` if there are several."""
     if config.engine == "ctranslate2":
         from nmt.translate.ctranslate2 import CTranslate2Engine
 

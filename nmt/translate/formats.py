@@ -17,9 +17,6 @@ def parse_object(line: str, origin: str) -> dict[str, Any]:
 
     Args:
         origin: the line's place for messages: `pairs.jsonl, line 3`.
-
-    Raises:
-        NmtError: the line is no object with a text as its `source`; names `origin`.
     """
     try:
         value = json.loads(line)
@@ -48,11 +45,7 @@ class LineFormat:
     constraints: bool = False
 
     def request(self, row: Row, place: Place) -> Request:
-        """Returns what a row of the input asks for.
-
-        Raises:
-            NmtError: the row is no request; names its place.
-        """
+        """Returns what a row of the input asks for."""
         if self.input == "jsonl":
             return _from_json(parse_object(row[0], str(place)), str(place))
         phrases = row[-1].split("\t") if self.constraints else []
@@ -151,11 +144,7 @@ class PairFormat:
     normalize: bool = False
 
     def pair(self, row: Row, place: Place) -> Pair:
-        """Returns the pair of a row of the input.
-
-        Raises:
-            NmtError: the row is no pair; names its place.
-        """
+        """Returns the pair of a row of the input."""
         if self.input == "jsonl":
             value = parse_object(row[0], str(place))
             return Pair(value["source"], _targets(value, str(place)), value)

@@ -126,7 +126,6 @@ class JobOutput:
 
         Raises:
             Interrupted: a signal asked the process to end, and the same command resumes the job.
-            NmtError: something cannot be read or written, or the output is an input.
         """
         if is_resumable(self._inputs(), self.output):
             refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
@@ -203,9 +202,6 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
 
     They are decided once, so that all machines compute alike. CTranslate2 has a data type of its own instead of a
     precision.
-
-    Raises:
-        NmtError: there is no such GPU.
     """
     if options.cluster and runtime.device != "cpu" and has_gpus():
         bf16 = runtime.precision == "auto" and engine == "pytorch"

@@ -75,9 +75,6 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
 
     Args:
         first_number: the number of the first request's line.
-
-    Raises:
-        NmtError: a line cannot be translated with its prefix or constraints; names the line.
     """
     sources = codec.encode_source([request.source for request in requests])
     required = _required(codec, requests)

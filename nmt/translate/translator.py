@@ -93,10 +93,7 @@ class Translator:
         return cls([build_model(checkpoint, path) for path, checkpoint in loaded], first.codec, resolved)
 
     def translate(
-        self,
-        lines: Sequence[str],
-        search: SearchConfig | None = None,
-        advance: Callable[[int], None] = lambda _: None,
+        self, lines: Sequence[str], search: SearchConfig | None = None, advance: Callable[[int], None] = lambda _: None
     ) -> list[str]:
         """Returns the best translation of each raw line, in order. An empty line gives an empty line.
 
@@ -111,10 +108,7 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig(), advance)]
 
     def hypotheses(
-        self,
-        lines: Sequence[str | Request],
-        search: SearchConfig,
-        advance: Callable[[int], None] = lambda _: None,
+        self, lines: Sequence[str | Request], search: SearchConfig, advance: Callable[[int], None] = lambda _: None
     ) -> list[list[Hypothesis]]:
         """Returns the n best translations of each line, best first, or its samples.
 
