@@ -102,9 +102,6 @@ class Report:
         return "\n".join(f"{name:>{width}}  {value}" for name, value in rows.items())
 
 
-# Runs `nmt` as a separate process, for measurements that need one.
-
-
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:
     """Runs a command and waits until it ends.
 
@@ -127,8 +124,6 @@ def _flags(name: str, value: Any) -> list[str]:
     return [f"{flag_name(name)}={item}" for item in values]
 
 
-# Measures how fast this machine multiplies matrices, which is the limit for the FLOP/s of training.
-
 _WARM_UPS = 2
 _TRIALS = 5
 
@@ -146,8 +141,6 @@ def product_flops(runtime: Runtime) -> float:
         seconds.append(time.perf_counter() - started)
     return 2 * size**3 / min(seconds[_WARM_UPS:])
 
-
-# Measures the speed of training: of the updates of `nmt train`, without validation and checkpoints.
 
 _PROFILED_ROWS = 20
 
@@ -228,9 +221,6 @@ def _profiled(trace: Output, runtime: Runtime) -> Iterator[None]:
     console.info(profiler.key_averages().table(sort_by=order, row_limit=_PROFILED_ROWS, max_name_column_width=40))
 
 
-# Measures the speed of `nmt generate`.
-
-
 def benchmark_translation(
     checkpoint: str, lines: Sequence[str], search: SearchConfig, runtime: RuntimeConfig, *, workers: int, repeats: int
 ) -> Report:
@@ -288,9 +278,6 @@ def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
     save_checkpoint(Checkpoint(model, codec, weights, provenance={}), path)
 
 
-# Measures the speed of `nmt preprocess`.
-
-
 def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     """Returns a report on preprocessing, done `repeats` times into temporary folders beside --dest."""
     seconds = []
@@ -312,8 +299,6 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     report.add("peak memory", "MiB", process_peak_mib())
     return report
 
-
-# Measures the speed of opening a data folder, of planning an epoch and of making batches.
 
 _SEED = 1
 # The benchmark computes the padding of this many updates and makes batches from them.

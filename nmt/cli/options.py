@@ -91,8 +91,6 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
     return decorate
 
 
-# Describes an error of the command line in one sentence.
-
 # The common base of typer's errors, whose name depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__mro__[-4]
 # A shell pattern that matches thousands of files must not fill the screen.

@@ -168,9 +168,6 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
             yield pair
 
 
-# Makes the codec of a data folder: tokenisation, and subword models that are read or trained.
-
-
 def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed; --tokenizer auto is decided for each language."""
     return TextConfig(

@@ -81,9 +81,6 @@ class Sampling:
         ]
 
 
-# Encodes and filters chunks of parallel text.
-
-
 class Encoded(NamedTuple):
     """An encoded chunk: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
 
@@ -165,8 +162,6 @@ def _filter(
     dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
     return np.flatnonzero(~(empty | too_long | uneven)), dropped
 
-
-# Encoding of training text as work that workers and machines share.
 
 _Record = tuple[str, str, str, str]  # source, target, alignment and tag
 

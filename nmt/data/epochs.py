@@ -68,8 +68,6 @@ class TokenArray:
         return self.tokens[self.offsets[index] : self.offsets[index + 1]]
 
 
-# What an epoch trains on: corpora in given proportions, and one of several encodings of each sentence.
-
 # Lengths that are computed at once, to bound the memory.
 _AT_ONCE = 1 << 20
 # Constants of SplitMix64 (Steele et al. 2014), a hash of 64-bit numbers.

@@ -66,8 +66,6 @@ def model_names(config: TextConfig) -> tuple[str, str]:
     return f"subword.{config.source_lang}.model", f"subword.{config.target_lang}.model"
 
 
-# Reads and writes meta.json, the description of a data folder.
-
 SCHEMA_VERSION = 2
 META = "meta.json"
 
@@ -174,8 +172,6 @@ def write_meta(meta: Meta) -> bytes:
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
-
-# Reads data folders, which `nmt preprocess` writes (data/writer.py) and training maps into memory.
 
 _BLOCK_BYTES = 1 << 22
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"

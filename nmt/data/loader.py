@@ -57,8 +57,6 @@ def links_of(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout,
     return Links(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
 
 
-# Turns an update plan and a data folder into micro-batches of tensors.
-
 _Item = TypeVar("_Item")
 _PREFETCHED_UPDATES = 4
 # The number of flat positions of a padded side is a multiple of this. On a CPU, a matrix product is compiled for every

@@ -126,9 +126,6 @@ class Tensors:
             )
 
 
-# The settings of a model of another toolkit, and the checks that all imports share.
-
-
 @dataclass(frozen=True)
 class Settings:
     """The settings of a model by name. They are not trusted and may be any data.
@@ -196,9 +193,6 @@ def head_widths(d_model: Any, heads: Any, path: Path) -> dict[str, int]:
             f"use another model"
         )
     return {"d_model": d_model, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
-
-
-# Checks that another toolkit can compute a model before the model is exported.
 
 
 def check_supported(config: ModelConfig, origin: str, toolkit: str, supported: Collection[str]) -> None:

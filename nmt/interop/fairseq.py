@@ -81,8 +81,6 @@ def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: P
     return TextCodec(config, source, target)
 
 
-# Imports checkpoints of fairseq's `transformer`, as its public source describes them.
-
 _ACTIVATIONS = ("relu", "gelu", "swish")
 # Options that change what the model computes, and that nmt does not have.
 _UNKNOWN = ("no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention")

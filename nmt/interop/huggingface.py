@@ -127,8 +127,6 @@ def tags_in_other_pieces(text: TextConfig) -> list[str]:
     return [tag for tag in text.tags if language_code(tag) != tag]
 
 
-# Imports MarianMT models of Hugging Face, such as those of Opus-MT, and exports checkpoints as such models.
-
 _CONFIG, _GENERATION = "config.json", "generation_config.json"
 _SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
 

@@ -118,8 +118,6 @@ def special_ids() -> dict[str, int]:
     return {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
 
 
-# The weights of MarianMT models of Hugging Face, in their names and here.
-
 _SHARED = "model.shared.weight"
 _SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
 _SOFTMAX = "lm_head.weight"
@@ -218,8 +216,6 @@ def their_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[st
     found[_BIAS] = weights.get("output_bias", torch.zeros(len(target_VD)))[None]
     return found
 
-
-# The text processing of MarianMT folders: two sentencepiece models, and vocabularies for their pieces.
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"

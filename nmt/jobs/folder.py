@@ -201,8 +201,6 @@ def _result_path(folder: Path, number: int) -> Path:
     return folder / SHARDS / f"{number:08}"
 
 
-# The folder of an unfinished job, in which it can be resumed.
-
 _DATA = "data"
 # One lock is held as long as a process works on the job, the other one only while the job is prepared.
 _WORKING, _PREPARING = ".lock", ".preparing"

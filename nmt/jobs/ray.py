@@ -111,9 +111,6 @@ def reason(error: Exception) -> str:
     return missing or lines[0] if lines else type(error).__name__
 
 
-# What runs in the workers of a Ray cluster.
-
-
 class Done(NamedTuple):
     """What a call of a worker returns: its warnings, the id of its machine, and the result if it did a shard."""
 
@@ -198,8 +195,6 @@ def _processor(job: Job, models: Sequence[np.ndarray]) -> Processor:
                 f"more --worker-cores, so that fewer workers share a machine"
             ) from error
 
-
-# Does shards on a Ray cluster.
 
 _IN_FLIGHT = 2  # shards of each worker
 _LOOK_SECONDS = 1.0  # between two looks at the machines of the cluster

@@ -124,8 +124,6 @@ def add_up(total: dict[str, float], values: dict[str, float]) -> None:
         total[name] = total.get(name, 0) + value
 
 
-# Works on windows of records in batches, in this process or in several workers of this machine.
-
 _T = TypeVar("_T")
 # Lines that are sorted by length together: enough for full batches, few enough to bound memory.
 WINDOW = 8192
@@ -289,8 +287,6 @@ def do_shards(
                 else:
                     yield Outcome(shard, job.result(part))
 
-
-# Does the unfinished shards of a job: in this process, in workers of this machine, or on a cluster.
 
 _NAMED_SHARDS = 3  # in a message
 

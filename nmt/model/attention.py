@@ -141,8 +141,6 @@ def widened(x_BHSK: Tensor) -> Tensor:
     return x_BHSK.contiguous() if x_BHSK.dtype == dtype else x_BHSK.to(dtype, memory_format=torch.contiguous_format)
 
 
-# Attention of queries over keys and values (paper §3.2), by the backend that suits model, batch and hardware.
-
 # Up to this many scores of a sentence and head, batched products are faster on a CPU than torch's function.
 _SMALL = 4096
 

@@ -226,8 +226,6 @@ def _attended(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, *, causal: bool) -> T
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1)
 
 
-# Attention masks: which query sees which key.
-
 # Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
 # square of scores is less work.
 _WINDOWS_WORTH_CUTTING = 3

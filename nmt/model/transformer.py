@@ -251,9 +251,6 @@ def _final_norm(config: ModelConfig) -> nn.Module:
     return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
-# Records attention weights while a model computes.
-
-
 @contextmanager
 def recording(modules: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
     """Yields a dict that receives the weights BHQS of each of these attention modules when it computes.

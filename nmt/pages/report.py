@@ -150,8 +150,6 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return ["/".join(path[shared:]) for path in parts]
 
 
-# Computes the content of the report page from runs.
-
 # The paper's Table 2: BLEU en-de and en-fr, and floating-point operations of training.
 TABLE_2 = [
     ("Transformer (base), in the paper", "27.3 / 38.1", "3.3e18"),

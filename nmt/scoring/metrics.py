@@ -48,8 +48,6 @@ def _is_installed(tokenizer: str) -> bool:
     return True
 
 
-# Computes corpus-level scores of translations: BLEU, chrF and TER with sacreBLEU, and the paper's BLEU.
-
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 

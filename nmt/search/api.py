@@ -24,8 +24,6 @@ class Cache(Protocol):
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
 
 
-# What search is asked for and what it finds. Knows no tensors.
-
 if TYPE_CHECKING:
     from torch import Tensor
 

@@ -71,9 +71,6 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return best_BC, torch.cat((inside_BCJ.flatten(1), behind_BX), 1).gather(1, index_BC)
 
 
-# Diverse beam search (Vijayakumar et al. 2016): later groups avoid the tokens that earlier groups choose.
-
-
 @dataclass(frozen=True)
 class Diversity:
     """Hamming diversity between the groups of a sentence.
@@ -104,9 +101,6 @@ class Diversity:
             counted_XW = ranks_XC.isfinite().gather(1, live_XW)
             counts_XV.scatter_add_(1, made[-1].tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
         return Candidates(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*made, strict=True)))
-
-
-# Beam search (paper §6.1) over a step function. It knows no model.
 
 
 class _Finished:
@@ -293,8 +287,6 @@ def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
     first_X1 = torch.arange(groups, device=parents_BW.device)[:, None] * parents_BW.shape[1]
     return (parents_BW.unflatten(0, (-1, groups)) + first_X1).flatten(1)
 
-
-# Search over a step function: beam search or sampling. It knows no model.
 
 __all__ = ["Cache", "Found", "Required", "Step", "search"]
 

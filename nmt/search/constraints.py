@@ -84,8 +84,6 @@ def failures(phrase: tuple[int, ...]) -> list[int]:
     return found
 
 
-# Beam search with phrases that the output must contain (Post & Vilar 2018, Hu et al. 2019).
-
 _FAR = 2**31
 
 

@@ -84,8 +84,6 @@ def check_constraints(constraints: list[str]) -> None:
         raise NmtError(f"constraints must be at most {_MOST_CONSTRAINTS}, but are {len(constraints)}")
 
 
-# Who may send requests: checks of Host, Origin and token.
-
 # What a page needs before its user can enter a token.
 OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
 
@@ -159,8 +157,6 @@ def _token(path: str | None) -> str | None:
     return token
 
 
-# What GET /metrics reports, in the format of Prometheus.
-
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -199,8 +195,6 @@ class Metrics:
         """Returns all metrics."""
         return generate_latest(self.registry)
 
-
-# Guards the application: refuses requests before any work is done on them, and sets the headers of safety.
 
 BODY_SECONDS = 10.0
 # A process may have 1,024 open files by default, and each connection is one.

@@ -103,8 +103,6 @@ class Connection(HttpToolsProtocol):
             self._reading = None
 
 
-# Runs the service: loads models, listens, and ends after what is in flight.
-
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 

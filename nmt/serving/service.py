@@ -92,9 +92,6 @@ def chosen(models: Mapping[str, Model], name: str | None) -> Model:
     return models[name]
 
 
-# Splits a text into the sentences that are translated one by one, and puts their translations together.
-
-
 class Sentence(NamedTuple):
     """A sentence of a text.
 
@@ -147,8 +144,6 @@ def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
         line = words[1] if len(words) > 1 else ""
     return found, line
 
-
-# The pages of the service: the one for people, the description of the API, and drawings of attention.
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -215,8 +210,6 @@ def _giving(path: Path) -> Callable[[], Awaitable[Response]]:
 
     return give
 
-
-# From a request to its answer: checks, encodes, waits for the workers, and puts the answer together.
 
 _GREEDY = SearchConfig(beam=1)
 

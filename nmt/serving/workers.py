@@ -84,8 +84,6 @@ class Draw:
         return [page("attention", f"Attention of {self.model}", page_data(found)) for found in drawn]
 
 
-# The workers that compute for the service: a thread of this process, or several processes.
-
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
 # A task and what it is applied to; no task only loads the models.

@@ -64,8 +64,6 @@ def _count(lines: Iterable[str], langs: tuple[str, str]) -> tuple[int, int]:
     return sum(word in first - second for word in words), sum(word in second - first for word in words)
 
 
-# Moses punctuation normalisation, tokenisation and detokenisation, as ported by sacremoses.
-
 # Typographic quotation marks, apostrophes, dashes and dots. The detokeniser has no rules for most of them, because
 # normalisation replaces them.
 _TYPOGRAPHIC = re.compile("[‘’‚‛“”„‟‹›«»´–—…]")

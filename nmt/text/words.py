@@ -116,9 +116,6 @@ def parse_links(line: str) -> list[Link]:
     return found
 
 
-# Puts given phrases into decoded text exactly as they were given.
-
-
 class Phrase(NamedTuple):
     """A phrase as it was given, and as decoding its pieces alone writes it."""
 

@@ -40,8 +40,6 @@ def timed_updates(
     return interval, time.perf_counter() - started
 
 
-# The dry run: it estimates what a training needs from a few updates, and discards them.
-
 # Updates before the measurement, if they are fast, and updates that are measured at most.
 _WARM_UP_UPDATES = 3
 _MEASURED_UPDATES = 8

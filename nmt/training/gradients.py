@@ -125,8 +125,6 @@ def _outputs_not_finite(model: nn.Module) -> Iterator[list[str]]:
             handle.remove()
 
 
-# The gradient of an update, summed over its micro-batches and over all ranks.
-
 Pairs = tuple[tuple[int, int], ...]
 
 

@@ -58,8 +58,6 @@ def start_record(setup: Setup, state: TrainState) -> dict[str, Any]:
     }
 
 
-# What a training prints while it runs: a table of intervals, and the results of validations.
-
 _COLUMNS = {
     "update": 9, "epoch": 6, "loss": 8, "ppl": 10, "lr": 10, "norm": 7, "tok/s": 9, "elapsed": 10, "left": 10
 }  # fmt: skip
@@ -120,8 +118,6 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 100_000 else f"{value:.1e}"
 
 
-# What a training prints at its start: its plan, and warnings about options that do not fit.
-
 # The padding share is computed over this many updates.
 _SAMPLED_UPDATES = 100
 # More epochs than this cause a warning. The paper's base model takes 22 epochs of WMT14; small corpora need about 100.
@@ -181,8 +177,6 @@ def _warn_of_unsuitable_options(setup: Setup, plan: UpdatePlan) -> None:
         )
 
 
-# What a training prints at its end: the result, and the commands that come next.
-
 # Checkpoints that the proposed command averages at most, as the paper's base models do.
 _AVERAGED = 5
 
@@ -226,8 +220,6 @@ def _joined(command: str, *words: Path | str | int) -> str:
     texts = (f"./{word}" if isinstance(word, Path) and str(word).startswith("-") else str(word) for word in words)
     return " ".join([command, *map(shlex.quote, texts)])
 
-
-# Writes the metrics of a training as TensorBoard event files (--tensorboard).
 
 FOLDER = "tensorboard"
 _NO_METRICS = ("update", "epoch")

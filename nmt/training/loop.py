@@ -67,9 +67,6 @@ class UpdateStream:
                     plan = self.plan()
 
 
-# One update of the weights (paper §5.3, §5.4).
-
-
 class OutOfMemoryError(NmtError):
     """Memory ran out on one of several ranks."""
 
@@ -177,9 +174,6 @@ def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
     """Makes dropout depend only on seed, update, rank and micro-batch, so that resuming repeats it."""
     place = (setup.config.seed, update, setup.world.rank, micro_batch)
     torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
-
-
-# The training loop: a sequence of updates, log lines, validations and saved checkpoints.
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,6 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     return torch.cat(found)
 
 
-# Label-smoothed cross-entropy (paper §5.4), summed over target tokens.
-
-
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 

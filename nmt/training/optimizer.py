@@ -62,8 +62,6 @@ class LossScale:
         self._good_updates.fill_(state["good_updates"])
 
 
-# Adam with the paper's learning rate (paper §5.3). Skips updates whose gradient is not finite.
-
 # Bytes of Adam's two moments, for each parameter.
 ADAM_BYTES = 8
 

@@ -256,8 +256,6 @@ def _in_time(ask_store: Callable[[], _T]) -> _T | None:
         return None
 
 
-# `nmt train --gpus N`: starts the ranks on this machine as torchrun does, and ends as they do.
-
 # How often the launcher looks whether a rank has ended, in seconds.
 _PERIOD = 0.2
 

@@ -83,9 +83,6 @@ def _record(line: bytes) -> dict[str, Any] | None:
     return record if is_whole else None
 
 
-# Which validations are the best, and for how many validations nothing has improved.
-
-
 @dataclass(frozen=True)
 class Scores:
     """The scores of a validation.

@@ -69,8 +69,6 @@ def _shown(value: Any) -> str:
     return (" ".join(map(str, value)) or "empty") if isinstance(value, tuple) else str(value)
 
 
-# Converts the state of a training to a checkpoint, and resumes a training from one.
-
 # Beginnings of names of tensors.
 _OPTIMIZER, _AVERAGE = "optimizer.", "average."
 

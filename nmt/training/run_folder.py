@@ -75,8 +75,6 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# The run folder of a training: its lock, its checkpoints, and the training state to resume from.
-
 STATES_KEPT = 2
 BEST = f"best{SUFFIX}"
 # Patterns of the files that only a training writes. Other commands may write other files into the folder meanwhile.

@@ -43,8 +43,6 @@ class Setup:
         return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
 
 
-# Groups of weights that training can leave as they are.
-
 # The beginnings of the names of the weights in each group of --freeze.
 _GROUPS = {
     "embeddings": ("source_embedding.", "target_embedding.", "source_positions.", "target_positions.", "output_bias"),
@@ -65,8 +63,6 @@ def freeze(model: nn.Module, groups: Sequence[str]) -> None:
     if not any(weight.requires_grad for weight in model.parameters()):
         raise NmtError("--freeze leaves no weights to train; leave out one of its values")
 
-
-# An exponential moving average of the weights while a model trains (--ema).
 
 AVERAGE_BYTES = 4  # for each parameter
 
@@ -114,9 +110,6 @@ class MovingAverage:
         """
         weights = self._weights if averages else {}
         self._averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
-
-
-# The state of a training, which every update changes.
 
 
 @dataclass

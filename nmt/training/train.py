@@ -79,9 +79,6 @@ def check_device_tokens(split: ParallelSplit, device_tokens: int) -> None:
         )
 
 
-# `nmt train`: from a data folder and an architecture to a run folder of checkpoints.
-
-
 def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> None:
     """Trains up to `config.max_updates`; resumes from the newest training state if the run folder has one.
 

@@ -57,8 +57,6 @@ def _cache() -> Path:
     return Path(root) / "nmt" / "ctranslate2"
 
 
-# The engine that computes with CTranslate2.
-
 # Options of search that CTranslate2 has too.
 _SUPPORTED = {
     "beam", "alpha", "max_length_offset", "n_best", "max_source_length", "batch_tokens", "min_length",

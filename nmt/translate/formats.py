@@ -27,9 +27,6 @@ def parse_object(line: str, origin: str) -> dict[str, Any]:
     return value
 
 
-# Lines of input and output of `nmt generate`: text or JSON, with prefixes and constraints.
-
-
 @dataclass(frozen=True)
 class LineFormat:
     """How the lines of input and output are written.
@@ -94,9 +91,6 @@ def fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
     if hypothesis.alignment is not None:
         values["alignment"] = pharaoh(hypothesis.alignment)
     return values | ({"unmet": True} if hypothesis.unmet else {})
-
-
-# Given translations to score: read from two files, from tab-separated text, or from JSON lines.
 
 
 class Rescored(NamedTuple):

@@ -89,8 +89,6 @@ class TranslationProcessor:
         return self.engine.session()
 
 
-# Writes the output of a job on lines: as it comes, or from shards, so that an interrupted job can be resumed.
-
 # Lines of a shard times bytes of the model on a CPU: less than a minute of work on two cores.
 _CPU_SHARD = 10**11
 # Options that change the speed, but not the output.

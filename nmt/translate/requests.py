@@ -159,9 +159,6 @@ def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int
         yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]
 
 
-# Translations of lines, and of lines that were translated in parts.
-
-
 @dataclass(frozen=True)
 class Hypothesis:
     """A translation.

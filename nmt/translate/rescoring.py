@@ -52,9 +52,6 @@ class ModelJob:
         return read_codec(self.models[0])
 
 
-# log P of given translations, by one model or an ensemble.
-
-
 class Line(NamedTuple):
     """A source line and its translations: the pair without its other fields, and ids without EOS."""
 
