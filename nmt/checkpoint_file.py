@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from nmt.config import ModelConfig
-from nmt.errors import Damaged, NmtError
+from nmt.errors import DamagedError, NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec
 
@@ -80,14 +80,14 @@ def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict
         verify: whether to compare a file with its SHA-256 even if it is larger than HASHED_BYTES.
 
     Raises:
-        Damaged: the file is not a checkpoint, or is damaged.
+        DamagedError: the file is not a checkpoint, or is damaged.
     """
     with _opened(path, "pt") as file:
         document = _document(file, path)
         names = list(file.keys())
         wrong = [name for name in names if file.get_slice(name).get_dtype() not in _TYPES.values()]
         if wrong:
-            raise Damaged(f"{path} has the tensor {wrong[0]!r:.80}, which is not of fp32; {TAKE_ANOTHER}")
+            raise DamagedError(f"{path} has the tensor {wrong[0]!r:.80}, which is not of fp32; {TAKE_ANOTHER}")
         tensors = {name: file.get_tensor(name) for name in names}
         if verify or path.stat().st_size <= HASHED_BYTES:
             _verify(path)
@@ -98,7 +98,7 @@ def verify(path: Path) -> None:
     """Compares a checkpoint file with its SHA-256.
 
     Raises:
-        Damaged: the file is not a checkpoint, or is damaged.
+        DamagedError: the file is not a checkpoint, or is damaged.
     """
     read_document(path)
     _verify(path)
@@ -153,13 +153,13 @@ def _opened(path: Path, framework: str) -> Iterator[Any]:
     except ValueError as error:  # the name contains a NUL character
         raise NmtError(f"{str(path)!r} cannot be the name of a file; check the name") from error
     except SafetensorError as error:
-        raise Damaged(f"{path} is not a checkpoint of nmt, or it is damaged ({error}); {TAKE_ANOTHER}") from error
+        raise DamagedError(f"{path} is not a checkpoint of nmt, or it is damaged ({error}); {TAKE_ANOTHER}") from error
 
 
 def _document(file: Any, path: str | Path) -> dict[str, Any]:
     text = (file.metadata() or {}).get(_DOCUMENT)
     if text is None:
-        raise Damaged(
+        raise DamagedError(
             f"{path} is a file of safetensors, but not a checkpoint of nmt; nmt import reads models of other toolkits"
         )
     try:
@@ -167,14 +167,14 @@ def _document(file: Any, path: str | Path) -> dict[str, Any]:
         version = document["schema_version"]
         parts = [document[part] for part in ("model", "text", "provenance", "training")]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged ({error!r:.80} in its metadata); {TAKE_ANOTHER}") from error
+        raise DamagedError(f"{path} is damaged ({error!r:.80} in its metadata); {TAKE_ANOTHER}") from error
     if version != SCHEMA_VERSION:
         raise NmtError(
             f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; use the "
             f"version of nmt that wrote it"
         )
     if not all(isinstance(part, dict) for part in parts):
-        raise Damaged(f"{path} is damaged (its metadata has a part of another type); {TAKE_ANOTHER}")
+        raise DamagedError(f"{path} is damaged (its metadata has a part of another type); {TAKE_ANOTHER}")
     return dict(document)
 
 
@@ -185,7 +185,7 @@ def _verify(path: Path) -> None:
         described = json.loads(file.read(length))
         metadata = described.pop(_METADATA)
         if metadata.pop(_SHA256, None) != _digest(metadata, described, iter(lambda: file.read(_READ_BYTES), b"")):
-            raise Damaged(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
+            raise DamagedError(f"{path} is damaged: its content does not have its SHA-256; {TAKE_ANOTHER}")
 
 
 def _digest(metadata: Mapping[str, str], described: Mapping[str, Any], parts: Iterable[Any]) -> str:

@@ -31,9 +31,9 @@ def importing(package: str, user: str, install: str = "") -> Iterator[None]:
         ) from error
 
 
-class Damaged(NmtError):  # noqa: N818 (named after what is the case)
+class DamagedError(NmtError):
     """A file does not have the content that nmt wrote."""
 
 
-class Interrupted(Exception):  # noqa: N818 (not an error)
+class StoppedError(Exception):
     """A signal asked the work to stop. The work can be resumed; the command line exits with INTERRUPTED_EXIT_CODE."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
-from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted
+from nmt.errors import INTERRUPTED_EXIT_CODE, StoppedError
 
 # SIGINT is sent by Ctrl-C, SIGTERM by a scheduler or `kill`, SIGHUP by a terminal that is closed, and SIGUSR1 by a
 # scheduler that announces the end of a job.
@@ -106,9 +106,9 @@ class StopSignals:
         return self._received is not None
 
     def check(self) -> None:
-        """Raises Interrupted if a signal was received."""
+        """Raises StoppedError if a signal was received."""
         if self.received:
-            raise Interrupted
+            raise StoppedError
 
     def __enter__(self) -> Self:
         self._active = threading.current_thread() is threading.main_thread()

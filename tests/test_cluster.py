@@ -24,7 +24,7 @@ from test_jobs import finished_shards
 
 from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
-from nmt.errors import Interrupted, NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.jobs.folder import Preparation, job_folder
 from nmt.jobs.ray import RayWorker, connected
 from nmt.jobs.run import finish_shards
@@ -241,7 +241,7 @@ def test_what_ends_a_job_is_one_sentence(
 
 def test_a_signal_ends_the_job_which_resumes(ray: FakeRay, tmp_path: Path) -> None:
     ray.events[5] = partial(signal.raise_signal, signal.SIGTERM)
-    with pytest.raises(Interrupted, match="stopped after 6 lines, which are kept in"):
+    with pytest.raises(StoppedError, match="stopped after 6 lines, which are kept in"):
         double(tmp_path)
     assert ray.actors[0].is_dead
     double(tmp_path)

@@ -29,7 +29,7 @@ from test_corpus import write
 
 from nmt.config import JobConfig
 from nmt.console import Progress
-from nmt.errors import Interrupted, NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.jobs.folder import Preparation, Result, job_folder
 from nmt.jobs.plan import Reader, make_plan
 from nmt.text.corpus import read_rows, windows_of
@@ -294,7 +294,7 @@ def test_finished_shards_survive_any_death(tmp_path_factory: pytest.TempPathFact
     source = folder / "source"
     source.write_text("x\n" * data.draw(st.integers(1, 30)))
     dest, begin = str(folder / "out"), preparation(source, data.draw(st.integers(1, 8)))
-    with pytest.raises(Interrupted), job_folder(dest, "--output", begin, JobConfig()) as job:
+    with pytest.raises(StoppedError), job_folder(dest, "--output", begin, JobConfig()) as job:
         results = [Result(f"shard {i} ä\n".encode(), {"n": i}) for i in range(len(job.plan))]
         order = data.draw(st.permutations(range(len(results))))
         for number in order[: data.draw(st.integers(1, len(order)))]:

@@ -20,7 +20,7 @@ from tasks import Reports
 from nmt import resources
 from nmt.errors import NmtError
 from nmt.jobs import pool
-from nmt.jobs.pool import WorkerDied, in_order, worker_pool
+from nmt.jobs.pool import WorkerDiedError, in_order, worker_pool
 
 
 def test_a_worker_that_dies_is_an_error() -> None:
@@ -90,7 +90,7 @@ def test_workers_and_the_fork_server_are_replaced_if_they_die() -> None:
         kill(server)
         assert submit((os.getpid,)).result() == second
         for _ in range(2):  # the second worker dies, and then one of another fork server
-            with pytest.raises(WorkerDied):
+            with pytest.raises(WorkerDiedError):
                 submit((os._exit, 1)).result()
             assert submit((os.getppid,)).result() != server
 
@@ -99,7 +99,7 @@ def test_a_fork_server_that_dies_while_a_worker_starts_costs_one_attempt(monkeyp
     endings = [EOFError, ConnectionResetError, DEFAULT]
     monkeypatch.setattr(pool, "_started", Mock(wraps=pool._started, side_effect=endings))
     with pool_of(1, attempts=2) as submit:
-        with pytest.raises(WorkerDied):
+        with pytest.raises(WorkerDiedError):
             submit((abs, -4)).result()
         assert submit((abs, -4)).result() == 4
 
@@ -119,7 +119,7 @@ def test_the_end_does_not_wait_for_loading() -> None:
     with pool_of(1, partial(tasks.never_loads, reports.port)) as submit:
         future = submit((abs, -4))
         connection, _ = reports.next()
-    assert isinstance(future.exception(), WorkerDied)
+    assert isinstance(future.exception(), WorkerDiedError)
     assert connection.recv(1) == b"", "the process has not ended"
 
 

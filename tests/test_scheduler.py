@@ -8,7 +8,7 @@ import pytest
 from virtual_time import in_virtual_time
 
 from nmt.errors import NmtError
-from nmt.serving.scheduler import Busy, Item, Scheduler
+from nmt.serving.scheduler import BusyError, Item, Scheduler
 
 
 class Workers:
@@ -111,7 +111,7 @@ async def test_all_workers_get_their_share() -> None:
 async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
     first = await workers.request(*items("a", tokens=4))
     second = await workers.request(*items("bcdefghi"))
-    with pytest.raises(Busy):
+    with pytest.raises(BusyError):
         await workers.scheduler.run(items("xyz"))
     with pytest.raises(NmtError, match="the request has 11 sentences, but at most 10 may wait"):
         await workers.scheduler.run(items("abcdefghijk"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import TrainConfig
-from nmt.errors import Interrupted
+from nmt.errors import StoppedError
 from nmt.training import loop
 from nmt.training.records import Scores, best_updates, is_best, without_improvement
 from nmt.training.validation import Validation, Validator
@@ -105,7 +105,7 @@ def test_training_stops_when_patience_is_over(
 
 def test_interruptions_do_not_prolong_it(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, [1.0, 3.0, 2.0, 3.0, 2.9, 9.0])
-    calls = [DEFAULT] * 5 + [Interrupted, DEFAULT, DEFAULT] * 3  # before updates 6, 8 and 10
+    calls = [DEFAULT] * 5 + [StoppedError, DEFAULT, DEFAULT] * 3  # before updates 6, 8 and 10
     monkeypatch.setattr(loop, "train_update", Mock(wraps=loop.train_update, side_effect=calls))
     for _ in range(3):
         run("train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *OPTIONS, code=75)

@@ -1,6 +1,5 @@
 """Malformed and hostile requests, foreign pages, and clients that go away: refused in a sentence, and survived."""
 
-import asyncio
 import json
 import random
 import re
@@ -8,22 +7,14 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from checkpoints import eloquent_checkpoint, saved
 from servers import Server, head, hold, serving
-from starlette.responses import PlainTextResponse
-from starlette.types import Receive, Scope, Send
-from uvicorn.server import ServerState
-from virtual_time import in_virtual_time
 
-from nmt.serving import guard
 from nmt.serving import server as server_module
-from nmt.serving.guard import Access, Metrics
 
 GOOD = json.dumps({"source": "some words", "max_length_offset": 2}).encode()
 
@@ -158,72 +149,14 @@ def test_broken_http_is_refused_or_closed(server: Server) -> None:
     assert is_translated(server)
 
 
-async def connected() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Returns a connection to an application whose answers to POST are large and take 1000 seconds."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        is_slow = scope["method"] == "POST"
-        await asyncio.sleep(1000 * is_slow)
-        await PlainTextResponse("a" * 5_000_000 * is_slow)(scope, receive, send)
-
-    guarded = guard.Gate(app, Access({"localhost"}, (), None), Metrics(), lambda: 0, 100_000, set())
-    config = uvicorn.Config(guarded, http=server_module.Connection, lifespan="off", log_config=None)
-    ours, theirs = socket.socketpair()
-    protocol = server_module.Connection(config, ServerState(), {})
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, theirs)
-    return await asyncio.open_connection(sock=ours)
-
-
-def statuses(answers: bytes) -> list[bytes]:
-    return [answer[:3] for answer in answers.split(b"HTTP/1.1 ")[1:]]
-
-
-@pytest.mark.parametrize("beginning, rest, answered", [
-    (b"", b"\r\n", []),
-    (b"GET /", b"a", []),
-    (HEALTH, b"X: a\r\n", []),
-    (HEALTH + b"\r\n", b"\r\n", [b"200"]),
-    (HEALTH + b"\r\n" + HEALTH, b"X: a\r\n", [b"200"]),
-    (head(len(GOOD)) + GOOD + HEALTH, b"X: a\r\n", []),
-    (head(1000), b" ", [b"408"]),
-    (HEALTH + b"Content-Length: 1000\r\n\r\n", b" ", [b"408"]),
-    (HEALTH + b"\r\n" + head(1000), b" ", [b"200", b"408"]),
-    (HEALTH + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", [b"408"]),
-    (HEALTH + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"X: a\r\n", [b"408"]),
-])  # fmt: skip
-@in_virtual_time
-async def test_slow_senders_are_cut_off_after_ten_seconds(beginning: bytes, rest: bytes, answered: list[bytes]) -> None:
-    reader, writer = await connected()
-    writer.write(beginning)
-    answers = asyncio.create_task(reader.read())
-    for byte in takewhile(lambda _: not answers.done(), rest * 10):
-        writer.write(bytes([byte]))
-        await asyncio.sleep(3)
-    assert asyncio.get_running_loop().time() == 12  # at the byte after the end
-    assert statuses(await answers) == answered
-
-
-@pytest.mark.parametrize("seconds, received", [(290, [b"200", b"200"]), (310, [b"200"])])
-@in_virtual_time
-async def test_answers_may_come_late_and_may_be_read_for_five_minutes(seconds: float, received: list[bytes]) -> None:
-    reader, writer = await connected()
-    writer.write(head(len(GOOD)) + GOOD + head(len(GOOD), "Connection: close") + GOOD)
-    await asyncio.sleep(1000 + seconds)
-    answers = await reader.read()
-    assert statuses(answers) == received
-    assert (len(answers) > 10_000_000) == (len(received) == 2)
-
-
 def allow_three_connections() -> None:
-    guard.MOST_CONNECTIONS, server_module.HEAD_SECONDS = 3, 1e6
+    server_module._MOST_CONNECTIONS = 3
 
 
 def test_too_many_connections_are_refused_until_some_are_closed(model: Path) -> None:
     with serving(model, "--device=cpu", before=allow_three_connections) as server, ExitStack() as others:
         opened = [others.enter_context(server.connect()) for _ in range(3)]
-        refused = server.get("/health")
-        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
-        assert "too many connections" in refused.json["error"]
+        assert server.get("/health").status == 503
         for client in opened:
             client.shutdown(socket.SHUT_WR)
             assert client.recv(1) == b""  # the server has closed it

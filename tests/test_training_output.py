@@ -15,7 +15,7 @@ from commands import SMALL, TRAIN, failed, records, run, same_weights, train
 
 from nmt.config import TrainConfig
 from nmt.console import clock
-from nmt.errors import Interrupted
+from nmt.errors import StoppedError
 from nmt.model.architectures import ARCHITECTURES
 from nmt.training.run_folder import CONFIG, command_line, options_of, write_config
 from nmt.training.validation import Validator
@@ -128,7 +128,7 @@ def test_the_log_says_how_a_training_ended(trained: Path, tmp_path: Path) -> Non
 def test_a_stop_in_the_last_validation_resumes(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["train", trained / "data", "--save-dir", tmp_path / "run", *TRAIN, *SMALL, *OPTIONS]
     with monkeypatch.context() as patch:
-        patch.setattr(Validator, "validate", Mock(side_effect=Interrupted))
+        patch.setattr(Validator, "validate", Mock(side_effect=StoppedError))
         run(*command, code=75)
     assert "finished 4 updates" in run(*command).stderr
     assert [record["outcome"] for record in records(tmp_path / "run", "end")] == ["stopped", "finished"]

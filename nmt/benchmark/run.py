@@ -26,7 +26,7 @@ from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import Update, updates
 from nmt.data.preprocess import preprocess
-from nmt.errors import Interrupted, NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, output_file, writing
 from nmt.jobs.pool import worker_pool
 from nmt.jobs.run import do_windows, in_line_order, survived
@@ -164,7 +164,7 @@ def benchmark_training(
         try:
             with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
                 report = _measure(setup, repeats, updates, trace)
-        except Interrupted as error:
+        except StoppedError as error:
             raise NmtError("the benchmark was stopped before its end; start it again") from error
     report.add("start-up", "s", start_up)
     return report

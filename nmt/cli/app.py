@@ -23,7 +23,7 @@ from nmt.cli.score import score
 from nmt.cli.serve import serve
 from nmt.cli.train import EXAMPLES, train
 from nmt.cli.trees import trees
-from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
+from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
 app = typer.Typer(
     name="nmt",
@@ -85,7 +85,7 @@ def _run() -> int:
     try:
         code = app(prog_name="nmt", standalone_mode=False)
         sys.stdout.flush()
-    except Interrupted as interrupted:
+    except StoppedError as interrupted:
         if str(interrupted):
             console.info(str(interrupted))
         return INTERRUPTED_EXIT_CODE

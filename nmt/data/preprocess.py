@@ -54,7 +54,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         like: the text processing of the checkpoint --like. Without it, a subword model is trained or loaded.
 
     Raises:
-        Interrupted: a signal asked the process to end; the same command resumes the work.
+        StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or the folder cannot be written.
     """
     options = options or JobConfig()

@@ -59,7 +59,7 @@ class Inert:
         """Ignores an item of a class that is a list."""
 
 
-class _Forbidden(Exception):  # noqa: N818 (named after what was found)
+class _ForbiddenError(Exception):
     pass
 
 
@@ -69,7 +69,7 @@ class _Unpickler(pickle.Unpickler):
             return super().find_class(module, name)
         if module.partition(".")[0] in _INERT_PACKAGES or (module == "builtins" and name in _INERT_TYPES):
             return Inert
-        raise _Forbidden(f"{module}.{name}")
+        raise _ForbiddenError(f"{module}.{name}")
 
 
 class _Pickle:
@@ -96,7 +96,7 @@ def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any]
         named = content if part is None else content[part]
         tensors = {name: t for name, t in named.items() if isinstance(t, Tensor) and t.is_floating_point()}
         return content, {name: tensor.detach().float() for name, tensor in tensors.items()}
-    except _Forbidden as error:
+    except _ForbiddenError as error:
         raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
     except Exception as error:  # for a damaged file, torch may raise any exception
         if is_out_of_memory(error):

@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt import console
 from nmt.config import JobConfig
-from nmt.errors import Interrupted, NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.jobs.plan import Plan, Shard, make_plan
 from nmt.locks import locked
@@ -286,7 +286,7 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
             must have begun.
 
     Raises:
-        Interrupted: a signal asked the process to end; the same command resumes the job.
+        StoppedError: a signal asked the process to end; the same command resumes the job.
     """
     end_as_usual()
     path = Path(f"{os.path.realpath(dest)}.unfinished")
@@ -308,7 +308,7 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
                 return
             rows = folder.rows_done if folder else 0
             kept = f" after {console.counted(rows, 'line')}, which are kept in {path}" if rows else ""
-            raise Interrupted(f"stopped{kept}; start the same command again" + " to resume" * bool(kept)) from None
+            raise StoppedError(f"stopped{kept}; start the same command again" + " to resume" * bool(kept)) from None
         finally:
             has_begun = folder.rows_done > 0 if folder else (path / MANIFEST).exists()
             if not (options.shard or options.merge or has_begun):

@@ -34,7 +34,7 @@ _LOOKAHEAD = 3  # chunks in flight per worker: enough to keep it busy, few enoug
 _LONGEST_TMPDIR = 60  # the name of a socket has at most 107 bytes
 
 
-class WorkerDied(NmtError):  # noqa: N818 (named after what happened)
+class WorkerDiedError(NmtError):
     """A worker process died on every attempt."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ def worker_pool(
         preload: the module that the workers need; imported once for all of them.
 
     Raises (from the future):
-        WorkerDied: no attempt gave a result.
+        WorkerDiedError: no attempt gave a result.
         Exception: whatever the task raises.
     """
     processes = _Processes(make_task, preload)
@@ -88,7 +88,7 @@ def in_order(
     have ended. See `worker_pool` for the arguments.
 
     Raises:
-        WorkerDied: a worker process died.
+        WorkerDiedError: a worker process died.
         Exception: whatever the task raises.
     """
     if workers == 1:
@@ -125,12 +125,12 @@ class _Processes:
             if succeeded:
                 return result
             raise result
-        raise WorkerDied
+        raise WorkerDiedError
 
     def _connected(self, number: int) -> Connection:
         with self._changing:
             if self._ended:
-                raise WorkerDied
+                raise WorkerDiedError
             # Between chunks, a worker says nothing. What can be read then is the end of the connection of a dead one.
             if number not in self._running or self._running[number][1].poll():
                 self._running[number] = _started(self._make_task, number, self._preload)

@@ -12,7 +12,7 @@ from nmt.config import JobConfig
 from nmt.errors import NmtError
 from nmt.jobs.folder import JobFolder, Result
 from nmt.jobs.plan import Reader, Row, Shard
-from nmt.jobs.pool import WorkerDied, worker_pool
+from nmt.jobs.pool import WorkerDiedError, worker_pool
 from nmt.resources import share_cores
 from nmt.text.corpus import Window
 
@@ -193,7 +193,7 @@ def do_window(job: Job, processor: Processor, window: Window[Any]) -> Iterator[F
 def _result(future: Future[Any]) -> Any:
     try:
         return future.result()
-    except WorkerDied:
+    except WorkerDiedError:
         return None
 
 

@@ -1,5 +1,6 @@
 "use strict";
-let data = JSON.parse(document.getElementById("data").textContent);
+// A page of nmt serve has no data of its own; the page that shows it in a frame gives it.
+let data = JSON.parse(document.getElementById("data").textContent) ?? parent.attentionData;
 const SVG_ELEMENTS = new Set(["svg", "g", "path", "line", "text", "circle", "rect", "title"]);
 const COLOUR_COUNT = 8;
 

@@ -1,7 +1,11 @@
 """The routes of the service."""
 
 import asyncio
-from collections.abc import Coroutine
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Coroutine
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -11,11 +15,15 @@ from starlette.exceptions import HTTPException
 
 from nmt import __version__, console
 from nmt.errors import NmtError
-from nmt.jobs.pool import WorkerDied
+from nmt.jobs.pool import WorkerDiedError
+from nmt.pages.page import STYLE, page
 from nmt.serving import schema
-from nmt.serving.guard import RETRY, Metrics, Refused, with_fields
-from nmt.serving.scheduler import Busy
-from nmt.serving.service import Service, page_routes
+from nmt.serving.guard import RETRY, Metrics, with_fields
+from nmt.serving.scheduler import BusyError
+from nmt.serving.service import Service
+
+_FOLDER = Path(__file__).parent / "static"
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 # What pydantic adds to the place of an error in a field of several types.
 _KINDS = ("str", "list[str]")
@@ -33,7 +41,7 @@ def create_app(service: Service, metrics: Metrics, engine: str) -> FastAPI:
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     app.include_router(_work_routes(service))
     app.include_router(_status_routes(service, metrics, engine))
-    app.include_router(page_routes(service.drawings))
+    app.include_router(_page_routes())
     app.add_exception_handler(NmtError, _failed)
     app.add_exception_handler(RequestValidationError, _misshapen)
     app.add_exception_handler(HTTPException, _refused)
@@ -69,7 +77,7 @@ def _work_routes(service: Service) -> APIRouter:
 
     @router.post("/attention", response_model=schema.AttentionAnswer)
     async def attention(body: schema.AttentionBody, request: Request) -> Response:
-        """Makes a page with the attention weights of a sentence pair. The newest 32 pages are kept."""
+        """Computes the attention weights of a sentence pair."""
         return await answer(request, service.attention(body))
 
     return router
@@ -98,6 +106,39 @@ def _status_routes(service: Service, metrics: Metrics, engine: str) -> APIRouter
     return router
 
 
+def _page_routes() -> APIRouter:
+    """Returns the routes of the page for people, of the description of the API, and of their files."""
+    router = APIRouter(include_in_schema=False)
+    files = {f"/static/{path.name}": path for path in (*_FOLDER.iterdir(), STYLE) if path.suffix in (".css", ".js")}
+    files |= {"/": _FOLDER / "page.html", "/docs": _FOLDER / "docs.html"}
+    for route, path in files.items():
+        router.add_api_route(route, _giving(path.read_bytes(), _TYPES[path.suffix]))
+    router.add_api_route("/static/attention.html", _attention_page())
+    return router
+
+
+def _giving(content: bytes, kind: str, **headers: str) -> Callable[[], Awaitable[Response]]:
+    async def give() -> Response:
+        return Response(content, media_type=kind, headers=headers)
+
+    return give
+
+
+def _attention_page() -> Callable[[], Awaitable[Response]]:
+    """Returns the route of the page that draws attention weights. The page that shows it in a frame gives it the data.
+
+    Its scripts and styles are in the page itself, so its policy names them.
+    """
+    content = page("attention", "Attention", None).encode()
+    scripts = re.findall(rb"<script>(.*?)</script>", content, re.DOTALL)
+    hashes = " ".join(f"'sha256-{b64encode(sha256(script).digest()).decode()}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        f"form-action 'none'; frame-ancestors 'self'"
+    )
+    return _giving(content, "text/html", **{"Content-Security-Policy": policy})
+
+
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any]], seconds: float) -> dict[str, Any]:
     """Returns the result of the work. Gives the work up if it takes too long or the client goes away."""
     working = asyncio.create_task(work)
@@ -106,10 +147,11 @@ async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any
         async with asyncio.timeout(seconds):
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise Refused(499, "the client has gone")
+                raise HTTPException(499, "the client has gone")
             return working.result()
     except TimeoutError:
-        raise Refused(503, f"the answer takes more than {seconds:g} seconds; send less text or try again") from None
+        message = f"the answer takes more than {seconds:g} seconds; send less text or try again"
+        raise HTTPException(503, message, RETRY) from None
     finally:
         working.cancel()
         gone.cancel()
@@ -124,11 +166,9 @@ async def _gone(request: Request) -> None:
 async def _failed(_: Request, error: Exception) -> Response:
     """Answers a request that cannot be done."""
     sentence = with_fields(str(error))
-    if isinstance(error, Refused):
-        return _failure(error.status, sentence, error.headers)
-    if isinstance(error, WorkerDied):
+    if isinstance(error, WorkerDiedError):
         return _failure(503, "a worker process of the server died on this request; send less or try later", RETRY)
-    if isinstance(error, Busy):
+    if isinstance(error, BusyError):
         return _failure(503, sentence, RETRY)
     return _failure(400, sentence)
 
@@ -144,9 +184,10 @@ async def _misshapen(_: Request, error: Exception) -> Response:
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    """Answers requests for paths and methods that do not exist, and bodies that cannot be parsed."""
+    """Answers requests that are refused, or whose path or method does not exist."""
     assert isinstance(error, HTTPException)
-    return _failure(error.status_code, f"{error.detail}; /docs lists what there is", error.headers)
+    hint = "; /docs lists what there is" if error.detail in ("Not Found", "Method Not Allowed") else ""
+    return _failure(error.status_code, f"{error.detail}{hint}", error.headers)
 
 
 async def _broken(_: Request, __: Exception) -> Response:

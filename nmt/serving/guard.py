@@ -1,11 +1,10 @@
 """Guards the service: who may send requests, what they may ask for, and what is counted."""
 
-import asyncio
 import hmac
 import ipaddress
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,21 +28,10 @@ _LARGEST_OFFSET = 256
 
 # When clients may try again what was refused with 503.
 RETRY = {"Retry-After": "1"}
+# If the rest of a body stays unread, the connection cannot be used again.
+_CLOSE = {"Connection": "close"}
 
 SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in _OF_SERVER]
-
-
-class Refused(NmtError):  # noqa: N818 (named after what happens)
-    """A request that is answered with an HTTP status other than 400."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
-        return RETRY if self.status == 503 else {}
 
 
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:
@@ -69,7 +58,7 @@ def check_text(texts: Sequence[str], limits: ServeConfig) -> None:
     """Raises an error if a request has too much text, or text that is no Unicode."""
     characters = sum(map(len, texts))
     if characters > limits.max_characters:
-        raise Refused(
+        raise HTTPException(
             413,
             f"the request has {characters:,} characters of text, but at most {limits.max_characters:,} are allowed; "
             f"send it in parts",
@@ -110,15 +99,17 @@ class Access:
         return cls(hosts, set(config.allow_origin), _token(config.token_file))
 
     def check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raises Refused if a request may not be answered."""
+        """Raises HTTPException if a request may not be answered."""
         host = headers.get("host", "")
         if not self._is_own(host):
-            raise Refused(421, f"this server is not {host!r:.80}; use its address, or start it with --allow-host")
+            raise HTTPException(421, f"this server is not {host!r:.80}; use its address, or start it with --allow-host")
         origin = headers.get("origin")
         if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
-            raise Refused(403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin")
+            raise HTTPException(
+                403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
+            )
         if self.token is not None and not is_open(path) and not self._has_token(headers):
-            raise Refused(401, "the request needs the header Authorization: Bearer with the token of this server")
+            raise HTTPException(401, "the request needs the header Authorization: Bearer with the token of this server")
 
     def _is_own(self, host: str) -> bool:
         try:
@@ -134,7 +125,7 @@ class Access:
 
 def is_open(path: str) -> bool:
     """Returns whether a path needs no token: pages without content of users, and health."""
-    return path in OPEN_PATHS or path.startswith(("/static/", "/attention/"))
+    return path in OPEN_PATHS or path.startswith("/static/")
 
 
 def _is_address(name: str) -> bool:
@@ -196,9 +187,6 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-BODY_SECONDS = 10.0
-# A process may have 1,024 open files by default, and each connection is one.
-MOST_CONNECTIONS = 900
 # Everything that a page loads is from this server, and nothing in it runs that is not a file of this server.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -213,105 +201,56 @@ _HEADERS = {
 }
 
 
-class Gate:
-    """An ASGI application around another one.
+class Guard:
+    """An ASGI application around another one: it refuses requests, limits bodies, sets headers, and counts answers.
 
     Args:
-        connections: returns the number of open connections.
         most_bytes: the largest body.
         routes: the paths that metrics tell apart.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        access: Access,
-        metrics: Metrics,
-        connections: Callable[[], int],
-        most_bytes: int,
-        routes: set[str],
-    ) -> None:
-        self.app, self.access, self.metrics, self.connections = app, access, metrics, connections
-        self.most_bytes, self.routes = most_bytes, routes
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, most_bytes: int, routes: set[str]) -> None:
+        self.app, self.access, self.metrics, self.most_bytes, self.routes = app, access, metrics, most_bytes, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, by the application if nothing is wrong with it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _guarded(send, self._counter(scope["path"]))
+        route, started = scope["path"] if scope["path"] in self.routes else "other", time.perf_counter()
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                self.metrics.answered(route, message["status"], time.perf_counter() - started)
+            await send(message)
+
         try:
-            if self.connections() > MOST_CONNECTIONS:
-                raise Refused(503, "the server has too many connections; try again later")
             headers = Headers(scope=scope)
             self.access.check(scope["path"], headers)
-            body = await self._body(headers, receive)
-        except Refused as error:
-            # The rest of the body stays unread, so the connection cannot be used again.
-            refusal = JSONResponse({"error": str(error)}, error.status, error.headers | {"Connection": "close"})
-            await refusal(scope, receive, answer)
-        except ConnectionError:  # the client has gone
-            return
+            length = headers.get("content-length", "0")
+            if length.isdecimal() and int(length) > self.most_bytes:
+                raise self._too_large()
+        except HTTPException as error:
+            await JSONResponse({"error": error.detail}, error.status_code, _CLOSE)(scope, receive, answer)
         else:
-            await self.app(scope, _replayed(body, receive), answer)
+            await self.app(scope, self._limited(receive), answer)
 
-    def _counter(self, path: str) -> Callable[[int], None]:
-        route = path if path in self.routes else "other"
-        started = time.perf_counter()
-        return lambda status: self.metrics.answered(route, status, time.perf_counter() - started)
+    def _limited(self, receive: Receive) -> Receive:
+        """Returns the same function, which raises an error when a body without known length becomes too large."""
+        received = 0
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """Returns the body of a request.
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.most_bytes:
+                raise self._too_large()
+            return message
 
-        Raises:
-            Refused: it is too large, or arrives too slowly.
-            ConnectionError: the client has gone.
-        """
-        length = headers.get("content-length", "0")
-        if not length.isascii() or not length.isdigit() or len(length) > 20 or int(length) > self.most_bytes:
-            raise self._too_large()
-        body = bytearray()
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ConnectionResetError
-                    body += message.get("body", b"")
-                    if len(body) > self.most_bytes:
-                        raise self._too_large()
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} seconds") from None
+        return limited
 
-    def _too_large(self) -> Refused:
-        return Refused(413, f"the body has more than {self.most_bytes:,} bytes; send the text in parts")
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Returns a function that gives the body first, and then what `receive` gives."""
-    given = False
-
-    async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
-
-
-def _guarded(send: Send, count: Callable[[int], None]) -> Callable[[Message], Awaitable[None]]:
-    """Returns a function that sends an answer with the headers of safety, and counts it."""
-
-    async def guarded(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers.setdefault(name, value)
-            count(message["status"])
-        await send(message)
-
-    return guarded
+    def _too_large(self) -> HTTPException:
+        return HTTPException(413, f"the body has more than {self.most_bytes:,} bytes; send the text in parts", _CLOSE)

@@ -19,7 +19,7 @@ from nmt.errors import NmtError
 Submit = Callable[[Hashable, list[Any]], "Future[Sequence[Any]]"]
 
 
-class Busy(NmtError):  # noqa: N818 (named after what is the case)
+class BusyError(NmtError):
     """The queue has no room."""
 
 
@@ -85,7 +85,7 @@ class Scheduler:
         """Returns the results of the items of a request. If the caller is cancelled, items that wait are dropped.
 
         Raises:
-            Busy: there is no room for all of them.
+            BusyError: there is no room for all of them.
         """
         if len(items) > self._most_waiting:
             raise NmtError(
@@ -93,7 +93,7 @@ class Scheduler:
                 f"send it in parts"
             )
         if self.waiting + len(items) > self._most_waiting:
-            raise Busy("too many sentences are waiting; try again later")
+            raise BusyError("too many sentences are waiting; try again later")
         waiting = self._queued(items)
         self._start_batches()
         try:

@@ -150,10 +150,25 @@ class AlternativesAnswer(BaseModel):
     alternatives: list[Alternative]
 
 
-class AttentionAnswer(BaseModel):
-    """Where the page with the attention weights is."""
+class AttentionKind(BaseModel):
+    """The weights of one kind of attention."""
 
-    url: str
+    name: str
+    query_side: str
+    key_side: str
+    about: str
+    queries: list[str] = Field(description="The pieces at the positions that attend.")
+    keys: list[str] = Field(description="The pieces at the positions that are attended to.")
+    layers: int
+    heads: int
+    weights: str = Field(description="Base64 of little-endian float32, in the order layers, heads, queries, keys.")
+
+
+class AttentionAnswer(BaseModel):
+    """The attention weights of a sentence pair."""
+
+    kinds: dict[str, AttentionKind] = Field(description="By name: cross, encoder and decoder.")
+    shown: dict[str, str | int] = Field(description="Kind, layer and head that a page shows first.")
 
 
 class ModelEntry(BaseModel):

@@ -1,108 +1,32 @@
-"""Runs the service: loads models, listens, limits connections, and ends after what is in flight."""
+"""Runs the service: loads models, listens, and ends after what is in flight."""
 
 import asyncio
 import ipaddress
+import math
 import signal
 import socket
-from asyncio import BaseTransport, TimerHandle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nmt import console
 from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.app import create_app
-from nmt.serving.guard import Access, Gate, Metrics
+from nmt.serving.guard import Access, Guard, Metrics
 from nmt.serving.scheduler import Scheduler, Submit
 from nmt.serving.service import Model, Service, load_models
 from nmt.serving.workers import ModelFile, Workers
 
-HEAD_SECONDS = 10.0
-# How long a client may take to read what is sent before it is cut off. Until then it would keep the server from ending.
-_READING_SECONDS = 300.0
+# A process may have 1,024 open files by default, and each connection is one.
+_MOST_CONNECTIONS = 900
 _MOST_HEAD_BYTES = 65_536
-
-
-class Connection(HttpToolsProtocol):
-    """A connection that is closed if the head of a request is too large, or if the client sends or reads too slowly."""
-
-    _timer: TimerHandle | None = None
-    _reading: TimerHandle | None = None
-    _head_bytes = 0
-
-    def connection_made(self, transport: BaseTransport) -> None:
-        """Waits for the first head."""
-        super().connection_made(transport)  # type: ignore[arg-type]
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stops waiting."""
-        self._stop_timer()
-        self._stop_reading_timer()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Waits until the client has read what was sent."""
-        super().pause_writing()
-        self._stop_reading_timer()
-        self._reading = self.loop.call_later(_READING_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        """Stops waiting for the client."""
-        self._stop_reading_timer()
-        super().resume_writing()
-
-    def data_received(self, data: bytes) -> None:
-        """Reads a part of a request."""
-        super().data_received(data)
-        if self._timer is not None and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > _MOST_HEAD_BYTES:
-                self.send_400_response("The head of the request is too large.")
-
-    def on_message_begin(self) -> None:
-        """Waits for the rest of the head."""
-        self._expect_head()
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Stops waiting."""
-        self._stop_timer()
-        super().on_headers_complete()
-
-    def on_response_complete(self) -> None:
-        """Waits for the next head unless it has come. Uvicorn stops waiting at any byte, even in an empty line."""
-        super().on_response_complete()
-        if self.cycle.response_complete:
-            self._expect_head()
-
-    def _expect_head(self) -> None:
-        self._stop_timer()
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
-
-    def _give_up(self) -> None:
-        self._timer = None
-        if self.transport is not None:
-            self.transport.close()
-
-    def _stop_timer(self) -> None:
-        self._head_bytes = 0
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _stop_reading_timer(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-
-
+# How long the server waits at its end for clients that have not read their answers.
+_READING_SECONDS = 30
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -142,31 +66,31 @@ async def _serve(
     metrics.watch_queue(lambda: scheduler.waiting)
     app = create_app(Service(models, scheduler, config), metrics, engine.engine)
 
-    def connections() -> int:
-        return len(server.server_state.connections)
-
-    server = _Server(_uvicorn_config(_guarded(app, access, metrics, config, connections)))
+    server = _Server(_uvicorn_config(_guarded(app, access, metrics, config), config))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
     _announce(models, listener, access)
     await server.serve([listener])
 
 
-def _guarded(
-    app: FastAPI, access: Access, metrics: Metrics, config: ServeConfig, connections: Callable[[], int]
-) -> ASGIApp:
+def _guarded(app: FastAPI, access: Access, metrics: Metrics, config: ServeConfig) -> ASGIApp:
     most_bytes = _BYTES_OF_CHARACTER * config.max_characters + _BYTES_OF_OPTIONS
-    gate = Gate(app, access, metrics, connections, most_bytes, set(app.openapi()["paths"]))
+    guard = Guard(app, access, metrics, most_bytes, set(app.openapi()["paths"]))
     if not config.allow_origin:
-        return gate
+        return guard
     headers = ["Authorization", "Content-Type"]
-    return CORSMiddleware(gate, allow_origins=config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
+    return CORSMiddleware(
+        guard, allow_origins=config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers
+    )
 
 
-def _uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=Connection,
+        http="h11",  # which limits the head of a request
+        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=math.ceil(config.max_seconds) + _READING_SECONDS,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -2,26 +2,19 @@
 
 import asyncio
 import math
-import re
-import secrets
-from base64 import b64encode
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Response
+from starlette.exceptions import HTTPException
 
 from nmt.checkpoint_file import read_codec, read_shapes
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
-from nmt.pages.page import STYLE
 from nmt.serving import schema
-from nmt.serving.guard import Refused, check_constraints, check_text, search_config
+from nmt.serving.guard import check_constraints, check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.workers import Alternatives, Draw, Score, Translate
+from nmt.serving.workers import Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.moses import base_language
 from nmt.text.words import pharaoh
@@ -78,17 +71,13 @@ def _load(name: str | None, path: str) -> Model:
 
 
 def chosen(models: Mapping[str, Model], name: str | None) -> Model:
-    """Returns the model that a request names, or the only one.
-
-    Raises:
-        Refused: there is no such model, or several if none is named.
-    """
+    """Returns the model that a request names, or the only one."""
     if name is None and len(models) == 1:
         return next(iter(models.values()))
     if name is None:
         raise NmtError(f"model is missing; this server has {', '.join(models)}")
     if name not in models:
-        raise Refused(404, f"there is no model {name!r:.60}; this server has {', '.join(models)}")
+        raise HTTPException(404, f"there is no model {name!r:.60}; this server has {', '.join(models)}")
     return models[name]
 
 
@@ -145,72 +134,6 @@ def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
     return found, line
 
 
-_FOLDER = Path(__file__).parent / "static"
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_MOST_DRAWINGS, _MOST_BYTES = 32, 128 * 2**20
-# Scripts of a page that run. A script of JSON does not.
-_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
-
-
-class Drawings:
-    """The newest drawings of attention, each under an address that cannot be guessed; few or small enough to keep."""
-
-    def __init__(self) -> None:
-        self._pages: OrderedDict[str, bytes] = OrderedDict()
-
-    def add(self, page: str) -> str:
-        """Keeps a page; returns its address."""
-        number = secrets.token_urlsafe(24)
-        self._pages[number] = page.encode()
-        while len(self._pages) > _MOST_DRAWINGS or (len(self._pages) > 1 and self._bytes > _MOST_BYTES):
-            self._pages.popitem(last=False)
-        return f"/attention/{number}"
-
-    @property
-    def _bytes(self) -> int:
-        return sum(map(len, self._pages.values()))
-
-    def answer(self, number: str) -> Response:
-        """Returns a page, which may run its own scripts and be shown in a frame of this server.
-
-        Raises:
-            Refused: it is not there any more.
-        """
-        if number not in self._pages:
-            raise Refused(404, "this drawing is not kept any more; ask for it again")
-        page = self._pages[number]
-        hashes = " ".join(f"'sha256-{b64encode(sha256(code).digest()).decode()}'" for code in _SCRIPT.findall(page))
-        policy = (
-            f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-            f"form-action 'none'; frame-ancestors 'self'"
-        )
-        return Response(page, media_type="text/html", headers={"Content-Security-Policy": policy})
-
-
-def page_routes(drawings: Drawings) -> APIRouter:
-    """Returns the routes of the pages."""
-    router = APIRouter(include_in_schema=False)
-    files = {f"/static/{path.name}": path for path in (*_FOLDER.iterdir(), STYLE) if path.suffix in (".css", ".js")}
-    files |= {"/": _FOLDER / "page.html", "/docs": _FOLDER / "docs.html"}
-    for route, path in files.items():
-        router.add_api_route(route, _giving(path))
-
-    @router.get("/attention/{number}")
-    async def drawing(number: str) -> Response:
-        return drawings.answer(number)
-
-    return router
-
-
-def _giving(path: Path) -> Callable[[], Awaitable[Response]]:
-    content, kind = path.read_bytes(), _TYPES[path.suffix]
-
-    async def give() -> Response:
-        return Response(content, media_type=kind)
-
-    return give
-
-
 _GREEDY = SearchConfig(beam=1)
 
 
@@ -219,7 +142,6 @@ class Service:
 
     def __init__(self, models: Mapping[str, Model], scheduler: Scheduler, config: ServeConfig) -> None:
         self.models, self.scheduler, self.config = models, scheduler, config
-        self.drawings = Drawings()
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
@@ -266,12 +188,12 @@ class Service:
         return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
 
     async def attention(self, body: schema.AttentionBody) -> dict[str, Any]:
-        """Returns the address of a page that shows the attention weights of a sentence pair."""
+        """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = chosen(self.models, body.model)
-        item = Item(Draw(model.name), (body.source, body.target), len(body.source), False)
-        (page,) = await self.scheduler.run([item])
-        return {"url": self.drawings.add(page)}
+        item = Item(Attention(model.name), (body.source, body.target), len(body.source), False)
+        (found,) = await self.scheduler.run([item])
+        return dict(found)
 
 
 def _prepared(

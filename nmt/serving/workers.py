@@ -12,7 +12,6 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.jobs.pool import worker_pool
 from nmt.pages.attention import attention_in, page_data
-from nmt.pages.page import page
 from nmt.resources import share_cores
 from nmt.translate.engines import Engine, PyTorchEngine, load_engine
 from nmt.translate.formats import Rescored
@@ -71,17 +70,16 @@ class Alternatives:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Draws the attention weights of sentence pairs."""
+class Attention:
+    """Computes the attention weights of sentence pairs."""
 
     model: str
 
-    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[str]:
-        """Returns the page of each pair."""
+    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Returns what the page draws for each pair."""
         if not isinstance(engine, PyTorchEngine):
             raise NmtError("attention weights need --engine pytorch")
-        drawn = [attention_in(engine.translator, source, target) for source, target in payloads]
-        return [page("attention", f"Attention of {self.model}", page_data(found)) for found in drawn]
+        return [page_data(attention_in(engine.translator, *payload)) for payload in payloads]
 
 
 # How often a batch is tried if the worker process that works on it dies.

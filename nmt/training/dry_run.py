@@ -53,7 +53,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
     It writes no run folder.
 
     Raises:
-        Interrupted: a signal asked to stop.
+        StoppedError: a signal asked to stop.
     """
     with prepared(data_folder, model_config, config, "stopping; nothing is saved") as setup:
         state = new_state(setup)

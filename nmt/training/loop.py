@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt import console
 from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import Batch, Update, updates
-from nmt.errors import Interrupted, NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import training_flops
 from nmt.model.device import is_out_of_memory
 from nmt.training.gradients import SkippedUpdates, first_not_finite
@@ -100,7 +100,7 @@ def train_update(
         that the counters now have.
 
     Raises:
-        Interrupted: on all ranks, if any of them was asked to stop.
+        StoppedError: on all ranks, if any of them was asked to stop.
         OutOfMemoryError: memory ran out on one of several ranks.
     """
     counters, started = state.counters, time.monotonic()
@@ -198,7 +198,7 @@ class TrainingLoop:
         """Trains up to --max-updates; `plan` is the plan of the state's epoch.
 
         Raises:
-            Interrupted: on all ranks, if any of them was asked to stop.
+            StoppedError: on all ranks, if any of them was asked to stop.
         """
         if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
@@ -284,7 +284,7 @@ class TrainingLoop:
             yield
         except Exception as error:
             with suppress(NmtError):  # the error that ended the training matters more than a failure to record it
-                self._record_end("stopped" if isinstance(error, Interrupted) else "failed", str(error))
+                self._record_end("stopped" if isinstance(error, StoppedError) else "failed", str(error))
             raise
         else:
             self._record_end("finished", "")

@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
 from nmt.config import TrainConfig
-from nmt.errors import INTERRUPTED_EXIT_CODE, Interrupted, NmtError
+from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 from nmt.model.device import Runtime, resolve
 from nmt.resources import share_cores
 from nmt.signals import STOPPING, StopSignals, not_ignored
@@ -85,10 +85,10 @@ class World:
         """Ends the work of all ranks at the same place. All ranks must call this method there.
 
         Raises:
-            Interrupted: any rank was asked to stop.
+            StoppedError: any rank was asked to stop.
         """
         if self.any(stopped):
-            raise Interrupted
+            raise StoppedError
 
     def sum(self, *numbers: float) -> list[float]:
         """Returns the sum of each number over the ranks."""
@@ -167,7 +167,7 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
         try:
             yield world, runtime, stop
             world.barrier()
-        except Interrupted:
+        except StoppedError:
             raise
         except BaseException as error:  # the group is not destroyed, because that could wait forever for other ranks
             _end_after_failure(world, error, stop, config.rank_timeout)
@@ -264,7 +264,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     """Runs `nmt` with these arguments in `processes` ranks on this machine. Passes signals on to them.
 
     Raises:
-        Interrupted: the ranks were stopped after they had saved their state.
+        StoppedError: the ranks were stopped after they had saved their state.
         SystemExit: a rank failed and has shown its error, or a signal ended it before it saved its state.
     """
     gpus = 0 if device == "cpu" else torch.cuda.device_count()
@@ -317,7 +317,7 @@ def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
 def _failure(rank: int, exit_code: int) -> BaseException:
     """Returns the exception for a rank that ended with this exit code, which is negative after a signal."""
     if exit_code == INTERRUPTED_EXIT_CODE:
-        return Interrupted()
+        return StoppedError()
     if exit_code > 0:
         return SystemExit(exit_code)
     return NmtError(

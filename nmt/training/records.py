@@ -51,7 +51,7 @@ class MetricsFile:
     def rewind(self, update: int) -> None:
         """Removes the records of updates after `update`, because a resumed training repeats these updates.
 
-        If `update` is 0, training starts anew and repeats even a validation before the first update. Damaged lines
+        If `update` is 0, training starts anew and repeats even a validation before the first update. DamagedError lines
         stay.
         """
         if not os.path.exists(self.path):

@@ -17,7 +17,7 @@ from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from nmt.checkpoint_file import SUFFIX, read_document, read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
-from nmt.errors import Damaged, NmtError
+from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
 from nmt.model.architectures import ARCHITECTURES
@@ -133,7 +133,7 @@ class RunFolder:
         for path in reversed(states):
             try:
                 found = load_checkpoint(path, verify=True)
-            except Damaged as error:
+            except DamagedError as error:
                 console.warn(f"{error}; trying the state before it" if path != states[0] else str(error))
                 damaged.append(path)
                 continue

@@ -12,7 +12,7 @@ from nmt.config import ModelConfig, SearchConfig, TrainConfig
 from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, ParallelSplit
-from nmt.errors import Interrupted, NmtError
+from nmt.errors import NmtError, StoppedError
 from nmt.scoring.metrics import tokenizer_warning
 from nmt.signals import StopSignals
 from nmt.training.initial import start_from
@@ -84,7 +84,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
 
     Raises:
         NmtError: the data, the run folder or an option cannot be used; the message names it.
-        Interrupted: a signal asked to stop; the training state is saved in the run folder.
+        StoppedError: a signal asked to stop; the training state is saved in the run folder.
     """
     with prepared(data_folder, model_config, config, "stopping as soon as the state is saved") as setup:
         folder = RunFolder(Path(config.save_dir))
@@ -140,11 +140,11 @@ def _train(setup: Setup, folder: RunFolder) -> None:
             f"{error}; training stopped {_place(state, folder)}; start the same command again with a smaller "
             f"--device-tokens, such as {state.device_tokens(setup) // 2}"
         ) from error
-    except Interrupted as ended:
+    except StoppedError as ended:
         if setup.world.is_main:
             loop.save_state()
         setup.world.barrier()  # when one rank ends, the launcher ends the others, even one that is saving
-        raise Interrupted(f"stopped {_place(state, folder)}; start the same command again to resume") from ended
+        raise StoppedError(f"stopped {_place(state, folder)}; start the same command again to resume") from ended
 
 
 def _place(state: TrainState, folder: RunFolder) -> str:

@@ -10,7 +10,7 @@ from nmt import console
 from nmt.config import ScoreConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.loader import updates
-from nmt.errors import Interrupted
+from nmt.errors import StoppedError
 from nmt.scoring.metrics import corpus_scores
 from nmt.training.loss import TrainingLoss
 from nmt.training.metrics import perplexity
@@ -63,14 +63,14 @@ class Validator:
         """Returns the result of a validation on all ranks; leaves the model in training mode.
 
         Raises:
-            Interrupted: on all ranks, if any of them was asked to stop.
+            StoppedError: on all ranks, if any of them was asked to stop.
         """
         self.loss.eval()
         share = None
         try:
             source, reference = self._text()
             share = self._nll(), self._translations(source)
-        except Interrupted:
+        except StoppedError:
             pass
         self.loss.train()
         self.setup.world.end_together(share is None)

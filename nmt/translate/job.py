@@ -123,7 +123,7 @@ class JobOutput:
         """Runs the job. Returns the sums of `LineJob.output`, or None if other parts of the job are not done.
 
         Raises:
-            Interrupted: a signal asked the process to end, and the same command resumes the job.
+            StoppedError: a signal asked the process to end, and the same command resumes the job.
         """
         if is_resumable(self._inputs(), self.output):
             refuse_inputs(self.output, self._inputs(), f"--output {self.output}")

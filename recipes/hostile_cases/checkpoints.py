@@ -1,4 +1,4 @@
-"""Damaged checkpoints, and crafted checkpoints, which have odd content with a correct SHA-256."""
+"""DamagedError checkpoints, and crafted checkpoints, which have odd content with a correct SHA-256."""
 
 import hashlib
 import json

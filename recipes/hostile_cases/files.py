@@ -1,4 +1,4 @@
-"""Damaged data folders and damaged logs."""
+"""DamagedError data folders and damaged logs."""
 
 import json
 from collections.abc import Callable

@@ -200,8 +200,8 @@ function drawDetails() {
 
 async function showAttention() {
   const { source, hypotheses, chosen } = state.selected;
-  const found = await call("/attention", { source, target: hypotheses[chosen].text, model: $("model").value });
-  $("attention").querySelector("iframe").src = found.url;
+  window.attentionData = await call("/attention", { source, target: hypotheses[chosen].text, model: $("model").value });
+  $("attention").querySelector("iframe").src = "/static/attention.html";
   $("attention").showModal();
 }
 
