@@ -103,7 +103,7 @@ def test_dropout_may_change_but_not_the_sizes(tuned: Path, tmp_path: Path) -> No
 
 def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path: Path) -> None:
     said = run("train", tuned / "data", f"--save-dir={tmp_path}/run", code=2).stderr
-    assert "missing option '--arch', or arch in the file of --config" in said
+    assert "Missing option '--arch', or arch in the file of --config" in said
 
 
 @pytest.mark.parametrize("groups, prefixes", [

@@ -91,7 +91,7 @@ def _run() -> int:
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:  # the program that reads standard output has ended
         return 1
-    except options.UsageError as error:
+    except typer.TyperException as error:
         if message := options.sentence(error):
             console.error(message)
         return options.EXIT_CODE

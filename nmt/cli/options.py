@@ -91,8 +91,6 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
     return decorate
 
 
-# The common base of typer's errors, whose name depends on the version of typer.
-UsageError: type[Exception] = typer.BadParameter.__mro__[-4]
 # A shell pattern that matches thousands of files must not fill the screen.
 _LONGEST = 500
 EXIT_CODE = 2
@@ -111,18 +109,16 @@ def sentence(error: Any) -> str | None:
     """Returns what is wrong with the command line, or None if typer has already shown the command's help.
 
     A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number,
-    but is 'abc'`. For everything else, the sentence is typer's own text and a reference to the help.
+    but is 'abc'`. For everything else, it is typer's own text with a reference to the help.
     """
     if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and _comes_from_pydantic(error):
         return _wrong_value(error.param, error.__cause__)
-    text = shorten(error.format_message(), _LONGEST, placeholder=" …").rstrip(".?")
-    if not text:
-        return None
-    text = text[0].lower() + text[1:].replace(". Did you", "; did you").replace("(Possible", "(possible")
-    if text.startswith("no such option: ") and (flag := text.split()[3]) in _OTHER_NAMES:
-        text = f"no such option: {flag}; its name here is {_OTHER_NAMES[flag]}"
+    text = error.format_message()
+    if (flag := getattr(error, "option_name", None)) in _OTHER_NAMES:
+        text = f"{flag} is called {_OTHER_NAMES[flag]} here"
     context = getattr(error, "ctx", None)  # absent where the parser found the error
-    return f"{text}; see {context.command_path if context else 'nmt COMMAND'} --help"
+    help_page = f"{context.command_path if context else 'nmt COMMAND'} --help"
+    return f"{shorten(text, _LONGEST, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
 
 
 def _comes_from_pydantic(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nmt.cli.options import UsageError, flags, use_config
+from nmt.cli.options import flags, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.model.architectures import model_config
 
@@ -63,7 +63,7 @@ def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig
     if config.arch is not None:
         return model_config(config.arch, **overrides)
     if config.init_from is None:
-        raise UsageError("missing option '--arch', or arch in the file of --config")
+        raise typer.TyperException("Missing option '--arch', or arch in the file of --config")
     from nmt.checkpoint_file import read_model_config
 
     return replace(read_model_config(config.init_from), **overrides)
