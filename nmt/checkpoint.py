@@ -99,11 +99,7 @@ def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
 
 
 def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
-    """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout).
-
-    Args:
-        origin: the file name of the checkpoint, for messages.
-    """
+    """Returns the model with the checkpoint's weights, which are not copied, in evaluation mode (without dropout)."""
     # On the meta device, the model takes no memory. The sizes in the checkpoint are not trusted.
     with torch.device("meta"), _WithoutRandomWeights():
         model = _untrained(checkpoint.model_config, checkpoint.codec)
@@ -113,11 +109,7 @@ def build_model(checkpoint: Checkpoint, origin: str | Path) -> Transformer:
 
 
 def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path) -> None:
-    """Copies the checkpoint's weights into a model.
-
-    Raises:
-        NmtError: the weights do not fit the model; see `build_model`.
-    """
+    """Copies the checkpoint's weights into a model."""
     _check_fit(model, checkpoint, origin)
     model.load_state_dict(checkpoint.weights)
 
@@ -137,9 +129,6 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
     """Raises an error if a model needs more memory than the machine has.
 
     Without this check, the system may grant more memory than there is, and kill the process when it uses the memory.
-
-    Args:
-        bytes_each: the number of bytes needed for each parameter.
     """
     if parameter_count(config, codec) * bytes_each > memory_bytes():
         raise _too_large(config, codec)

@@ -35,12 +35,7 @@ def writing(path: str | Path, advice: str) -> Iterator[None]:
 
 
 class Output:
-    """A binary file that raises an NmtError if it cannot be written.
-
-    Args:
-        name: the file's name in the message.
-        advice: the end of the message, which says what the user can do.
-    """
+    """A binary file that raises an NmtError if it cannot be written."""
 
     def __init__(self, file: IO[bytes], name: str | Path, advice: str) -> None:
         self._file, self._name, self._advice = file, name, advice

@@ -20,11 +20,7 @@ Description = dict[str, Any]
 
 
 def describe(path: Path, *, verify: bool) -> Description:
-    """Returns a description of a checkpoint, training state, data folder, run folder or exported model.
-
-    Args:
-        verify: whether to compare the content with its SHA-256.
-    """
+    """Returns a description of a checkpoint, training state, data folder, run folder or exported model."""
     if not path.is_dir():
         return _checkpoint(path, verify)
     if (path / META).exists():

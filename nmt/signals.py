@@ -91,9 +91,6 @@ class StopSignals:
 
     A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
     delivers signals to the main thread only, so a context that another thread enters receives none.
-
-    Args:
-        announce: called when the first signal arrives.
     """
 
     def __init__(self, announce: Callable[[], None]) -> None:

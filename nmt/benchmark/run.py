@@ -46,12 +46,7 @@ from nmt.translate.requests import Hypothesis, Request
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured quantity.
-
-    Attributes:
-        values: one for each repeat.
-        unit: such as tok/s or MiB.
-    """
+    """One measured quantity."""
 
     values: tuple[float, ...]
     unit: str
@@ -74,12 +69,7 @@ class Figure:
 
 @dataclass
 class Report:
-    """The result of a benchmark.
-
-    Attributes:
-        subject: names and values that describe what was measured and where.
-        figures: the measured figures by name.
-    """
+    """The result of a benchmark."""
 
     subject: dict[str, str]
     figures: dict[str, Figure] = field(default_factory=dict)

@@ -191,11 +191,7 @@ class DataConfig(Config):
         return bool(self.subword_dropout or self.subword_alpha)
 
     def check_sampling(self, kind: str) -> None:
-        """Raises an error if a subword model of this kind cannot be sampled as the options say.
-
-        Raises:
-            NmtError: it cannot be sampled so.
-        """
+        """Raises an error if a subword model of this kind cannot be sampled as the options say."""
         for flag, value, needed in (
             ("--subword-dropout", self.subword_dropout, "bpe"),
             ("--subword-alpha", self.subword_alpha, "unigram"),

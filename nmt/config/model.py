@@ -98,11 +98,7 @@ class ModelConfig(Config):
             )
 
     def other_weights(self, other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-        """Returns the fields that differ from another configuration so that its weights do not fit or mean the same.
-
-        Args:
-            other: the `to_dict` of that configuration.
-        """
+        """Returns the fields that differ from another configuration so that its weights do not fit or mean the same."""
         return [change for change in self.changed_from(other) if change[0] not in _WEIGHTS_STAY]
 
     def in_words(self) -> str:
@@ -119,11 +115,6 @@ class ModelConfig(Config):
         return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
 
     def check_positions(self, needed: int, why: str, advice: str) -> None:
-        """Raises an error if the model has fewer learned positions than `needed`.
-
-        Args:
-            why: what needs the positions, for the message.
-            advice: the end of the message, which says what the user can do.
-        """
+        """Raises an error if the model has fewer learned positions than `needed`."""
         if self.learned_positions is not None and needed > self.learned_positions:
             raise NmtError(f"the model learns {self.learned_positions:,} positions, but {why} {needed:,}; {advice}")

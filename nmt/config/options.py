@@ -59,11 +59,7 @@ def _satisfies(value: float, relation: str, bound: float) -> bool:
 
 
 def check_field(declared: Field[Any], value: Any) -> None:
-    """Raises an error if a field may not have this value. If the value is a tuple, each item is checked.
-
-    Raises:
-        NmtError: the type is wrong, or the value is not one of the choices or out of range. The message names the flag.
-    """
+    """Raises an error if a field may not have this value. If the value is a tuple, each item is checked."""
     check_type(declared, value)
     flag, limits = flag_name(declared.name), declared.metadata["limits"]
     for item in value if isinstance(value, tuple) else (value,):
@@ -71,11 +67,7 @@ def check_field(declared: Field[Any], value: Any) -> None:
 
 
 def check_type(declared: Field[Any], value: Any) -> None:
-    """Raises an error if the type of a field's value is wrong, or if the value is not one of the field's choices.
-
-    Raises:
-        NmtError: the value is wrong. The message names the flag.
-    """
+    """Raises an error if the type of a field's value is wrong, or if the value is not one of the field's choices."""
     kinds = get_args(declared.type) if isinstance(declared.type, UnionType) else (declared.type,)
     if value is None and NoneType in kinds:
         return
@@ -114,11 +106,7 @@ def _check_range(flag: str, value: Any, limits: Mapping[str, float]) -> None:
 
 
 class Config:
-    """The base class of all configurations. It checks the fields and converts them to and from plain data.
-
-    Raises:
-        NmtError: a field has a wrong value.
-    """
+    """The base class of all configurations. It checks the fields and converts them to and from plain data."""
 
     def __post_init__(self) -> None:
         for declared in fields(self):  # type: ignore[arg-type]
@@ -144,9 +132,6 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
         """Returns the configuration for what `to_dict` returned.
-
-        Args:
-            origin: the name of the file that the values are from, for messages.
 
         Raises:
             NmtError: a field is missing, unknown or has a wrong value. The message names the field and `origin`.

@@ -114,11 +114,7 @@ class UpdatePlan:
         return int(width) * len(sentences)
 
     def padding_share(self, device_tokens: int, updates: int | None = None) -> float:
-        """Returns the share of positions that are padding, in the first `updates` updates or in all.
-
-        Args:
-            device_tokens: see `micro_batches`.
-        """
+        """Returns the share of positions that are padding, in the first `updates` updates or in all."""
         chosen = range(len(self))[:updates]
         blocks = [block for i in chosen for batch in self.micro_batches(i, device_tokens) for block in batch]
         tokens = positions = 0

@@ -69,9 +69,6 @@ def check(config: DataConfig, plan: Plan) -> dict[str, list[Corpus]]:
     """Returns the corpora of every split.
 
     Reads the text that `plan` does not cover, so that an error in the last line is found before hours of work.
-
-    Args:
-        plan: the training text.
     """
     langs = config.source_lang, config.target_lang
     if config.valid in config.train:
@@ -140,11 +137,7 @@ def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str, str
 
 
 def chunked(pairs: Iterable[tuple[str, str, str, str]], first: int = 0) -> Iterator[Chunk]:
-    """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters.
-
-    Args:
-        first: the number of the first pair.
-    """
+    """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
     chunk, characters = Chunk([], [], [], [], first), 0
     for source, target, links, tag in pairs:
         chunk.source.append(source)

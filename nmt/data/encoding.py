@@ -61,10 +61,6 @@ class Sampling:
 
         They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
         the plain one.
-
-        Args:
-            kept: the places of the kept pairs in the chunk.
-            plain: the plain encodings of all sentences.
         """
         if self.strength is None or not self._samples(side):
             return [plain[i] for i in kept]

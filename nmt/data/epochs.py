@@ -114,10 +114,6 @@ class Mixture:
 
     An epoch has as many visits as there are pairs. The visits to a corpus go through its pairs again and again in a
     random order, and continue from epoch to epoch. So all pairs of a corpus are visited equally often.
-
-    Attributes:
-        pairs: the number of pairs in each corpus.
-        shares: the share of each corpus in the visits; their sum is 1.
     """
 
     pairs: tuple[int, ...]

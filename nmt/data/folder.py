@@ -202,11 +202,7 @@ class ParallelSplit:
         return len(self.source)
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
-        """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence.
-
-        Args:
-            seed: the seed of the training.
-        """
+        """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
         sides = (self.source, self.target)
         if self.mixture is None and not any(isinstance(side, EpochArray) for side in sides):
             return self
@@ -316,11 +312,7 @@ def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def read_model(path: Path, kind: str) -> SubwordModel:
-    """Returns the subword model in a file of a data folder.
-
-    Args:
-        kind: the kind of subword model, such as bpe.
-    """
+    """Returns the subword model in a file of a data folder."""
     with _reading(path):
         return load_subword(path.read_bytes(), kind, str(path))
 

@@ -195,12 +195,7 @@ def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
 
 
 def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> Batch:
-    """Returns a micro-batch on the CPU.
-
-    Args:
-        blocks: the numbers of the sentence pairs of each block.
-        packs: whether the sentences are packed instead of padded to the width of their block.
-    """
+    """Returns a micro-batch on the CPU."""
     sources = [[with_eos(ids) for ids in sentences_of(split.source, block)] for block in blocks]
     targets = [sentences_of(split.target, block) for block in blocks]
     outputs = [[with_eos(ids) for ids in block] for block in targets]
@@ -226,12 +221,7 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
 def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
-    """Returns the part of update `index` that rank `rank` of `ranks` processes.
-
-    Args:
-        device_tokens: the most tokens of one side in a micro-batch; see `UpdatePlan.micro_batches`.
-        packs: whether the sentences are packed instead of padded.
-    """
+    """Returns the part of update `index` that rank `rank` of `ranks` processes."""
     make = partial(make_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
     blocks_of_batches = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]

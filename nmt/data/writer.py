@@ -87,11 +87,7 @@ class _Output:
 
 
 class _SideWriter:
-    """Writes one side of a split, or its alignments.
-
-    Args:
-        names: the files of the tokens, of the offsets and perhaps of the raw text.
-    """
+    """Writes one side of a split, or its alignments."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.outputs = [_Output(folder / name) for name in names]
@@ -140,11 +136,7 @@ class SplitWriter:
         self.pairs = 0
 
     def append(self, source: Flat, target: Flat, links: Flat | None = None) -> None:
-        """Adds sentence pairs, with their alignments if the split gets them.
-
-        Raises:
-            ValueError: the sides have different numbers of sentences.
-        """
+        """Adds sentence pairs, with their alignments if the split gets them."""
         pairs, targets = (len(side.lengths) // k for side, k in zip((source, target), self._encodings, strict=True))
         if pairs != targets:
             raise ValueError(f"{pairs} source sentences but {targets} target sentences")
@@ -218,11 +210,7 @@ class StoreWriter:
             self.files[name] = FileMeta(len(data), hashlib.sha256(data).hexdigest())
 
     def finish(self, codec: TextCodec, splits: Mapping[str, SplitMeta], options: Mapping[str, Any]) -> None:
-        """Writes the subword models and meta.json, which complete the data folder.
-
-        Args:
-            options: the options of `nmt preprocess`, as a record of how the data was made.
-        """
+        """Writes the subword models and meta.json, which complete the data folder."""
         self.write_models(codec)
         self._write(META, write_meta(Meta(codec.config.to_dict(), dict(splits), self.files, options)))
 

@@ -128,11 +128,7 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a model by name. They are not trusted and may be any data.
-
-    Attributes:
-        path: the file that they are from, for messages.
-    """
+    """The settings of a model by name. They are not trusted and may be any data."""
 
     values: Mapping[str, Any]
     path: Path
@@ -196,12 +192,7 @@ def head_widths(d_model: Any, heads: Any, path: Path) -> dict[str, int]:
 
 
 def check_supported(config: ModelConfig, origin: str, toolkit: str, supported: Collection[str]) -> None:
-    """Raises an error unless a toolkit supports an architecture.
-
-    Args:
-        toolkit: its name, for messages.
-        supported: the options of the model, besides its sizes, that the toolkit supports.
-    """
+    """Raises an error unless a toolkit supports an architecture."""
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(
             f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, "
@@ -341,11 +332,7 @@ def our_columns(d_model: int) -> Tensor:
 
 
 def from_theirs(config: ModelConfig, take: Callable[[str, tuple[int, ...]], Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of all layers by our names. The attention has biases, whether the config says so or not.
-
-    Args:
-        take: returns the tensor with a name and a shape.
-    """
+    """Returns the weights of all layers by our names. The attention has biases, whether the config says so or not."""
     columns, weights = our_columns(config.d_model), {}
     for part in parts(config):
         weight = torch.cat([take(f"{name}.weight", part.shape) for name in part.theirs])

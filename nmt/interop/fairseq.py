@@ -65,11 +65,7 @@ def _text(path: Path) -> str:
 
 
 def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: Path, files: Sequence[str]) -> TextCodec:
-    """Returns the codec for the dictionaries of source and target.
-
-    Args:
-        files: the names of the files of the dictionaries, for messages.
-    """
+    """Returns the codec for the dictionaries of source and target."""
     model = read_codes(codes)
     try:
         source, target = (

@@ -43,12 +43,7 @@ _PATHS = "save_dir", "init_from", "averaged", "folder", "file"
 
 
 def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
-    """Returns the README.md of an exported folder.
-
-    Args:
-        origin: the file name of the checkpoint.
-        scores: what `nmt score` printed.
-    """
+    """Returns the README.md of an exported folder."""
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
     name = Path(origin).name.encode(errors="backslashreplace").decode()
@@ -132,11 +127,7 @@ _SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
 
 
 def import_huggingface(folder: str, source_lang: str | None = None, target_lang: str | None = None) -> Checkpoint:
-    """Returns the checkpoint of the MarianMT model in a folder.
-
-    Args:
-        source_lang, target_lang: the languages; None if the folder says which.
-    """
+    """Returns the checkpoint of the MarianMT model in a folder."""
     path = Path(folder)
     if path.is_file():
         raise NmtError(f"{folder} is a file; give the folder of the model")
@@ -206,12 +197,7 @@ def _warn_of_generation(folder: Path) -> None:
 
 
 def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores: str | None = None) -> None:
-    """Writes the folder `output`, which transformers loads as a MarianMT model.
-
-    Args:
-        origin: the file name of the checkpoint, for messages and the model card.
-        scores: what `nmt score` printed, for the model card.
-    """
+    """Writes the folder `output`, which transformers loads as a MarianMT model."""
     config, codec = checkpoint.model_config, checkpoint.codec
     check_expressible(config, origin)
     if codec.config.subword not in ("bpe", "unigram", "marian"):

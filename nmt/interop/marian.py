@@ -128,11 +128,7 @@ _POSITIONS_TOLERANCE = 5e-3
 
 
 def vocabulary_sizes(values: Mapping[str, Any], tensors: Tensors, path: Path, *, shared: bool) -> tuple[int, int]:
-    """Returns the numbers of source and target ids, which the embeddings have a row for.
-
-    Args:
-        values: the content of config.json, whose path is `path`.
-    """
+    """Returns the numbers of source and target ids, which the embeddings have a row for."""
     source, target = (_SHARED, _SHARED) if shared else (_SIDES["source"], _SIDES["target"])
     claimed = values.get("vocab_size")
     sizes = (source, claimed), (target, claimed if shared else values.get("decoder_vocab_size", claimed))
@@ -226,11 +222,7 @@ RECORD = "nmt"
 
 @dataclass(frozen=True)
 class MarianText:
-    """The text processing of a folder.
-
-    Attributes:
-        source_ids, target_ids: the ids of the model.
-    """
+    """The text processing of a folder."""
 
     codec: TextCodec
     source_ids: Ids

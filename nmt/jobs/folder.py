@@ -64,12 +64,7 @@ class Preparation:
 
 
 def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, Any]:
-    """Returns the plan of a job and what was prepared for it. Prepares the job if no earlier process has.
-
-    Args:
-        path: the folder of the job.
-        data: the folder for what is prepared.
-    """
+    """Returns the plan of a job and what was prepared for it. Prepares the job if no earlier process has."""
     manifest = _read_manifest(path)
     if manifest is not None:
         plan = preparation.plan(_read_plan(path, manifest))

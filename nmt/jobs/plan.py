@@ -229,11 +229,7 @@ def _state(path: str) -> tuple[int, int]:
 
 
 class Reader:
-    """Reads the rows of shards. Files are opened again only if a shard does not follow the one before.
-
-    Attributes:
-        segments: the files of each segment.
-    """
+    """Reads the rows of shards. Files are opened again only if a shard does not follow the one before."""
 
     def __init__(self, segments: Sequence[Sequence[str]]) -> None:
         self.segments = segments

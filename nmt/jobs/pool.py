@@ -86,10 +86,6 @@ def in_order(
 
     With one worker, the task runs in this process. Close the generator (contextlib.closing) to be sure that the workers
     have ended. See `worker_pool` for the arguments.
-
-    Raises:
-        WorkerDiedError: a worker process died.
-        Exception: whatever the task raises.
     """
     if workers == 1:
         yield from map(make_task(0), chunks)

@@ -127,13 +127,7 @@ class RayWorker:
     """
 
     def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:
-        """Notes what to load.
-
-        Args:
-            version: that of the driver.
-            job: Ray's reference to the job.
-            models: Ray's references to the contents of the job's files.
-        """
+        """Notes what to load."""
         self._version, self._references = version, (job, models)
         self._loaded: tuple[Job, Processor] | None = None
         self._messages = StringIO()
@@ -144,11 +138,7 @@ class RayWorker:
         return self._done()
 
     def do(self, shard: Shard, file: str, rows: Sequence[Row]) -> Done:
-        """Does a shard.
-
-        Args:
-            file: what messages call the file that the rows are from.
-        """
+        """Does a shard."""
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
         job, processor = self._loaded
         window = Window(shard.first, records_of(job, shard, file, rows))
@@ -353,11 +343,7 @@ def do_on_cluster(
     workers: int | None,
     progress: console.Progress,
 ) -> Generator[Outcome, None, None]:
-    """Yields what becomes of each shard. This process must be `connected`.
-
-    Args:
-        workers: how many workers there are at most.
-    """
+    """Yields what becomes of each shard. This process must be `connected`."""
     what = progress.description
     driver = _Driver(job, folder.plan.paths, todo, options, workers)
     try:

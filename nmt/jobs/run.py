@@ -221,11 +221,7 @@ def _death_message(numbers: Sequence[int]) -> str:
 
 
 def in_line_order(finished: Iterator[tuple[Sequence[int], Sequence[_T]]]) -> Iterator[_T]:
-    """Yields the results of all lines in the order of the input, each as soon as those before it are there.
-
-    Args:
-        finished: numbers and results of the lines of each batch.
-    """
+    """Yields the results of all lines in the order of the input, each as soon as those before it are there."""
     waiting: dict[int, _T] = {}
     number = 1
     for numbers, results in finished:
@@ -253,11 +249,7 @@ class _ShardWindows:
 
 
 def records_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> list[Any]:
-    """Returns the records of a shard.
-
-    Args:
-        file: what messages call the file that the rows are from.
-    """
+    """Returns the records of a shard."""
     numbered = enumerate(rows, start=shard.start + 1)
     return [job.record(row, Place(file, line, shard.segment)) for line, row in numbered]
 
@@ -265,11 +257,7 @@ def records_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> list[A
 def do_shards(
     job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard], workers: int, advance: Callable[[int], None]
 ) -> Generator[Outcome, None, None]:
-    """Yields what becomes of each shard as it finishes.
-
-    Args:
-        advance: called with the number of rows that were finished.
-    """
+    """Yields what becomes of each shard as it finishes."""
     windows = _ShardWindows(job, segments, shards)
     parts: dict[int, list[Finished]] = defaultdict(list)
     with closing(do_windows(job, windows, workers)) as batches:

@@ -26,13 +26,7 @@ _HEAD = 60
 
 @dataclass(frozen=True)
 class _Names:
-    """What the page and the picture call a kind of attention.
-
-    Attributes:
-        name: the name of the kind.
-        query_side, key_side: what the queries and the keys are.
-        about: a sentence about what attends to what.
-    """
+    """What the page and the picture call a kind of attention."""
 
     name: str
     query_side: str
@@ -84,10 +78,6 @@ def attention_in(translator: Translator, source: str, target: str | None) -> dic
 
     In decoder self-attention, the queries are labelled with the pieces that the decoder reads. In cross-attention, they
     are labelled with the pieces that it predicts, which are one position later.
-
-    Args:
-        source: raw text.
-        target: raw text, or None for the model's own translation.
     """
     codec, (model,) = translator.codec, translator.models
     (source_ids,) = codec.encode_source([source])
@@ -163,12 +153,7 @@ def _chosen(attention: Attention, layer: int | None, head: int) -> tuple[int, in
 
 
 def head_as_svg(attention: Attention, kind: Kind, layer: int | None, head: int) -> str:
-    """Returns an SVG picture of one head: queries on the left, keys on the right, more opaque lines for larger weights.
-
-    Args:
-        kind: the kind of the attention, which the title names.
-        layer, head: numbers from 1; None is the last layer.
-    """
+    """Returns an SVG picture of one head: queries left, keys right, and more opaque lines for larger weights."""
     layer, head = _chosen(attention, layer, head)
     weights_QS = attention.weights_LHQS[layer - 1, head - 1].tolist()
     left, right = _COLUMN, _COLUMN + _GAP

@@ -53,9 +53,6 @@ def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tu
     """Yields the trees of a file without any change, each with the line where it begins.
 
     Line breaks and spaces between brackets have no meaning.
-
-    Args:
-        first: the number of the first line.
     """
     stack: list[_OpenBracket] = []
     number = first

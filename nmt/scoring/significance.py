@@ -19,9 +19,6 @@ def compared_scores(
     bootstrap resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws
     1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests
     come from.
-
-    Args:
-        systems: the translations of each system.
     """
     for system in systems:
         check_text(system, references)

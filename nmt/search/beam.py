@@ -73,12 +73,7 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Diversity:
-    """Hamming diversity between the groups of a sentence.
-
-    Attributes:
-        groups: groups of a sentence.
-        strength: λ, what a token's log P loses for each hypothesis of an earlier group that continues with it now.
-    """
+    """Hamming diversity between the groups of a sentence."""
 
     groups: int
     strength: float

@@ -14,11 +14,7 @@ _MOST_OVERLAPPING = 6
 
 
 def within(required: Required, max_length: int) -> Required:
-    """Returns `required` with the phrases that are not parts of others, or without phrases if they are too long.
-
-    Args:
-        max_length: most tokens of the output, EOS included.
-    """
+    """Returns `required` with the phrases that are not parts of others, or without phrases if they are too long."""
     if not required.phrases:
         return required
     phrases = _independent(required.phrases)
@@ -147,11 +143,6 @@ class Constraints:
         To the best of all candidates come each hypothesis's best token and the tokens that continue its phrases.
         Those from which the phrases cannot be completed in time are left out. Sentences without phrases keep
         `best_BC` and `places_BC`.
-
-        Args:
-            x_BWV: log P of the next tokens.
-            offsets_BW: log P of the hypotheses.
-            length: tokens of a hypothesis with its next one.
         """
         values_BX, places_BX = _extended(x_BWV, offsets_BW, places_BC, self.needed())
         tokens_BX, parents_BX = places_BX % x_BWV.shape[2], places_BX // x_BWV.shape[2]

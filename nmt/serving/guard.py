@@ -202,12 +202,7 @@ _HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another one: it refuses requests, limits bodies, sets headers, and counts answers.
-
-    Args:
-        most_bytes: the largest body.
-        routes: the paths that metrics tell apart.
-    """
+    """An ASGI application around another one: it refuses requests, limits bodies, sets headers, and counts answers."""
 
     def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, most_bytes: int, routes: set[str]) -> None:
         self.app, self.access, self.metrics, self.most_bytes, self.routes = app, access, metrics, most_bytes, routes

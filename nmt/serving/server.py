@@ -34,11 +34,7 @@ _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 def serve(
     checkpoints: Sequence[str], named: Sequence[str], config: ServeConfig, engine: EngineConfig, runtime: RuntimeConfig
 ) -> None:
-    """Serves models until SIGINT or SIGTERM, and then answers what is in flight.
-
-    Args:
-        named: checkpoints with the names of their models; see `load_models`.
-    """
+    """Serves models until SIGINT or SIGTERM, and then answers what is in flight."""
     access = Access.of(config)
     found = load_models(checkpoints, named)
     files = tuple(ModelFile.of(name, path) for name, (path, _) in found.items())

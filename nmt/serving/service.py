@@ -114,11 +114,7 @@ def lines(text: str) -> list[Sentence]:
 
 
 def joined(text: str, sentences: Sequence[Sentence], translations: Sequence[str], codec: TextCodec) -> str:
-    """Returns the translation of a text, which has as many lines as the text.
-
-    Args:
-        translations: of each sentence.
-    """
+    """Returns the translation of a text, which has as many lines as the text."""
     of_lines: list[list[str]] = [[] for _ in range(text.count("\n") + 1)]
     for sentence, translation in zip(sentences, translations, strict=True):
         of_lines[sentence.line].append(translation)

@@ -52,12 +52,7 @@ class TextConfig:
 
     @classmethod
     def from_dict(cls, values: Any, origin: str) -> Self:
-        """Returns the configuration in `values`, the inverse of `to_dict`.
-
-        Args:
-            values: the fields by name. They are not trusted and may be any plain data.
-            origin: the name of the file that they are from, for messages.
-        """
+        """Returns the configuration in `values`, the inverse of `to_dict`."""
         if not isinstance(values, dict):
             raise _damaged(origin, "no fields")
         tags = values.get("tags", ())
@@ -221,12 +216,7 @@ class TextCodec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
-        """Returns the codec for what `to_dict` returned.
-
-        Args:
-            values: plain data, which is not trusted.
-            origin: the name of the file that it is from, for messages.
-        """
+        """Returns the codec for what `to_dict` returned."""
         models = {"source_model": bytes, "target_model": bytes | None}
         text = {name: values[name] for name in values if name not in models}
         config = TextConfig.from_dict(text, origin)

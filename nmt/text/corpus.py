@@ -173,11 +173,7 @@ class Windows(Generic[_T]):
         self._first_number = 1
 
     def take(self, *, wait: bool) -> Window[_T] | None:
-        """Returns the next window; one without records if there are none yet and `wait` is False; None after the last.
-
-        Raises:
-            Exception: whatever `records` raises, after the records before it.
-        """
+        """Returns the next window: without records if there are none yet and `wait` is False, and None after the last."""
         records = self._next(wait)
         if records is None:
             return None

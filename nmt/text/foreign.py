@@ -85,11 +85,7 @@ class Mapped:
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
-        """Returns the model that `to_bytes` returned.
-
-        Args:
-            origin: the name of the file that the data is from, for messages.
-        """
+        """Returns the model that `to_bytes` returned."""
         try:
             content = json.loads(data)
             vocabulary, model = content["vocabulary"], base64.b64decode(content["model"], validate=True)
@@ -133,11 +129,7 @@ SubwordModel = Subword | Mapped
 
 
 def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
-    """Returns the subword model of any kind that `to_bytes` returned.
-
-    Args:
-        origin: the name of the file that the data is from, for messages.
-    """
+    """Returns the subword model of any kind that `to_bytes` returned."""
     if kind in MAPPED_KINDS:
         return Mapped.from_bytes(data, kind, origin)
     return Subword.from_bytes(data, kind, origin)

@@ -58,9 +58,6 @@ class Subword:
         Args:
             symbols: words that each become one piece. With symbols, the model may have fewer pieces than `vocab_size`.
             tags: more pieces, which need not occur in the text.
-
-        Raises:
-            Exception: any exception that iterating over `lines` raises.
         """
         guarded = _Guarded(lines)
         model = io.BytesIO()
@@ -91,11 +88,7 @@ class Subword:
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
-        """Returns the model that `to_bytes` returned, or any sentencepiece model with the same special ids.
-
-        Args:
-            origin: the name of the file that the data is from, for messages.
-        """
+        """Returns the model that `to_bytes` returned, or any sentencepiece model with the same special ids."""
         if kind not in KINDS:
             raise NmtError(
                 f"{origin} has a subword model of the unknown kind {kind!r}; the kinds are {', '.join(KINDS)}"

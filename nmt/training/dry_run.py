@@ -27,11 +27,7 @@ def timed_updates(
     count: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Interval, float]:
-    """Performs the next `count` updates; returns their sums and their time in seconds.
-
-    Args:
-        advance: called with 1 after each micro-batch.
-    """
+    """Performs the next `count` updates; returns their sums and their time in seconds."""
     interval, started = Interval(), time.perf_counter()
     for update in islice(stream, count):
         if result := train_update(setup, state, update, advance):

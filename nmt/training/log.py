@@ -125,13 +125,7 @@ _MANY_EPOCHS = 2000
 
 
 def show_plan(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> None:
-    """Logs the plan of a training, and warnings about options that do not fit the corpus.
-
-    Args:
-        plan: the plan of the first epoch.
-        parameters: the number of trained parameters.
-        hardware: a description of the device.
-    """
+    """Logs the plan of a training, and warnings about options that do not fit the corpus."""
     for name, value in _plan_lines(setup, plan, parameters, hardware).items():
         console.info(f"{name:>10}  {value}")
     _warn_of_unsuitable_options(setup, plan)
@@ -233,11 +227,7 @@ def require_tensorboard() -> None:
 
 @dataclass
 class EventFiles:
-    """The event files of a run folder, or nothing without --tensorboard.
-
-    Attributes:
-        folder: the run folder; None without --tensorboard.
-    """
+    """The event files of a run folder, or nothing without --tensorboard."""
 
     folder: Path | None
     _writer: Any = None

@@ -48,9 +48,6 @@ class UpdateStream:
         """Yields this rank's part of every update, without end.
 
         If memory runs out in an update, it follows once more, in smaller micro-batches.
-
-        Args:
-            plan: the plan of the epoch that the state is in.
         """
         counters, world, packs = self.state.counters, self.setup.world, self.state.gradients.packs
         train = self.setup.data.split("train")
@@ -91,9 +88,6 @@ def train_update(
     """Takes one optimiser step on the mean loss of the update's target tokens.
 
     The counters change only when the update is complete, so an interrupted update is repeated.
-
-    Args:
-        advance: called with 1 after each micro-batch.
 
     Returns:
         The result; None if memory ran out. The update must then be repeated with the lower number of device tokens

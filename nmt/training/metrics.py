@@ -45,14 +45,7 @@ class Interval:
     started: float = field(default_factory=time.monotonic)
 
     def add(self, batches: list[Batch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
-        """Adds an update.
-
-        Args:
-            batches: its micro-batches on this rank.
-            losses: the sums of loss and negative log-likelihood over the micro-batches; [2].
-            norm: the norm of its gradient.
-            skipped: 1 if the update was skipped, otherwise 0.
-        """
+        """Adds an update."""
         self.updates += 1
         self.skipped = self.skipped + skipped
         tokens = sum(batch.target_tokens for batch in batches)

@@ -39,9 +39,6 @@ class LossScale:
     """A factor on the loss, and so on all gradients. It adapts to the largest value that does not overflow.
 
     All ranks have the same scale, because it depends on whether updates were skipped, which all ranks agree on.
-
-    Attributes:
-        scale: the factor, on the device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -120,11 +117,7 @@ class Optimizer:
         return {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state_dict` returned.
-
-        Raises:
-            ValueError: the tensors are those of other parameters.
-        """
+        """Goes on from what `state_dict` returned."""
         state: dict[int, dict[str, Tensor]] = {number: {} for number in range(len(self._parameters))}
         for name, tensor in tensors.items():
             number, part = name.split(".")

@@ -145,9 +145,6 @@ def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runt
     """Joins the other ranks; yields the group, the runtime of this rank, and the signals that ask it to stop.
 
     If a rank fails, all ranks end, and the error is shown once.
-
-    Args:
-        stopping: what to print when the first signal arrives.
     """
 
     def announce() -> None:

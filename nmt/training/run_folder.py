@@ -198,11 +198,7 @@ class RunFolder:
         save_checkpoint(checkpoint, self.path / BEST)
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
-        """Writes one of the best checkpoints, best-NUMBER.safetensors, and removes those that are no longer the best.
-
-        Args:
-            kept: the updates of the best checkpoints.
-        """
+        """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
         save_checkpoint(checkpoint, numbered_path(self.path, "best", update))
         wanted = {numbered_path(self.path, "best", number) for number in kept}
         for path in numbered(self.path, "best"):
@@ -238,12 +234,7 @@ def remove_older(folder: Path, kind: str, keep: int) -> None:
 
 
 def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None) -> list[Path]:
-    """Returns the paths of checkpoints: each given file, and several of each given run folder.
-
-    Args:
-        last: how many of the newest checkpoints of a folder are taken.
-        best: how many of the best ones are taken instead.
-    """
+    """Returns the paths of checkpoints: each given file, and several of each given run folder."""
     paths: list[Path] = []
     for place in map(Path, places):
         if not place.is_dir():

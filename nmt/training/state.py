@@ -103,11 +103,7 @@ class MovingAverage:
         return dict(self._averages)
 
     def load_state_dict(self, averages: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state_dict` returned, or from the model's weights if that is empty.
-
-        Raises:
-            KeyError: the averages are those of other weights.
-        """
+        """Goes on from what `state_dict` returned, or from the model's weights if that is empty."""
         weights = self._weights if averages else {}
         self._averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 

@@ -94,11 +94,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> N
 
 @contextmanager
 def prepared(data_folder: str, model_config: ModelConfig, config: TrainConfig, stopping: str) -> Iterator[Setup]:
-    """Joins the ranks, opens and verifies the data, and checks that data, model, options and ranks fit together.
-
-    Args:
-        stopping: what to print when the first signal arrives.
-    """
+    """Joins the ranks, opens and verifies the data, and checks that data, model, options and ranks fit together."""
     with join_ranks(config, stopping) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}

@@ -124,11 +124,7 @@ class Validator:
     def _scored(
         self, found: Validation, source: list[str], reference: list[str], shares: Sequence[list[str]]
     ) -> Validation:
-        """Returns the validation with the scores of the translations, and with samples.
-
-        Args:
-            shares: the translations of each rank.
-        """
+        """Returns the validation with the scores of the translations, and with samples."""
         output = [""] * len(source)
         for rank, share in enumerate(shares):
             output[rank :: len(shares)] = share

@@ -88,11 +88,7 @@ class Aligner:
 
 
 def links_of(weights: np.ndarray, pair: SentencePair) -> list[Link]:
-    """Returns the links of a pair.
-
-    Args:
-        weights: the attention of each target piece to each source piece.
-    """
+    """Returns the links of a pair."""
     by_words = _members(pair.target_words).T @ weights @ _members(pair.source_words)
     if not by_words.size:
         return []

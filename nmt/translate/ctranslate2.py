@@ -32,12 +32,7 @@ _PATIENCE_SECONDS = 600.0  # for the export of another process
 
 
 def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
-    """Returns the folder with a checkpoint in the format of CTranslate2, with weights in float32.
-
-    Args:
-        origin: the file name of the checkpoint, for messages.
-        digest: SHA-256 of the file.
-    """
+    """Returns the folder with a checkpoint in the format of CTranslate2, with weights in float32."""
     cache = _cache()
     with writing(cache, _ADVICE):
         cache.mkdir(parents=True, exist_ok=True)
@@ -67,11 +62,7 @@ _SCORED_TOKENS = 4096
 
 
 class _Part(NamedTuple):
-    """What is searched at once: the pieces of a part of a line, and those that its translation begins with.
-
-    Attributes:
-        given: `prefix` as text.
-    """
+    """What is searched at once: the pieces of a part of a line, and those that its translation begins with."""
 
     pieces: list[str]
     prefix: list[str]

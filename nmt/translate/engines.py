@@ -38,11 +38,7 @@ class Engine(Protocol):
         """Raises NmtError if the engine cannot do what a line or its search asks for."""
 
     def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
-        """Returns the translations of each line of a batch, best first, or its samples.
-
-        Args:
-            log_probs: whether log P of each piece is needed.
-        """
+        """Returns the translations of each line of a batch, best first, or its samples."""
 
     def score(self, lines: Sequence[Line]) -> list[Rescored]:
         """Returns pieces, log P and links of the given translations of each line."""

@@ -13,11 +13,7 @@ from nmt.translate.requests import Hypothesis, Request
 
 
 def parse_object(line: str, origin: str) -> dict[str, Any]:
-    """Returns the object of a line.
-
-    Args:
-        origin: the line's place for messages: `pairs.jsonl, line 3`.
-    """
+    """Returns the object of a line."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:

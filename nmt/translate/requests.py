@@ -72,9 +72,6 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     """Returns the requests as ids.
 
     A line of more than `search.max_source_length` pieces is cut into parts, with a warning.
-
-    Args:
-        first_number: the number of the first request's line.
     """
     sources = codec.encode_source([request.source for request in requests])
     required = _required(codec, requests)
@@ -189,12 +186,7 @@ class Hypothesis:
 
 
 def joined(codec: TextCodec, parts: Sequence[Sequence[Hypothesis]], *, aligned: bool) -> list[Hypothesis]:
-    """Returns the translations of a line.
-
-    Args:
-        parts: the translations of each part of the line.
-        aligned: whether they have alignments.
-    """
+    """Returns the translations of a line."""
     if len(parts) == 1:
         return list(parts[0])
     if not parts:

@@ -29,11 +29,7 @@ from nmt.translate.translator import Translator
 
 @dataclass(frozen=True)
 class ModelJob:
-    """The part of a `nmt.jobs.run.LineJob` that depends on its model alone.
-
-    Attributes:
-        models: the checkpoint of the model, or the checkpoints of an ensemble.
-    """
+    """The part of a `nmt.jobs.run.LineJob` that depends on its model alone."""
 
     models: tuple[str, ...]
     runtime: RuntimeConfig
@@ -138,11 +134,7 @@ class Rescorer:
         return self.runtime.autocast()
 
     def __call__(self, batch: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces, log P and perhaps links of the translations of each line of a batch.
-
-        Raises:
-            NmtError: a line is too long for the model or for memory; names the line.
-        """
+        """Returns pieces, log P and perhaps links of the translations of each line of a batch."""
         flat = [(line, target) for line in batch for target in line.targets]
         with self.session():
             found = iter(self._score(flat) if flat else [])

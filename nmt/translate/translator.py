@@ -48,11 +48,7 @@ _POSITIONS = 64
 
 
 class _Sentence(NamedTuple):
-    """What is searched at once: a line, or a part of one.
-
-    Attributes:
-        stream: the number that its random numbers depend on.
-    """
+    """What is searched at once: a line, or a part of one."""
 
     ids: np.ndarray
     required: Required
@@ -135,11 +131,7 @@ class Translator:
 
     @torch.no_grad()
     def search(self, lines: Sequence[Encoded], search: SearchConfig) -> list[list[Hypothesis]]:
-        """Returns the translations of the lines of a batch.
-
-        Raises:
-            NmtError: memory runs out for a single sentence, or the model is not usable.
-        """
+        """Returns the translations of the lines of a batch."""
         for model in self.models:
             model.config.check_positions(
                 max(search.longest, search.max_source_length + WIDTHS),
