@@ -78,23 +78,15 @@ def _cpu_quota() -> float:
         lines = _OWN_GROUPS.read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux
         return math.inf
-    quotas = [math.inf]
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if not controllers or "cpu" in controllers.split(","):
-            root = _CONTROL_GROUPS / "cpu" if controllers else _CONTROL_GROUPS
-            path = root / group.lstrip("/")
-            quotas += [_group_quota(folder) for folder in (path, *path.parents) if folder.is_relative_to(root)]
-    return min(quotas)
+    group = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    path = _CONTROL_GROUPS / group
+    return min(_group_quota(folder) for folder in (path, *path.parents) if folder.is_relative_to(_CONTROL_GROUPS))
 
 
 def _group_quota(folder: Path) -> float:
-    """Returns the limit of one control group in cores, from cpu.max (version 2) or cpu.cfs_quota_us (version 1)."""
+    """Returns the limit of one control group in cores, from its file cpu.max."""
     try:
-        if folder.is_relative_to(_CONTROL_GROUPS / "cpu"):
-            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        else:
-            quota, period = (folder / "cpu.max").read_text().split()
-        return int(quota) / int(period) if int(quota) > 0 else math.inf
+        quota, period = (folder / "cpu.max").read_text().split()
+        return int(quota) / int(period)
     except (OSError, ValueError):  # the group does not exist here, or its limit is "max"
         return math.inf

@@ -102,11 +102,11 @@ def test_plain_data_restores_the_codec(joint: bool) -> None:
     ("extra", 1, "extra"),
     ("target_tokenizer", "spacy", "target_tokenizer is 'spacy'"),
     ("source_tokenizer", "moses-../x", "source_tokenizer is 'moses-../x'"),
-    ("normalize_punctuation", "target", "normalize_punctuation is 'target'"),
+    ("normalize_punctuation", "target", "punctuation must be one of both, source, none, but is 'target'"),
     ("target_model", b"x", "contradicts"),
     ("joint_vocab", False, "contradicts"),
     ("source_model", b"x", "sentencepiece"),
-    ("subword", "word", "subword is 'word'"),
+    ("subword", "word", "subword must be one of .* but is 'word'"),
     ("source_lang", ..., "source_lang"),
 ])  # fmt: skip
 def test_wrong_values_are_refused(name: str, value: object, named: str) -> None:

@@ -218,8 +218,6 @@ def test_spinning_is_limited_unless_the_user_sets_how_threads_wait(monkeypatch: 
 @pytest.mark.parametrize(("groups", "files", "expected"), [
     ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "250000 100000", "a/b/cpu.max": "400000 100000"}, 2),
     ("0::/a", {"a/cpu.max": "50000 100000"}, 1),
-    ("3:cpu,cpuacct:/c\n0::/", {"cpu/c/cpu.cfs_quota_us": "300000", "cpu/c/cpu.cfs_period_us": "100000"}, 3),
-    ("3:cpu:/c\n1:memory:/", {"cpu/c/cpu.cfs_quota_us": "-1", "cpu/c/cpu.cfs_period_us": "100000"}, 64),
     ("0::/elsewhere", {}, 64),
 ])  # fmt: skip
 def test_usable_cores_respect_the_limits_of_control_groups(

@@ -61,7 +61,7 @@ def _satisfies(value: float, relation: str, bound: float) -> bool:
 def check_field(declared: Field[Any], value: Any) -> None:
     """Raises an error if a field may not have this value. If the value is a tuple, each item is checked."""
     check_type(declared, value)
-    flag, limits = flag_name(declared.name), declared.metadata["limits"]
+    flag, limits = flag_name(declared.name), declared.metadata.get("limits", {})
     for item in value if isinstance(value, tuple) else (value,):
         _check_range(flag, item, limits)
 
@@ -130,13 +130,15 @@ class Config:
         return [(name, earlier[name], present[name]) for name in earlier if earlier[name] != present[name]]
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], origin: str) -> Self:
-        """Returns the configuration for what `to_dict` returned.
+    def from_dict(cls, values: Any, origin: str) -> Self:
+        """Returns the configuration for what `to_dict` returned. The values are not trusted; lists stand for tuples.
 
         Raises:
             NmtError: a field is missing, unknown or has a wrong value. The message names the field and `origin`.
         """
         declared = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        given = values if isinstance(values, Mapping) else {}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
         missing = [name for name, field in declared.items() if name not in values and field.default is MISSING]
         unknown = [name for name in values if name not in declared]
         if missing or unknown:

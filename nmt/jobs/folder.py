@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,7 @@ from nmt.jobs.plan import Plan, Shard, make_plan
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 
-MANIFEST, OFFSETS = "manifest.json", "offsets.npy"
-_FORMAT = "unfinished job of nmt"
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +63,15 @@ class Preparation:
 
 def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, Any]:
     """Returns the plan of a job and what was prepared for it. Prepares the job if no earlier process has."""
-    manifest = _read_manifest(path)
-    if manifest is not None:
-        plan = preparation.plan(_read_plan(path, manifest))
-        _check(path, manifest["settings"], preparation.settings_with(plan))
-        return plan, manifest["prepared"]
+    if saved := _read_manifest(path):
+        plan = preparation.plan(saved.plan)
+        _check(path, saved.settings, preparation.settings_with(plan))
+        return plan, saved.prepared
     plan = preparation.plan()
     found = preparation.prepare(data, plan)
-    offsets = BytesIO()
-    np.save(offsets, plan.offsets)
     manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": found}
-    manifest |= {"format": _FORMAT, "offsets_sha256": sha256(offsets.getvalue()).hexdigest()}
-    with replaced_file(path / OFFSETS, ADVICE) as file:
-        file.write(offsets.getvalue())
     with replaced_file(path / MANIFEST, ADVICE) as file:
-        file.write(json.dumps(manifest))
+        file.write(json.dumps({"sha256": _hash(manifest), **manifest}))
     return plan, found
 
 
@@ -88,26 +80,26 @@ def identity(folder: Path) -> str:
     return sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
 
-def _read_manifest(path: Path) -> dict[str, Any] | None:
+class _Manifest(NamedTuple):
+    settings: dict[str, Any]
+    plan: Plan
+    prepared: Any
+
+
+def _read_manifest(path: Path) -> _Manifest | None:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != _FORMAT or not isinstance(manifest["settings"], dict):
-            raise ValueError("it is not a manifest")
-        return {name: manifest[name] for name in ("settings", "plan", "prepared", "offsets_sha256")}
+        if manifest.pop("sha256") != _hash(manifest):
+            raise ValueError("checksum mismatch")
+        return _Manifest(manifest["settings"], Plan.from_dict(manifest["plan"]), manifest["prepared"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NmtError(f"{path / MANIFEST} is damaged ({error}); delete {path} and start again") from error
 
 
-def _read_plan(path: Path, manifest: Mapping[str, Any]) -> Plan:
-    try:
-        offsets = (path / OFFSETS).read_bytes()
-        if sha256(offsets).hexdigest() != manifest["offsets_sha256"]:
-            raise ValueError("its SHA-256 is another one")
-        return Plan.from_dict(manifest["plan"], np.load(BytesIO(offsets)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NmtError(f"{path / OFFSETS} is damaged ({error}); delete {path} and start again") from error
+def _hash(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -164,7 +156,7 @@ def read_result(folder: Path, number: int) -> Result:
         with path.open("rb") as file:
             header, content = json.loads(file.readline()), file.read()
         if sha256(content).hexdigest() != header["sha256"]:
-            raise ValueError("its SHA-256 is another one")
+            raise ValueError("checksum mismatch")
         return Result(content, header["summary"])
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
@@ -199,7 +191,7 @@ def _result_path(folder: Path, number: int) -> Path:
 _DATA = "data"
 # One lock is held as long as a process works on the job, the other one only while the job is prepared.
 _WORKING, _PREPARING = ".lock", ".preparing"
-_OWN = {MANIFEST, OFFSETS, SHARDS, _DATA, _WORKING, _PREPARING}
+_OWN = {MANIFEST, SHARDS, _DATA, _WORKING, _PREPARING}
 _NAMED_SHARDS = 5  # in a message
 
 
@@ -341,7 +333,6 @@ def _remove(path: Path) -> None:
     """Removes the folder of a job with all that jobs write there."""
     (path / MANIFEST).unlink(missing_ok=True)
     _remove_work(path)
-    (path / OFFSETS).unlink(missing_ok=True)
     with suppress(OSError):  # the folder is gone
         remove_partial_files(path)
         # If a file of somebody else is there, or a late result, the locks stay, so that a later job knows the folder.

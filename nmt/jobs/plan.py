@@ -115,11 +115,12 @@ class Plan:
         raise IndexError(number)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns everything but the offsets as plain data."""
-        return {"shard_rows": self.shard_rows, "segments": [[asdict(file) for file in s] for s in self.segments]}
+        """Returns the plan as plain data."""
+        segments = [[asdict(file) for file in files] for files in self.segments]
+        return {"shard_rows": self.shard_rows, "segments": segments, "offsets": self.offsets.tolist()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], offsets: np.ndarray) -> Self:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         """Returns the plan for what `to_dict` returned.
 
         Raises:
@@ -129,7 +130,7 @@ class Plan:
             tuple(File(f["path"], f["lines"], tuple(f["state"]), f["digest"]) for f in files)
             for files in values["segments"]
         )
-        plan = cls(segments, values["shard_rows"], offsets)
+        plan = cls(segments, values["shard_rows"], np.array(values["offsets"], np.int64))
         if len(plan) != sum(_shards(files[0].lines, plan.shard_rows) for files in segments):
             raise ValueError("the number of offsets is wrong")
         return plan

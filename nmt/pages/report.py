@@ -46,10 +46,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """`running`, `finished`, `finished early` (by --patience), `stopped` or `failed`.
-
-        Logs of earlier versions do not say how a training ended. It counts as stopped if updates are missing.
-        """
+        """`running`, `finished`, `finished early` (by --patience), `stopped` or `failed`."""
         if self.is_active:
             return "running"
         wanted = self._options["max_updates"]
@@ -77,13 +74,10 @@ class Run:
     @property
     def best(self) -> dict[str, Any] | None:
         """The record of the best validation, by the first --valid-metric; None if there is no validation."""
-        options = self._options
-        # Options of nmt 0.2.0 had no --valid-metric.
-        metric = options["valid_metric"][0] if "valid_metric" in options else "bleu" if options["valid_bleu"] else "nll"
         scores = [
             Scores(r["update"], r["nll"], r["bleu"], r.get("chrf")) for r in self.valid if r.get("nll") is not None
         ]
-        best = best_updates(scores, metric, 1)
+        best = best_updates(scores, self._options["valid_metric"][0], 1)
         return next((record for record in self.valid if record["update"] in best), None)
 
 

@@ -1,27 +1,26 @@
 """Converts raw text to ids and back, for both languages. Every checkpoint contains the codec that it needs."""
 
 import re
-import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, fields
-from typing import Any, Literal, Self, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from nmt.config import Normalization, SubwordKind
+from nmt.config.options import Config
 from nmt.errors import NmtError
-from nmt.text.foreign import MAPPED_KINDS, SubwordModel, load_subword
+from nmt.text.foreign import MAPPED_KINDS, MappedKind, SubwordModel, load_subword
 from nmt.text.moses import WITHOUT_SPACES, base_language
 from nmt.text.subword import UNK
 from nmt.text.words import Given, Phrase, groups_of_pieces, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
-_CHOICES = {"normalize_punctuation": get_args(Normalization), "subword": (*get_args(SubwordKind), *MAPPED_KINDS)}
 _MOSES, _ESCAPING_MOSES = "moses-", "escaping-moses-"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
+class TextConfig(Config):
     """What determines how raw text becomes pieces; `nmt.config.DataConfig` explains the options.
 
     Attributes:
@@ -35,48 +34,26 @@ class TextConfig:
     target_lang: str
     source_tokenizer: str
     target_tokenizer: str
-    normalize_punctuation: str
+    normalize_punctuation: Normalization
     lowercase: bool
-    subword: str
+    subword: Literal[SubwordKind, MappedKind]
     joint_vocab: bool
     tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("source_lang", "target_lang", "source_tokenizer", "target_tokenizer"):
+            value = getattr(self, name)
+            is_known = name.endswith("_lang") or value == "none" or value.startswith((_MOSES, _ESCAPING_MOSES))
+            if not is_known or not value or not value.isprintable() or "/" in value:
+                raise NmtError(f"{name} is {value!r:.40}, which nmt does not have")
+        if not all(tag.split() == [tag] for tag in self.tags):
+            raise NmtError(f"a tag must be a single word, but the tags are {self.tags!r:.80}")
 
     @property
     def one_model(self) -> bool:
         """Whether both sides have the same subword model. Mapped kinds segment each side with a model of its own."""
         return self.joint_vocab and self.subword not in MAPPED_KINDS
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Any, origin: str) -> Self:
-        """Returns the configuration in `values`, the inverse of `to_dict`."""
-        if not isinstance(values, dict):
-            raise _damaged(origin, "no fields")
-        tags = values.get("tags", ())
-        values = values | {"tags": tuple(tags) if isinstance(tags, list) else tags}  # a list comes from JSON
-        declared = {field.name: field for field in fields(cls)}
-        if values.keys() != declared.keys():
-            raise _damaged(origin, ", ".join(sorted(map(str, values.keys() ^ declared.keys()))))
-        for name, field in declared.items():
-            if not _fits(field, values[name]):
-                raise _damaged(origin, f"{name} is {reprlib.repr(values[name])}")
-        return cls(**values)
-
-
-def _fits(field: Field[Any], value: Any) -> bool:
-    """Returns whether a field of TextConfig may have this value. Languages must be usable in file names."""
-    if field.name == "tags":
-        return isinstance(value, tuple) and all(isinstance(tag, str) and tag.split() == [tag] for tag in value)
-    if not isinstance(value, field.type):  # type: ignore[arg-type]
-        return False
-    if field.name in _CHOICES:
-        return value in _CHOICES[field.name]
-    if field.name.endswith("_tokenizer") and value != "none" and not value.startswith((_MOSES, _ESCAPING_MOSES)):
-        return False
-    return field.type is bool or (value.isprintable() and value != "" and "/" not in value)
 
 
 def _damaged(origin: str, found: str) -> NmtError:

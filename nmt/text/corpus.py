@@ -173,7 +173,7 @@ class Windows(Generic[_T]):
         self._first_number = 1
 
     def take(self, *, wait: bool) -> Window[_T] | None:
-        """Returns the next window: without records if there are none yet and `wait` is False, and None after the last."""
+        """Returns the next window: an empty one if none has arrived and `wait` is False; None after the last."""
         records = self._next(wait)
         if records is None:
             return None

@@ -5,14 +5,15 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self, get_args
 
 import sentencepiece
 
 from nmt.errors import NmtError, importing
 from nmt.text.subword import EOS, UNK, Subword, clean_line, without_surrogates
 
-MAPPED_KINDS = "marian", "subword-nmt"
+MappedKind = Literal["marian", "subword-nmt"]
+MAPPED_KINDS = get_args(MappedKind)
 # A language code at the beginning of a line, such as >>fra<<, is one piece (transformers' MarianTokenizer).
 _LANGUAGE_CODE = re.compile(r">>.*?<<", re.DOTALL)
 _MOST_CACHED = 1 << 16  # words
