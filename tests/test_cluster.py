@@ -26,7 +26,7 @@ from nmt import console
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.folder import Preparation, job_folder
-from nmt.jobs.ray import RayWorker, connected
+from nmt.jobs.ray import Worker, connected
 from nmt.jobs.run import finish_shards
 from nmt.translate.job import placed
 
@@ -228,8 +228,8 @@ def test_what_ends_a_job_is_one_sentence(
     ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int | None, error: Any, message: str
 ) -> None:
     if not error:
-        start = RayWorker.__init__
-        monkeypatch.setattr(RayWorker, "__init__", lambda self, _, *others: start(self, "99.0", *others))
+        start = Worker.__init__
+        monkeypatch.setattr(Worker, "__init__", lambda self, _, *others: start(self, "99.0", *others))
     elif isinstance(error, RayError):
         ray.errors[shard] = [error]
     else:

@@ -72,7 +72,7 @@ def kill_worker(raylets: list[int], killed: Path) -> None:
     import psutil  # Ray brings it along
 
     children = [child for pid in raylets for child in psutil.Process(pid).children()]
-    worker = next(child for child in children if child.name().startswith("ray::RayWorker"))
+    worker = next(child for child in children if child.name().startswith("ray::Worker"))
     worker.kill()
     with killed.open("a") as file:
         file.write(f"{worker.pid}\n")

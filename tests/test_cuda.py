@@ -10,7 +10,7 @@ import nmt
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
-from nmt.data.loader import Batch, make_update
+from nmt.data.loader import MicroBatch, make_update
 from nmt.model.device import Runtime
 from nmt.model.masks import obstacle_to_packing
 from nmt.training.loss import TrainingLoss
@@ -47,7 +47,7 @@ def test_translations_are_the_same_on_a_gpu_and_on_a_cpu(trained: Path) -> None:
     assert gpu.translate(lines, SearchConfig()) == cpu.translate(lines, SearchConfig())
 
 
-def first_batch(trained: Path, *, packs: bool) -> Batch:
+def first_batch(trained: Path, *, packs: bool) -> MicroBatch:
     split = DataFolder.open(trained / "data").split("train")
     plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=800, groups=2, seed=1, epoch=0)
     return make_update(split, plan, 0, 800, 0, 1, packs=packs).batches[0]

@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.checkpoint import load_checkpoint, new_model
 from nmt.config import ModelConfig
 from nmt.data.folder import DataFolder
-from nmt.data.loader import make_batch
+from nmt.data.loader import make_micro_batch
 from nmt.errors import NmtError
 from nmt.model.device import Runtime
 from nmt.training.gradients import Gradients
@@ -114,7 +114,7 @@ def _rank(rank: int, data: Path, results: Path) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(str(results / "store"), 2), rank=rank, world_size=2)
     folder = DataFolder.open(data)
     gradients = gradients_of(folder, World(rank, 2, dist.group.WORLD))
-    batch = make_batch(folder.split("train"), [np.arange(9)])
+    batch = make_micro_batch(folder.split("train"), [np.arange(9)])
     gradients.add(batch, torch.nan if rank == 1 else 1.0, last=True)
     torch.save([p.grad for p in gradients.parameters], results / f"{rank}.pt")
     # The group is not destroyed: DistributedDataParallel must not be its last owner (see `join_ranks`).

@@ -11,7 +11,7 @@ from conftest import invented_pairs
 from test_alignments import numbers
 
 from nmt.data.folder import DataFolder, ParallelSplit
-from nmt.data.loader import make_batch
+from nmt.data.loader import make_micro_batch
 from nmt.model.architectures import model_config
 from nmt.model.transformer import Transformer, recording
 from nmt.training.loss import TrainingLoss
@@ -55,13 +55,13 @@ def test_links_of_words_are_stored_as_links_of_all_their_pieces(aligned: Path) -
     texts = ["".join((aligned / f"{name}.{kind}").read_text() for name in ("one", "two")) for kind in KINDS]
     kept = [line for line in zip(*(text.splitlines() for text in texts), strict=True) if line[0]]
     assert len(split) == len(kept) == 149 + 60
-    assert split.links is not None
+    assert split.alignments is not None
     for number, (source, target, links) in enumerate(kept):
         words = codec.source_words(source, split.source[number]), codec.target_words(target, split.target[number])
         given = set(numbers(links))
         expected = {(i, j) for i, a in enumerate(words[0]) for j, b in enumerate(words[1]) if (a, b) in given}
-        assert set(map(tuple, split.links[number].reshape(-1, 2).tolist())) == expected
-    assert data.split("valid").links is None
+        assert set(map(tuple, split.alignments[number].reshape(-1, 2).tolist())) == expected
+    assert data.split("valid").alignments is None
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -77,12 +77,12 @@ def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_targ
     split, plain = ParallelSplit(*sides, links), ParallelSplit(*sides)  # type: ignore[arg-type]
     blocks = [np.array([4, 0, 1]), np.array([2, 6, 3, 5])]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
-        both, alone = (module(make_batch(pairs, blocks))[0] for pairs in (split, plain))
+        both, alone = (module(make_micro_batch(pairs, blocks))[0] for pairs in (split, plain))
     module.eval().double()
     attention, expected = module.model.decoder[1].cross_attention, 0.0
     for number in range(7):
         with recording([attention]) as recorded:
-            module(make_batch(plain, [np.array([number])]))
+            module(make_micro_batch(plain, [np.array([number])]))
         weights_TS = recorded[attention][0, 0]
         for j in range(lengths[1, number]):
             linked = [i for i, k in links[number].reshape(-1, 2) if k == j]

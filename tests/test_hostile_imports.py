@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty weights": (write("model.safetensors", b""), "is not a safetensors file"),
     "no tensors": (tensors({}), "no tensor model.shared.weight"),
     "tensor beyond the file": (tensors(HUGE), "is not a safetensors file"),
-    "record": (config(nmt={"text": {"subword": "x"}}), "config.json is damaged"),
+    "record": (config(nmt={"text": {"subword": "x"}}), "config.json was written by another version of nmt"),
     "record of another subword": (config(nmt={"text": TEXT_CONFIG.to_dict()}), "has the ids -1, 0, 1, 2 for pad, unk"),
 }  # fmt: skip
 

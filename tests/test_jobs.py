@@ -32,7 +32,7 @@ from nmt.console import Progress
 from nmt.errors import NmtError, StoppedError
 from nmt.jobs.folder import Preparation, Result, job_folder
 from nmt.jobs.plan import Reader, make_plan
-from nmt.text.corpus import read_rows, windows_of
+from nmt.text.corpus import maxi_batches_of, read_rows
 from nmt.translate.job import JobOutput
 
 Words = list[str | Path]  # of a command
@@ -74,7 +74,7 @@ def test_a_window_of_a_pipe_holds_what_has_arrived(tmp_path: Path) -> None:
         yield 5
         raise NmtError("the input is bad")
 
-    windows = windows_of([__file__, pipe], records(), 4)
+    windows = maxi_batches_of([__file__, pipe], records(), 4)
     assert have_arrived.wait(120)
     assert windows.take(wait=True) == (1, [0, 1, 2, 3])
     assert windows.take(wait=False) == (5, [4])

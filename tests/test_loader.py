@@ -10,7 +10,7 @@ import torch
 
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import Batch, make_batch, make_side, prefetched, updates
+from nmt.data.loader import MicroBatch, make_micro_batch, make_side, prefetched, updates
 from nmt.text.subword import BOS, EOS, PAD
 
 
@@ -25,7 +25,7 @@ def split_and_plan(pairs: int, batch_tokens: int, groups: int) -> tuple[Parallel
 
 def test_a_padded_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
-    batch = make_batch(ParallelSplit(*sides), [np.array([1, 0])])  # type: ignore[arg-type]
+    batch = make_micro_batch(ParallelSplit(*sides), [np.array([1, 0])])  # type: ignore[arg-type]
     assert batch.source.ids_F.tolist() == [7, EOS, PAD, 5, 6, EOS] + [PAD] * 122
     assert batch.target.ids_F.tolist() == [BOS, 9, 10, 11, BOS, 8, PAD, PAD] + [PAD] * 120
     assert batch.labels_M.tolist() == [9, 10, 11, EOS, 8, EOS, PAD, PAD] + [PAD] * 120
@@ -48,7 +48,7 @@ def test_updates_follow_the_plan_in_order(first: int) -> None:
     found = list(updates(made, plan, 40, first))
     assert len(found) == len(plan) - first > 3
     for index, update in enumerate(found, first):
-        expected = [make_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
+        expected = [make_micro_batch(made, blocks) for blocks in plan.micro_batches(index, 40)]
         for found_batch, batch in zip(update.batches, expected, strict=True):
             assert torch.equal(found_batch.source.ids_F, batch.source.ids_F)
             assert torch.equal(found_batch.labels_M, batch.labels_M)
@@ -74,7 +74,7 @@ def loader_threads() -> set[threading.Thread]:
 
 
 def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> None:
-    def failing() -> Iterator[list[Batch]]:
+    def failing() -> Iterator[list[MicroBatch]]:
         yield []
         raise OSError("disk gone")
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import Batch, make_batch
+from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.model.transformer import Transformer
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import learning_rate
@@ -19,12 +19,12 @@ from nmt.training.optimizer import learning_rate
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=16, heads=2, d_k=8, d_v=8, dropout=0.0)
 
 
-def batch(pairs: int, vocabulary: int) -> Batch:
+def batch(pairs: int, vocabulary: int) -> MicroBatch:
     """Returns a batch with several chunks of labels and with padding between and after the sentences."""
     random = np.random.default_rng(0)
     sentences = [random.integers(4, vocabulary, random.integers(5, 20)) for _ in range(pairs)]
     split = ParallelSplit(sentences, sentences)  # type: ignore[arg-type]
-    return make_batch(split, [np.arange(pairs // 2), np.arange(pairs // 2, pairs)])
+    return make_micro_batch(split, [np.arange(pairs // 2), np.arange(pairs // 2, pairs)])
 
 
 @pytest.mark.parametrize("smoothing, biased, bf16", [

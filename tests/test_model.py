@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
-from nmt.data.loader import Side, make_side
+from nmt.data.loader import BatchSide, make_side
 from nmt.errors import NmtError
 from nmt.model.architectures import ARCHITECTURES, parameters, training_flops
 from nmt.model.attention import Additive, DotProduct, Dropout, attend, random_mask
@@ -30,11 +30,11 @@ SOURCES = [[5, 6, 7, 3], [8, 3], [9, 10, 11, 12, 3]]
 TARGETS = [[2, 5, 6], [2, 7, 8, 9, 10], [2, 5]]
 
 
-def side(*blocks: list[list[int]]) -> Side:
+def side(*blocks: list[list[int]]) -> BatchSide:
     return make_side([[np.array(sentence) for sentence in block] for block in blocks])
 
 
-def decoded(ours: Transformer, source: Side, target: Side) -> Tensor:
+def decoded(ours: Transformer, source: BatchSide, target: BatchSide) -> Tensor:
     """Returns the decoder output MD at all flat target positions."""
     return ours.decode(target.ids_F, target.layout, ours.encode(source.ids_F, source.layout), source.layout)
 

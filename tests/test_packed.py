@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import Batch, make_batch
+from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.model.device import Runtime, obstacle_to_compiling
 from nmt.model.masks import kernel_works, obstacle_to_packing
 from nmt.model.transformer import Transformer
@@ -88,19 +88,19 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
 
 
-def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> Batch:
+def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> MicroBatch:
     """Returns a batch with random sentences of 1 to `longest` pieces, EOS included; `blocks` are sentence counts."""
     random, sentences = np.random.default_rng(seed), sum(blocks)
     sides = [
         [random.integers(4, VOCABULARY, length) for length in random.integers(0, longest, sentences)] for _ in "st"
     ]
     numbers = np.split(np.arange(sentences), np.cumsum(blocks)[:-1])
-    return make_batch(ParallelSplit(*sides), numbers, packs=packs)  # type: ignore[arg-type]
+    return make_micro_batch(ParallelSplit(*sides), numbers, packs=packs)  # type: ignore[arg-type]
 
 
 def test_a_packed_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11, 12, 13])]]
-    found = make_batch(ParallelSplit(*sides), [np.array([1]), np.array([0])], packs=True)  # type: ignore[arg-type]
+    found = make_micro_batch(ParallelSplit(*sides), [np.array([1]), np.array([0])], packs=True)  # type: ignore[arg-type]
     assert found.source.ids_F.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
     assert found.source.layout.positions_F.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
     assert found.source.layout.lengths_B.tolist() == [2, 3, 3]
@@ -112,7 +112,7 @@ def test_a_packed_batch_equals_one_made_by_hand() -> None:
     assert (found.source_tokens, found.target_tokens, found.positions) == (5, 8, 24)
 
 
-def losses(batches: list[Batch], *, compiled: bool = False) -> Losses:
+def losses(batches: list[MicroBatch], *, compiled: bool = False) -> Losses:
     """Returns the loss and the gradients of each batch."""
     torch.manual_seed(0)
     module = TrainingLoss(Transformer(CONFIG, VOCABULARY, VOCABULARY, shared=True), 0.1)

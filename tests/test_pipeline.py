@@ -16,7 +16,7 @@ from conftest import invented_pairs
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.data.loader import Batch
+from nmt.data.loader import MicroBatch
 from nmt.model import incremental
 from nmt.model.incremental import DecoderCache
 from nmt.model.masks import Layout
@@ -258,7 +258,9 @@ def test_folders_with_too_few_checkpoints_to_average_are_refused(trained: Path, 
 def test_updates_without_numbers_are_skipped(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add, calls = Gradients.add, iter(range(100))
 
-    def add_nan_once(self: Gradients, batch: Batch, weight: float, *, last: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def add_nan_once(
+        self: Gradients, batch: MicroBatch, weight: float, *, last: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         return add(self, batch, float("nan") if next(calls) == 2 else weight, last=last)
 
     monkeypatch.setattr(Gradients, "add", add_nan_once)

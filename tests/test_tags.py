@@ -93,7 +93,7 @@ def test_tags_do_not_count_for_filters_and_word_alignments(write_corpus: Write, 
     data = DataFolder.open(tmp_path / "data")
     split = data.split("train")
     assert len(split) == 40
-    assert split.links is not None
+    assert split.alignments is not None
     given = [{(0, 2), (2, 0)}, {(0, 1), (1, 0)}] * 20
     for number, (source, target) in enumerate([pairs[0], pairs[2]] * 20):
         words = data.codec.source_words(source, split.source[number][1:])
@@ -101,7 +101,7 @@ def test_tags_do_not_count_for_filters_and_word_alignments(write_corpus: Write, 
         expected = {
             (i + 1, j) for i, a in enumerate(words) for j, b in enumerate(target_words) if (a, b) in given[number]
         }
-        assert set(map(tuple, split.links[number].reshape(-1, 2).tolist())) == expected
+        assert set(map(tuple, split.alignments[number].reshape(-1, 2).tolist())) == expected
 
 
 def test_each_part_of_a_long_line_has_the_tag(corpora: list[str], tmp_path: Path) -> None:

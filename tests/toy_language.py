@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.beam import Found, Required, search
+from nmt.search.beam import Output, Required, search
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
@@ -58,7 +58,7 @@ class Language:
         sentences: list[int] | None = None,
         required: Sequence[Required] | None = None,
         streams: Sequence[int] | None = None,
-    ) -> list[list[Found]]:
+    ) -> list[list[Output]]:
         numbers = sentences or list(range(len(max_lengths)))
         cache = History(numbers, [[()] * config.width for _ in numbers])
         options = {"bos": BOS, "eos": EOS, "config": config, "required": required, "streams": streams}

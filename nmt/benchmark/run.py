@@ -29,11 +29,11 @@ from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, output_file, writing
 from nmt.jobs.pool import worker_pool
-from nmt.jobs.run import do_windows, in_line_order, survived
+from nmt.jobs.run import do_maxi_batches, in_line_order, survived
 from nmt.model.device import Runtime, resolve
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.text.codec import TextCodec
-from nmt.text.corpus import Windows
+from nmt.text.corpus import MaxiBatches
 from nmt.training.dry_run import timed_updates
 from nmt.training.loop import UpdateStream
 from nmt.training.metrics import peak_memory_mib
@@ -248,7 +248,7 @@ def _translations(
     job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
 ) -> Generator[list[Hypothesis], None, None]:
     """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
-    with closing(do_windows(job, Windows(map(Request, lines), lines_at_once), workers)) as batches:
+    with closing(do_maxi_batches(job, MaxiBatches(map(Request, lines), lines_at_once), workers)) as batches:
         yield from in_line_order((batch.numbers, results) for _, batch, results in survived(batches))
 
 

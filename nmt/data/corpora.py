@@ -20,7 +20,7 @@ from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_pairs, read_rows
 from nmt.text.moses import MOSES, base_language, look_swapped
 from nmt.text.subword import UNK, Subword
-from nmt.text.words import parse_links
+from nmt.text.words import parse_pharaoh
 
 _Pair = TypeVar("_Pair")
 CHUNK_PAIRS = 2000
@@ -32,14 +32,14 @@ class Corpus:
     """The two files of one corpus, and the number of lines in each.
 
     Attributes:
-        links: the file of the word alignments, if there is one.
+        alignments: the file of the word alignments, if there is one.
         tag: what is put before each source line, if it is not empty.
     """
 
     source: Path
     target: Path
     pairs: int
-    links: Path | None = None
+    alignments: Path | None = None
     tag: str = ""
 
 
@@ -47,14 +47,14 @@ class Chunk(NamedTuple):
     """The raw lines of some sentence pairs.
 
     Attributes:
-        links: the word alignments of the pairs; blank lines if they have none.
+        alignments: the word alignments of the pairs; blank lines if they have none.
         tags: the tag of each source line; empty if it has none.
         first: the number of the first pair in the text, from 0.
     """
 
     source: list[str]
     target: list[str]
-    links: list[str]
+    alignments: list[str]
     tags: list[str]
     first: int = 0
 
@@ -84,7 +84,7 @@ def check(config: DataConfig, plan: Plan) -> dict[str, list[Corpus]]:
     }
     if config.alignments:
         splits[TRAIN] = [
-            replace(corpus, links=_checked_links(corpus, Path(path)))
+            replace(corpus, alignments=_checked_alignments(corpus, Path(path)))
             for corpus, path in zip(splits[TRAIN], config.alignments, strict=True)
         ]
     splits[TRAIN] = [
@@ -111,15 +111,15 @@ def _checked(source: File, target: File, langs: tuple[str, str]) -> Corpus:
     return corpus
 
 
-def _checked_links(corpus: Corpus, path: Path) -> Path:
+def _checked_alignments(corpus: Corpus, path: Path) -> Path:
     """Returns the path of a corpus's alignments after checking each line of the file."""
     for number, (source, target, line) in enumerate(read_rows(corpus.source, corpus.target, path), start=1):
         try:
-            links = parse_links(line)
+            alignments = parse_pharaoh(line)
         except ValueError as error:
             raise NmtError(f"{path}, line {number}: {error}; give links such as 0-0 1-2") from error
         words = [len(text.split()) for text in (source, target)]
-        for link in links:
+        for link in alignments:
             if link[0] >= words[0] or link[1] >= words[1]:
                 raise NmtError(
                     f"{path}, line {number} links word {link[0]} to word {link[1]}, but the sentences have {words[0]} "
@@ -131,18 +131,18 @@ def _checked_links(corpus: Corpus, path: Path) -> Path:
 def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str, str]]:
     """Yields the sentence pairs of all corpora in order, each with its word alignment and its tag."""
     for corpus in corpora:
-        links = repeat("") if corpus.links is None else read_lines(corpus.links)
-        for (source, target), linked in zip(read_pairs(corpus.source, corpus.target), links, strict=False):
+        alignments = repeat("") if corpus.alignments is None else read_lines(corpus.alignments)
+        for (source, target), linked in zip(read_pairs(corpus.source, corpus.target), alignments, strict=False):
             yield source, target, linked, corpus.tag
 
 
 def chunked(pairs: Iterable[tuple[str, str, str, str]], first: int = 0) -> Iterator[Chunk]:
     """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
     chunk, characters = Chunk([], [], [], [], first), 0
-    for source, target, links, tag in pairs:
+    for source, target, alignments, tag in pairs:
         chunk.source.append(source)
         chunk.target.append(target)
-        chunk.links.append(links)
+        chunk.alignments.append(alignments)
         chunk.tags.append(tag)
         characters += len(source) + len(target)
         if len(chunk.source) >= CHUNK_PAIRS or characters >= _CHUNK_CHARACTERS:

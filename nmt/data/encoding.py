@@ -19,7 +19,7 @@ from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
 from nmt.jobs.run import Batch, Finished, Place
 from nmt.text.codec import Side, TextCodec
-from nmt.text.words import parse_links
+from nmt.text.words import parse_pharaoh
 
 Ids = list[int]
 
@@ -77,12 +77,12 @@ class Sampling:
         ]
 
 
-class Encoded(NamedTuple):
+class EncodedChunk(NamedTuple):
     """An encoded chunk: ids and alignments of the pairs that were kept, and the number of dropped pairs by reason."""
 
     source: Flat
     target: Flat
-    links: Flat
+    alignments: Flat
     kept: int
     pairs: int  # including the dropped ones
     dropped: Counter[str]
@@ -104,7 +104,7 @@ class Encoder:
         """Returns a context for many calls."""
         return nullcontext()
 
-    def __call__(self, chunk: Chunk) -> Encoded:
+    def __call__(self, chunk: Chunk) -> EncodedChunk:
         """Returns the encoded pairs of a chunk that are kept."""
         codec, limits, sampling = self.codec, self._limits, self._sampling
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
@@ -114,33 +114,38 @@ class Encoder:
         if limits and longest is not None:
             kept, dropped = _filter(source, target, longest, limits[1])
         places = kept.tolist()
-        links = [_linked_pieces(codec, chunk, i, source[i], target[i]) for i in places]
+        alignments = [_aligned_pieces(codec, chunk, i, source[i], target[i]) for i in places]
         source = sampling.encode("source", codec, chunk, places, source, longest)
         target = sampling.encode("target", codec, chunk, places, target, longest)
-        source, links = _tagged([tags[i] for i in places], source, links, sampling.encodings("source"))
-        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target)), flatten(links, LONGEST_ALIGNED)
-        return Encoded(*flat, len(kept), len(chunk.source), dropped)
+        source, alignments = _tagged([tags[i] for i in places], source, alignments, sampling.encodings("source"))
+        flat = (
+            flatten(source, len(codec.source)),
+            flatten(target, len(codec.target)),
+            flatten(alignments, LONGEST_ALIGNED),
+        )
+        return EncodedChunk(*flat, len(kept), len(chunk.source), dropped)
 
 
 def _tagged(
-    tags: list[list[int]], source: list[list[int]], links: list[list[int]], encodings: int
+    tags: list[list[int]], source: list[list[int]], alignments: list[list[int]], encodings: int
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the source encodings with the tags of the sentences before them, and links that count the tags."""
+    """Returns the source encodings with the tags of the sentences before them, and alignments that count the tags."""
     if not any(tags):
-        return source, links
+        return source, alignments
     linked = [
-        [n if i % 2 else n + len(tag) for i, n in enumerate(numbers)] for tag, numbers in zip(tags, links, strict=True)
+        [n if i % 2 else n + len(tag) for i, n in enumerate(numbers)]
+        for tag, numbers in zip(tags, alignments, strict=True)
     ]
     return [[*tags[i // encodings], *ids] for i, ids in enumerate(source)], linked
 
 
-def _linked_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:
+def _aligned_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int], target: list[int]) -> list[int]:
     """Returns the numbers of a source and a target piece, in turn, for all pieces of linked words of a pair."""
-    if not chunk.links[pair]:
+    if not chunk.alignments[pair]:
         return []
     source_words = codec.source_words(chunk.source[pair], source)
     target_words = codec.target_words(chunk.target[pair], target)
-    linked = set(parse_links(chunk.links[pair]))
+    linked = set(parse_pharaoh(chunk.alignments[pair]))
     pieces = product(enumerate(source_words), enumerate(target_words))
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
@@ -196,8 +201,8 @@ class EncodingJob:
 
     def record(self, row: Row, place: Place) -> _Record:
         """Returns the pair of a row with its alignment and its tag."""
-        links = row[2] if len(row) > 2 else ""
-        return row[0], row[1], links, self.tags[place.segment] if self.tags else ""
+        alignments = row[2] if len(row) > 2 else ""
+        return row[0], row[1], alignments, self.tags[place.segment] if self.tags else ""
 
     def batched(self, _: Any, records: Sequence[_Record], first_number: int) -> Iterator[Batch]:
         """Yields the pairs in chunks."""
@@ -206,9 +211,11 @@ class EncodingJob:
 
     def result(self, finished: Sequence[Finished]) -> Result:
         """Returns the encoded pairs of a shard, and how many were kept and dropped."""
-        in_order: list[Encoded] = [done.results for done in sorted(finished, key=lambda done: done.batch.work.first)]
+        in_order: list[EncodedChunk] = [
+            done.results for done in sorted(finished, key=lambda done: done.batch.work.first)
+        ]
         content = BytesIO()
-        for flats in zip(*((e.source, e.target, e.links) for e in in_order), strict=True):
+        for flats in zip(*((e.source, e.target, e.alignments) for e in in_order), strict=True):
             np.save(content, np.concatenate([flat.tokens for flat in flats]))
             np.save(content, np.concatenate([flat.lengths for flat in flats]))
         dropped = Counter[str]()

@@ -8,7 +8,7 @@ A data folder holds these files; all numbers are little-endian:
     train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64. If a
                         sentence has several encodings, they follow each other like sentences
     train.en-de.links   with --alignments, the numbers of a source and a target piece that are linked, in turn; uint16
-    train.en-de.offsets the position in the links where each sentence starts, and the end of the last one; int64
+    train.en-de.offsets the position in the alignments where each sentence starts, and the end of the last one; int64
     valid.en.txt        the raw text, for scoring; the split train has none
 Both languages of every split have such files. The splits are train, valid, test, test1, test2, …
 
@@ -35,7 +35,7 @@ from nmt.text.foreign import SubwordModel, load_subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")
-LINK_TYPE = np.dtype("<u2")
+ALIGNMENT_TYPE = np.dtype("<u2")
 
 
 def token_type(vocab_size: int) -> np.dtype[Any]:
@@ -48,7 +48,7 @@ def array_names(split: str, lang: str) -> tuple[str, str]:
     return f"{split}.{lang}.tokens", f"{split}.{lang}.offsets"
 
 
-def link_names(split: str, config: TextConfig) -> tuple[str, str]:
+def alignment_names(split: str, config: TextConfig) -> tuple[str, str]:
     """Returns the file names of the alignments of a split and of their offsets."""
     pair = f"{config.source_lang}-{config.target_lang}"
     return f"{split}.{pair}.links", f"{split}.{pair}.offsets"
@@ -181,7 +181,7 @@ class ParallelSplit:
     """Both sides of a split. Sentence i of the target is the translation of sentence i of the source.
 
     Args:
-        links: word alignments in pieces: for each sentence, the numbers of a source and a target piece, in turn.
+        alignments: word alignments in pieces: for each sentence, the numbers of a source and a target piece, in turn.
         mixture: the corpora of the split and their shares of an epoch; None if an epoch has each pair once.
     """
 
@@ -189,13 +189,13 @@ class ParallelSplit:
         self,
         source: TokenArray | EpochArray,
         target: TokenArray | EpochArray,
-        links: TokenArray | EpochArray | None = None,
+        alignments: TokenArray | EpochArray | None = None,
         *,
         mixture: Mixture | None = None,
     ) -> None:
         self.source = source
         self.target = target
-        self.links = links
+        self.alignments = alignments
         self.mixture = mixture
 
     def __len__(self) -> int:
@@ -211,8 +211,8 @@ class ParallelSplit:
         counts = [side.encodings if isinstance(side, EpochArray) else 1 for side in sides]
         source = EpochArray(arrays[0], counts[0], order, 2 * seed)
         target = EpochArray(arrays[1], counts[1], order, 2 * seed + 1, slow=True)
-        links = EpochArray(self.links, 1, order, 0) if isinstance(self.links, TokenArray) else None
-        return ParallelSplit(source, target, links)
+        alignments = EpochArray(self.alignments, 1, order, 0) if isinstance(self.alignments, TokenArray) else None
+        return ParallelSplit(source, target, alignments)
 
 
 def sentences_of(side: TokenArray | EpochArray, block: np.ndarray) -> list[np.ndarray]:
@@ -292,9 +292,9 @@ class DataFolder:
         described, config = self.meta.splits[name], self.codec.config
         source = self._side(name, config.source_lang, len(self.codec.source), described.source_encodings)
         target = self._side(name, config.target_lang, len(self.codec.target), described.target_encodings)
-        names = link_names(name, config)
-        links = self._array(names, LINK_TYPE) if names[0] in self.meta.files else None
-        return ParallelSplit(source, target, links, mixture=described.mixture)
+        names = alignment_names(name, config)
+        alignments = self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None
+        return ParallelSplit(source, target, alignments, mixture=described.mixture)
 
     def _side(self, split: str, lang: str, vocab_size: int, encodings: int) -> TokenArray | EpochArray:
         array = self._array(array_names(split, lang), token_type(vocab_size))

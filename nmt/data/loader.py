@@ -26,35 +26,35 @@ from nmt.text.subword import PAD, with_bos, with_eos
 
 
 @dataclass(frozen=True)
-class Links:
+class PieceAlignment:
     """The linked pieces of a padded micro-batch.
 
     The attention weights of one head are B × T × S numbers for each block, and those of all blocks lie end to end.
 
     Attributes:
         places_L: the place of each link in these numbers.
-        shares_L: 1 over the number of links that its target piece has.
+        shares_L: 1 over the number of alignments that its target piece has.
     """
 
     places_L: Tensor
     shares_L: Tensor
 
-    def to(self, device: torch.device) -> "Links":
-        """Returns the links with their tensors on the device."""
-        return Links(moved(self.places_L, device), moved(self.shares_L, device))
+    def to(self, device: torch.device) -> "PieceAlignment":
+        """Returns the alignment with their tensors on the device."""
+        return PieceAlignment(moved(self.places_L, device), moved(self.shares_L, device))
 
 
-def links_of(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout) -> Links:
-    """Returns the links of a padded micro-batch."""
-    assert split.links and source.blocks and target.blocks
+def alignment_of(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout) -> PieceAlignment:
+    """Returns the alignment of a padded micro-batch."""
+    assert split.alignments and source.blocks and target.blocks
     places, shares, start = [], [], 0
     for block, of_source, of_target in zip(blocks, source.blocks, target.blocks, strict=True):
-        for links in sentences_of(split.links, block):
-            i, j = links.astype(np.int64).reshape(-1, 2).T
+        for alignments in sentences_of(split.alignments, block):
+            i, j = alignments.astype(np.int64).reshape(-1, 2).T
             places.append(start + j * of_source.width + i)
             shares.append(1 / np.bincount(j)[j])
             start += of_target.width * of_source.width
-    return Links(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
+    return PieceAlignment(torch.from_numpy(np.concatenate(places)), torch.from_numpy(np.concatenate(shares)).float())
 
 
 _Item = TypeVar("_Item")
@@ -67,19 +67,19 @@ _PACKED_MULTIPLE = 8
 
 
 @dataclass(frozen=True)
-class Side:
+class BatchSide:
     """One side of a micro-batch: the ids at all flat positions, and the layout of the sentences."""
 
     ids_F: Tensor
     layout: Layout
 
-    def to(self, device: torch.device) -> "Side":
+    def to(self, device: torch.device) -> "BatchSide":
         """Returns the side with its tensors on the device."""
-        return Side(moved(self.ids_F, device), self.layout.to(device))
+        return BatchSide(moved(self.ids_F, device), self.layout.to(device))
 
 
 @dataclass(frozen=True)
-class Batch:
+class MicroBatch:
     """A micro-batch.
 
     Attributes:
@@ -88,17 +88,17 @@ class Batch:
         labels_M: the token to predict at each target position; PAD at padding.
         source_tokens, target_tokens: the number of tokens, without padding.
         sentences: the numbers of the sentence pairs, one array for each block.
-        links: the word alignments; None if the data has none or the batch is packed.
+        alignments: the word alignments; None if the data has none or the batch is packed.
         split: the data that the numbers refer to.
     """
 
-    source: Side
-    target: Side
+    source: BatchSide
+    target: BatchSide
     labels_M: Tensor
     source_tokens: int
     target_tokens: int
     sentences: tuple[np.ndarray, ...]
-    links: Links | None = None
+    alignments: PieceAlignment | None = None
     split: ParallelSplit | None = None
 
     @property
@@ -106,20 +106,20 @@ class Batch:
         """The number of flat positions of both sides, padding included."""
         return len(self.source.ids_F) + len(self.target.ids_F)
 
-    def to(self, device: torch.device) -> "Batch":
+    def to(self, device: torch.device) -> "MicroBatch":
         """Returns the batch with its tensors on the device."""
         return replace(
             self,
             source=self.source.to(device),
             target=self.target.to(device),
             labels_M=moved(self.labels_M, device),
-            links=self.links.to(device) if self.links else None,
+            alignments=self.alignments.to(device) if self.alignments else None,
         )
 
-    def without_labels(self) -> "Batch":
+    def without_labels(self) -> "MicroBatch":
         """Returns the same batch with nothing to predict, so that its loss and gradient are zero."""
         labels_M = torch.full_like(self.labels_M, PAD)
-        return replace(self, labels_M=labels_M, source_tokens=0, target_tokens=0, links=None)
+        return replace(self, labels_M=labels_M, source_tokens=0, target_tokens=0, alignments=None)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Update:
         source_tokens, target_tokens: the number of tokens in the whole update, over all ranks.
     """
 
-    batches: list[Batch]
+    batches: list[MicroBatch]
     source_tokens: int
     target_tokens: int
 
@@ -145,7 +145,7 @@ def _padded(sentences: Sequence[np.ndarray], multiple: int = 1) -> np.ndarray:
     return matrix
 
 
-def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1) -> Side:
+def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1) -> BatchSide:
     """Returns one side of a padded micro-batch.
 
     Args:
@@ -166,7 +166,7 @@ def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_m
             for width, block_lengths in zip(widths, lengths, strict=True)
         ),
     )
-    return Side(_flat(matrices, multiple), layout)
+    return BatchSide(_flat(matrices, multiple), layout)
 
 
 def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
@@ -175,7 +175,7 @@ def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
-def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
+def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> BatchSide:
     """Returns one side of a packed micro-batch, which has no padding between sentences.
 
     A dummy sentence at the end pads the number of positions to a multiple. It is always present, so that both sides
@@ -191,10 +191,10 @@ def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> Side:
         longest=max(lengths),
         blocks=None,
     )
-    return Side(_flat([*sentences, np.full(filler, PAD)]), layout)
+    return BatchSide(_flat([*sentences, np.full(filler, PAD)]), layout)
 
 
-def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> Batch:
+def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> MicroBatch:
     """Returns a micro-batch on the CPU."""
     sources = [[with_eos(ids) for ids in sentences_of(split.source, block)] for block in blocks]
     targets = [sentences_of(split.target, block) for block in blocks]
@@ -206,14 +206,16 @@ def make_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: boo
     else:
         source, target = make_side(sources, _MULTIPLE), make_side(inputs, _MULTIPLE)
         labels = [_padded(block) for block in outputs]
-    return Batch(
+    return MicroBatch(
         source=source,
         target=target,
         labels_M=_flat(labels, len(target.ids_F)),
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
-        links=links_of(split, blocks, source.layout, target.layout) if split.links and not packs else None,
+        alignments=alignment_of(split, blocks, source.layout, target.layout)
+        if split.alignments and not packs
+        else None,
         split=split,
     )
 
@@ -222,7 +224,7 @@ def make_update(
     split: ParallelSplit, plan: UpdatePlan, index: int, device_tokens: int, rank: int, ranks: int, *, packs: bool
 ) -> Update:
     """Returns the part of update `index` that rank `rank` of `ranks` processes."""
-    make = partial(make_batch, split, packs=packs)
+    make = partial(make_micro_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
     blocks_of_batches = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
     # A rank without sentences computes on any sentence without labels, because all ranks must take the same steps.

@@ -17,8 +17,8 @@ from nmt.data.folder import (
     FileMeta,
     Meta,
     SplitMeta,
+    alignment_names,
     array_names,
-    link_names,
     model_names,
     raw_name,
     read_model,
@@ -129,21 +129,21 @@ class SplitWriter:
             _SideWriter(store.folder, [*array_names(name, lang), *([raw_name(name, lang)] if raw else [])])
             for lang in (config.source_lang, config.target_lang)
         )
-        self._links = _SideWriter(store.folder, link_names(name, config)) if aligned else None
+        self._links = _SideWriter(store.folder, alignment_names(name, config)) if aligned else None
         sides = [self._source, self._target, *([self._links] if self._links else [])]
         self._outputs = [output for side in sides for output in side.outputs]
         self._store, self._encodings = store, encodings
         self.pairs = 0
 
-    def append(self, source: Flat, target: Flat, links: Flat | None = None) -> None:
+    def append(self, source: Flat, target: Flat, alignments: Flat | None = None) -> None:
         """Adds sentence pairs, with their alignments if the split gets them."""
         pairs, targets = (len(side.lengths) // k for side, k in zip((source, target), self._encodings, strict=True))
         if pairs != targets:
             raise ValueError(f"{pairs} source sentences but {targets} target sentences")
         self._source.append(source)
         self._target.append(target)
-        if self._links and links:
-            self._links.append(links)
+        if self._links and alignments:
+            self._links.append(alignments)
         self.pairs += pairs
 
     def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:

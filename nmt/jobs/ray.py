@@ -21,9 +21,9 @@ from nmt.config import JobConfig
 from nmt.errors import NmtError, importing
 from nmt.jobs.folder import JobFolder, Result
 from nmt.jobs.plan import Reader, Row, Shard
-from nmt.jobs.run import ATTEMPTS, Job, Outcome, Processor, do_window, records_of
+from nmt.jobs.run import ATTEMPTS, Job, Outcome, Processor, do_maxi_batch, records_of
 from nmt.signals import STOPPING
-from nmt.text.corpus import Window
+from nmt.text.corpus import MaxiBatch
 
 _CONNECT_SECONDS = 5.0
 # Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker died or
@@ -119,7 +119,7 @@ class Done(NamedTuple):
     result: Result | None = None
 
 
-class RayWorker:
+class Worker:
     """A worker. If its process dies, Ray starts another one and repeats the calls that were in flight.
 
     The model is loaded by the first call, because Ray limits how often it repeats a call that kills its process, but
@@ -141,8 +141,8 @@ class RayWorker:
         """Does a shard."""
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
         job, processor = self._loaded
-        window = Window(shard.first, records_of(job, shard, file, rows))
-        return self._done(job.result(list(do_window(job, processor, window))))
+        maxi_batch = MaxiBatch(shard.first, records_of(job, shard, file, rows))
+        return self._done(job.result(list(do_maxi_batch(job, processor, maxi_batch))))
 
     def _load(self) -> tuple[Job, Processor]:
         import ray
@@ -191,7 +191,7 @@ _LOOK_SECONDS = 1.0  # between two looks at the machines of the cluster
 
 
 @dataclass
-class _Worker:
+class _Handle:
     """A worker as the driver sees it.
 
     Attributes:
@@ -215,7 +215,7 @@ class _Driver:
         self._suspects: set[int] = set()  # the numbers of shards that are repeated alone
         self._is_alone = options.cluster == "auto"  # if there is one machine, it is this one
         self._needs = {"CPU": options.worker_cores, **({"GPU": 1} if job.device == "cuda" else {})}
-        actor = ray.remote(RayWorker).options(
+        actor = ray.remote(Worker).options(
             num_cpus=options.worker_cores,
             num_gpus=self._needs.get("GPU", 0),
             max_restarts=-1,
@@ -225,8 +225,8 @@ class _Driver:
         # Lists keep Ray from unpickling what they hold before the worker has compared the versions.
         self._start_worker = partial(actor.remote, __version__, [ray.put(job)], models)
         self._hosts: dict[str, str] = {}  # the names of the machines by id
-        self._workers: list[_Worker] = []
-        self._by_task: dict[Any, _Worker] = {}
+        self._workers: list[_Handle] = []
+        self._by_task: dict[Any, _Handle] = {}
 
     @property
     def state(self) -> str:
@@ -257,7 +257,7 @@ class _Driver:
         room = self._room([machine["Resources"] for machine in machines])
         shards = len(self._todo) + sum(len(worker.shards) for worker in self._workers)
         for _ in range(min(room, self._most or room, shards) - len(self._workers)):
-            worker = _Worker(self._start_worker())
+            worker = _Handle(self._start_worker())
             self._workers.append(worker)
             self._by_task[worker.actor.load.remote()] = worker
 
@@ -308,7 +308,7 @@ class _Driver:
             return f"{ATTEMPTS} workers died on it, perhaps because memory ran out"
         return reason(error)
 
-    def _fail(self, worker: _Worker, shard: Shard | None, why: str) -> Iterator[Outcome]:
+    def _fail(self, worker: _Handle, shard: Shard | None, why: str) -> Iterator[Outcome]:
         """Handles a call that has failed. The worker may be unusable, so another one takes its place.
 
         Any shard in flight may be the cause. So each one is repeated alone, and is reported if it fails again.
@@ -326,7 +326,7 @@ class _Driver:
             self._todo.remove(shard)
             yield Outcome(shard, None, f"{why}, on machine {self._hosts.get(worker.machine, worker.machine)}")
 
-    def _remove(self, worker: _Worker) -> None:
+    def _remove(self, worker: _Handle) -> None:
         """Ends a worker. Other workers will do its shards."""
         with suppress(self._ray.exceptions.RayError):
             self._ray.kill(worker.actor)

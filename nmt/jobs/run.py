@@ -14,7 +14,7 @@ from nmt.jobs.folder import JobFolder, Result
 from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.pool import WorkerDiedError, worker_pool
 from nmt.resources import share_cores
-from nmt.text.corpus import Window
+from nmt.text.corpus import MaxiBatch
 
 
 class Place(NamedTuple):
@@ -46,11 +46,11 @@ class Finished(NamedTuple):
     """The results of a batch.
 
     Attributes:
-        window: the number of the first record of the window that the batch is from.
+        maxi_batch: the number of the first record of the maxi_batch that the batch is from.
         results: what the processor returned; None if worker processes died on the batch as often as it was tried.
     """
 
-    window: int
+    maxi_batch: int
     batch: Batch
     results: Any
 
@@ -91,7 +91,7 @@ class Job(Protocol):
         """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""
 
     def batched(self, codec: Any, records: Sequence[Any], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a window, of which record 0 has this number. Each record is in one batch."""
+        """Yields the batches of a maxi_batch, of which record 0 has this number. Each record is in one batch."""
 
     def result(self, finished: Sequence[Finished]) -> Result:
         """Returns the result of a shard, whose batches finished in any order."""
@@ -126,19 +126,19 @@ def add_up(total: dict[str, float], values: dict[str, float]) -> None:
 
 _T = TypeVar("_T")
 # Lines that are sorted by length together: enough for full batches, few enough to bound memory.
-WINDOW = 8192
-# Windows in flight, so that workers do not wait for the last batch of a window.
-_WINDOWS_IN_FLIGHT = 2
+MAXI_BATCH = 8192
+# MaxiBatches in flight, so that workers do not wait for the last batch of a maxi_batch.
+_MAXI_BATCHES_IN_FLIGHT = 2
 # How often a batch or a shard is tried if what works on it dies.
 ATTEMPTS = 3
 _NAMED_LINES = 5  # in a message
 
 
-class TakesWindows(Protocol):
-    """A source of windows, such as `nmt.text.corpus.Windows`."""
+class TakesMaxiBatches(Protocol):
+    """A source of maxi_batches, such as `nmt.text.corpus.MaxiBatches`."""
 
-    def take(self, *, wait: bool) -> Window[Any] | None:
-        """Returns the next window; a window without records if there are none yet; None after the last."""
+    def take(self, *, wait: bool) -> MaxiBatch[Any] | None:
+        """Returns the next maxi_batch; a maxi_batch without records if there are none yet; None after the last."""
 
 
 class Outcome(NamedTuple):
@@ -154,7 +154,7 @@ class Outcome(NamedTuple):
     failure: str | None = None
 
 
-def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finished, None, None]:
+def do_maxi_batches(job: Job, maxi_batches: TakesMaxiBatches, workers: int) -> Generator[Finished, None, None]:
     """Yields all batches as they finish, in any order.
 
     Batches do not depend on the number of workers. One worker is this very process.
@@ -162,32 +162,34 @@ def do_windows(job: Job, windows: TakesWindows, workers: int) -> Generator[Finis
     if workers == 1:
         processor = job.load(0)
         with processor.session():
-            while window := windows.take(wait=True):
-                yield from do_window(job, processor, window)
+            while maxi_batch := maxi_batches.take(wait=True):
+                yield from do_maxi_batch(job, processor, maxi_batch)
         return
     share_cores(workers)
     codec = job.codec()
     in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
     with worker_pool(partial(_loaded, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
         while True:
-            while len(in_flight) < _WINDOWS_IN_FLIGHT:
-                window = windows.take(wait=not in_flight)
-                if not window or not window.records:
+            while len(in_flight) < _MAXI_BATCHES_IN_FLIGHT:
+                maxi_batch = maxi_batches.take(wait=not in_flight)
+                if not maxi_batch or not maxi_batch.records:
                     break
-                batches = job.batched(codec, window.records, window.first_number)
-                in_flight.append((window.first_number, {submit(batch.work): batch for batch in batches}))
+                batches = job.batched(codec, maxi_batch.records, maxi_batch.first_number)
+                in_flight.append((maxi_batch.first_number, {submit(batch.work): batch for batch in batches}))
             if not in_flight:
                 return
-            for future in wait([f for _, window in in_flight for f in window], return_when=FIRST_COMPLETED).done:
+            for future in wait(
+                [f for _, maxi_batch in in_flight for f in maxi_batch], return_when=FIRST_COMPLETED
+            ).done:
                 first, batches_of = next(found for found in in_flight if future in found[1])
                 yield Finished(first, batches_of.pop(future), _result(future))
             in_flight = [found for found in in_flight if found[1]]
 
 
-def do_window(job: Job, processor: Processor, window: Window[Any]) -> Iterator[Finished]:
-    """Yields the batches of a window as this process finishes them."""
-    for batch in job.batched(processor.codec, window.records, window.first_number):
-        yield Finished(window.first_number, batch, processor(batch.work))
+def do_maxi_batch(job: Job, processor: Processor, maxi_batch: MaxiBatch[Any]) -> Iterator[Finished]:
+    """Yields the batches of a maxi_batch as this process finishes them."""
+    for batch in job.batched(processor.codec, maxi_batch.records, maxi_batch.first_number):
+        yield Finished(maxi_batch.first_number, batch, processor(batch.work))
 
 
 def _result(future: Future[Any]) -> Any:
@@ -231,21 +233,21 @@ def in_line_order(finished: Iterator[tuple[Sequence[int], Sequence[_T]]]) -> Ite
             number += 1
 
 
-class _ShardWindows:
-    """The records of shards; a window is a shard."""
+class _ShardMaxiBatches:
+    """The records of shards; a maxi_batch is a shard."""
 
     def __init__(self, job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard]) -> None:
         self._job, self._reader, self._shards = job, Reader(segments), shards
         self.taken: dict[int, Shard] = {}  # by the number of the first record
 
-    def take(self, *, wait: bool) -> Window[Any] | None:  # noqa: ARG002 (a file never makes one wait)
+    def take(self, *, wait: bool) -> MaxiBatch[Any] | None:  # noqa: ARG002 (a file never makes one wait)
         """Returns the records of the next shard, and None after the last."""
         shard = next(self._shards, None)
         if shard is None:
             return None
         self.taken[shard.first] = shard
         file = self._reader.segments[shard.segment][0]
-        return Window(shard.first, records_of(self._job, shard, file, self._reader.read(shard)))
+        return MaxiBatch(shard.first, records_of(self._job, shard, file, self._reader.read(shard)))
 
 
 def records_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> list[Any]:
@@ -258,16 +260,16 @@ def do_shards(
     job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard], workers: int, advance: Callable[[int], None]
 ) -> Generator[Outcome, None, None]:
     """Yields what becomes of each shard as it finishes."""
-    windows = _ShardWindows(job, segments, shards)
+    maxi_batches = _ShardMaxiBatches(job, segments, shards)
     parts: dict[int, list[Finished]] = defaultdict(list)
-    with closing(do_windows(job, windows, workers)) as batches:
+    with closing(do_maxi_batches(job, maxi_batches, workers)) as batches:
         for finished in batches:
             advance(len(finished.batch.numbers))
-            part = parts[finished.window]
+            part = parts[finished.maxi_batch]
             part.append(finished)
-            shard = windows.taken[finished.window]
+            shard = maxi_batches.taken[finished.maxi_batch]
             if sum(len(done.batch.numbers) for done in part) == shard.rows:
-                del windows.taken[finished.window], parts[finished.window]
+                del maxi_batches.taken[finished.maxi_batch], parts[finished.maxi_batch]
                 fatal = next((done.batch for done in part if done.results is None), None)
                 if fatal:
                     lines = [number - shard.first + shard.start + 1 for number in fatal.numbers]

@@ -48,7 +48,7 @@ class Required:
 
 
 @dataclass(frozen=True)
-class Found:
+class Output:
     """A finished hypothesis.
 
     Attributes:
@@ -69,7 +69,7 @@ class Found:
         return sum(self.log_probs)
 
     @classmethod
-    def scored(cls, tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> "Found":
+    def scored(cls, tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> "Output":
         """Returns the hypothesis with its score."""
         return cls(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
 

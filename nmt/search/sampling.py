@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, Found, Required, Step
+from nmt.search.api import DONE_SHARE, Cache, Output, Required, Step
 from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
@@ -61,7 +61,7 @@ class _Samples:
         self.history_BWT = torch.zeros(sentences, config.samples, 1, device=device)
         self.done_BW = torch.zeros(sentences, config.samples, dtype=torch.bool, device=device)
 
-    def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, Found]]:
+    def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, Output]]:
         """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
         x_RV = log_probs_BWV.flatten(0, 1)
         rows = max(1, _NUMBERS_AT_ONCE // x_RV.shape[1])
@@ -77,7 +77,7 @@ class _Samples:
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        found = [Found.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
+        found = [Output.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
 
     def leave(self) -> list[int] | None:
@@ -104,7 +104,7 @@ def sample(
     required: Sequence[Required],
     streams: Sequence[int],
     never: Sequence[int],
-) -> list[list[Found]]:
+) -> list[list[Output]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers.
 
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
@@ -113,7 +113,7 @@ def sample(
     rules = Rules(config, required, max_lengths_B, eos, never)
     uniforms = _Uniforms(config.seed, streams, config.samples)
     samples = _Samples(len(required), config, bos, max_lengths_B.device)
-    found: list[dict[int, Found]] = [{} for _ in required]
+    found: list[dict[int, Output]] = [{} for _ in required]
     parents_W = torch.arange(config.samples, device=max_lengths_B.device)
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
@@ -129,7 +129,7 @@ def sample(
     return [_in_order(numbered) for numbered in found]
 
 
-def _in_order(numbered: dict[int, Found]) -> list[Found]:
+def _in_order(numbered: dict[int, Output]) -> list[Output]:
     """Returns the samples of a sentence in the order of their numbers; none if a probability was no number."""
     ordered = [numbered[number] for number in sorted(numbered)]
     return ordered if all(math.isfinite(hypothesis.score) for hypothesis in ordered) else []

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from nmt.serving.guard import SEARCH_FIELDS
 
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
-Model = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
+ModelName = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
 
 
 def _with_search_options(schema: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ class TranslateBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", json_schema_extra=_with_search_options)
 
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
-    model: Model = None
+    model: ModelName = None
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
     constraints: list[str] = Field(
         [], description="Phrases that the translation must contain. The text must be a single sentence."
@@ -41,7 +41,7 @@ class TranslateBody(BaseModel):
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
 
 
-class Pair(_Body):
+class TextPair(_Body):
     """A source sentence and a translation."""
 
     source: str
@@ -51,8 +51,8 @@ class Pair(_Body):
 class ScoreBody(_Body):
     """Translations to score."""
 
-    pairs: list[Pair]
-    model: Model = None
+    pairs: list[TextPair]
+    model: ModelName = None
 
 
 class AlternativesBody(_Body):
@@ -61,7 +61,7 @@ class AlternativesBody(_Body):
     source: str
     prefix: str = Field("", description="The beginning of the translation.")
     count: int = Field(8, ge=1, le=32, description="Number of alternatives.")
-    model: Model = None
+    model: ModelName = None
 
 
 class AttentionBody(_Body):
@@ -69,7 +69,7 @@ class AttentionBody(_Body):
 
     source: str
     target: str
-    model: Model = None
+    model: ModelName = None
 
 
 class Hypothesis(BaseModel):

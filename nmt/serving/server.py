@@ -19,7 +19,7 @@ from nmt.errors import NmtError
 from nmt.serving.app import create_app
 from nmt.serving.guard import Access, Guard, Metrics
 from nmt.serving.scheduler import Scheduler, Submit
-from nmt.serving.service import Model, Service, load_models
+from nmt.serving.service import ServedModel, Service, load_models
 from nmt.serving.workers import ModelFile, Workers
 
 # A process may have 1,024 open files by default, and each connection is one.
@@ -44,7 +44,7 @@ def serve(
 
 
 async def _serve(
-    models: dict[str, Model],
+    models: dict[str, ServedModel],
     submit: Submit,
     listener: socket.socket,
     config: ServeConfig,
@@ -119,7 +119,7 @@ def _listening(config: ServeConfig) -> Iterator[socket.socket]:
         yield listener
 
 
-def _announce(models: dict[str, Model], listener: socket.socket, access: Access) -> None:
+def _announce(models: dict[str, ServedModel], listener: socket.socket, access: Access) -> None:
     host, port = listener.getsockname()[:2]
     if access.token is None and not _is_loopback(host):
         console.warn(f"everyone who can reach {host} can use this server; set --token-file")

@@ -20,11 +20,11 @@ from nmt.text.moses import base_language
 from nmt.text.words import pharaoh
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Rescored, Target, fields_of
-from nmt.translate.requests import Encoded, Hypothesis, Request, encode
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode
 
 
 @dataclass(frozen=True)
-class Model:
+class ServedModel:
     """A model that is served."""
 
     name: str
@@ -39,14 +39,14 @@ class Model:
         return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
 
 
-def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, tuple[str, Model]]:
+def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, tuple[str, ServedModel]]:
     """Returns the path and the model of each checkpoint, by name.
 
     Args:
         checkpoints: files whose models are named after their languages.
         named: files with the names of their models, such as `en-de=run/average.safetensors`.
     """
-    found: dict[str, tuple[str, Model]] = {}
+    found: dict[str, tuple[str, ServedModel]] = {}
     for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
         model = _load(name, path)
         if model.name in found:
@@ -64,13 +64,13 @@ def _named(given: str) -> tuple[str | None, str]:
     return name, path
 
 
-def _load(name: str | None, path: str) -> Model:
+def _load(name: str | None, path: str) -> ServedModel:
     codec = read_codec(path)
     parameters = sum(map(math.prod, read_shapes(path).values()))
-    return Model(name or f"{codec.config.source_lang}-{codec.config.target_lang}", codec, parameters)
+    return ServedModel(name or f"{codec.config.source_lang}-{codec.config.target_lang}", codec, parameters)
 
 
-def chosen(models: Mapping[str, Model], name: str | None) -> Model:
+def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:
     """Returns the model that a request names, or the only one."""
     if name is None and len(models) == 1:
         return next(iter(models.values()))
@@ -136,7 +136,7 @@ _GREEDY = SearchConfig(beam=1)
 class Service:
     """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
 
-    def __init__(self, models: Mapping[str, Model], scheduler: Scheduler, config: ServeConfig) -> None:
+    def __init__(self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig) -> None:
         self.models, self.scheduler, self.config = models, scheduler, config
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Service:
         return {"model": model.name, "translations": translations}
 
     async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
-        """Returns log P, pieces and links of the translations of a request."""
+        """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
         model = chosen(self.models, body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
@@ -194,7 +194,7 @@ class Service:
 
 def _prepared(
     codec: Any, texts: Sequence[str], body: schema.TranslateBody, search: SearchConfig
-) -> tuple[list[list[Sentence]], list[Encoded]]:
+) -> tuple[list[list[Sentence]], list[EncodedRequest]]:
     """Returns the sentences of each text, and all of them as ids."""
     of_texts = [split(text, codec) if body.split else lines(text) for text in texts]
     count = sum(map(len, of_texts))
@@ -211,7 +211,7 @@ def _translation(
     text: str,
     sentences: Sequence[Sentence],
     found: Sequence[Sequence[Hypothesis]],
-    model: Model,
+    model: ServedModel,
     search: SearchConfig,
     pieces: bool,
 ) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def _translation(
     }
 
 
-def _fields(hypothesis: Hypothesis, model: Model, search: SearchConfig, pieces: bool) -> dict[str, Any]:
+def _fields(hypothesis: Hypothesis, model: ServedModel, search: SearchConfig, pieces: bool) -> dict[str, Any]:
     values = fields_of(hypothesis)
     if not pieces:
         return {name: value for name, value in values.items() if name not in ("log_prob", "pieces", "log_probs")}
@@ -245,7 +245,7 @@ def _scored(found: Rescored) -> dict[str, Any]:
     return values | ({"alignment": pharaoh(found.alignments[0])} if found.alignments is not None else {})
 
 
-def _alternative(model: Model, line: Encoded, found: Hypothesis) -> dict[str, Any]:
+def _alternative(model: ServedModel, line: EncodedRequest, found: Hypothesis) -> dict[str, Any]:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
     prefix = line.required.prefix
     (_, words), start = model.codec.target_segments(found.text, found.pieces), len(prefix)
@@ -260,7 +260,7 @@ def _alternative(model: Model, line: Encoded, found: Hypothesis) -> dict[str, An
     }
 
 
-def _last_word(text: str, added: str, model: Model) -> str:
+def _last_word(text: str, added: str, model: ServedModel) -> str:
     """Returns the last word of a text to which something was added, or nothing if only spaces were added."""
     if not added.strip() or not model.codec.target_has_spaces:
         return added.strip()

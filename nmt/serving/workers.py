@@ -15,11 +15,11 @@ from nmt.pages.attention import attention_in, page_data
 from nmt.resources import share_cores
 from nmt.translate.engines import Engine, PyTorchEngine, load_engine
 from nmt.translate.formats import Rescored
-from nmt.translate.requests import Encoded, Hypothesis
-from nmt.translate.rescoring import Line
+from nmt.translate.requests import EncodedRequest, Hypothesis
+from nmt.translate.rescoring import EncodedPair
 
 
-class Task(Protocol):
+class Operation(Protocol):
     """Work for the model with this name. Tasks that are equal can share a batch."""
 
     @property
@@ -37,7 +37,7 @@ class Translate:
     search: SearchConfig
     log_probs: bool
 
-    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+    def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each sentence."""
         for line in payloads:
             engine.check(line, self.search)
@@ -50,7 +50,7 @@ class Score:
 
     model: str
 
-    def __call__(self, engine: Engine, payloads: Sequence[Line]) -> list[Rescored]:
+    def __call__(self, engine: Engine, payloads: Sequence[EncodedPair]) -> list[Rescored]:
         """Returns what was found for each pair."""
         return [rescored for line in payloads for rescored in engine.score([line])]
 
@@ -62,7 +62,7 @@ class Alternatives:
     model: str
     count: int
 
-    def __call__(self, engine: Engine, payloads: Sequence[Encoded]) -> list[list[Hypothesis]]:
+    def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns translations that continue the prefix of each sentence with different pieces."""
         for line in payloads:
             engine.check(line, SearchConfig())
@@ -85,7 +85,7 @@ class Attention:
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
 # A task and what it is applied to; no task only loads the models.
-Work = tuple[Task | None, Sequence[Any]]
+Work = tuple[Operation | None, Sequence[Any]]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reads text and parallel text: line by line, or in windows of lines that are sorted and batched together."""
+"""Reads text and parallel text: line by line, or in maxi_batches of lines that are sorted and batched together."""
 
 import codecs
 import gzip
@@ -151,41 +151,41 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int) -
     )
 
 
-# Input in windows: as much at once as can be sorted and batched well, but never waiting for more than has arrived.
+# Input in maxi_batches: as much at once as can be sorted and batched well, but never waiting for more than has arrived.
 
 _T = TypeVar("_T")
 # What ends the queue of a reader: the end of the input, or the error in it.
 _End = BaseException | None
 
 
-class Window(NamedTuple, Generic[_T]):
+class MaxiBatch(NamedTuple, Generic[_T]):
     """Records that follow one another, and the number of the first one in the input, from 1."""
 
     first_number: int
     records: list[_T]
 
 
-class Windows(Generic[_T]):
+class MaxiBatches(Generic[_T]):
     """The records of a file, `size` at once."""
 
     def __init__(self, records: Iterator[_T], size: int) -> None:
         self._records, self._size = records, size
         self._first_number = 1
 
-    def take(self, *, wait: bool) -> Window[_T] | None:
-        """Returns the next window: an empty one if none has arrived and `wait` is False; None after the last."""
+    def take(self, *, wait: bool) -> MaxiBatch[_T] | None:
+        """Returns the next maxi_batch: an empty one if none has arrived and `wait` is False; None after the last."""
         records = self._next(wait)
         if records is None:
             return None
-        window = Window(self._first_number, records)
+        maxi_batch = MaxiBatch(self._first_number, records)
         self._first_number += len(records)
-        return window
+        return maxi_batch
 
     def _next(self, wait: bool) -> list[_T] | None:  # noqa: ARG002 (a file never makes one wait)
         return list(islice(self._records, self._size)) or None
 
 
-class ArrivingWindows(Windows[_T]):
+class ArrivingMaxiBatches(MaxiBatches[_T]):
     """The records of a pipe or a terminal: those that have arrived, at most `size` at once."""
 
     def __init__(self, records: Iterator[_T], size: int) -> None:
@@ -204,25 +204,25 @@ class ArrivingWindows(Windows[_T]):
         self._queue.put(end)
 
     def _next(self, wait: bool) -> list[_T] | None:
-        window: list[_T] = []
-        while len(window) < self._size:
+        maxi_batch: list[_T] = []
+        while len(maxi_batch) < self._size:
             try:
-                item = self._queue.get(block=wait and not window)
+                item = self._queue.get(block=wait and not maxi_batch)
             except queue.Empty:
                 break
             if isinstance(item, list):
-                window += item
+                maxi_batch += item
                 continue
             self._queue.put(item)  # for the next call
-            if not window and item is not None:
+            if not maxi_batch and item is not None:
                 raise item
-            return window or None
-        return window
+            return maxi_batch or None
+        return maxi_batch
 
 
-def windows_of(paths: Iterable[str | Path], records: Iterator[_T], size: int) -> Windows[_T]:
-    """Returns the windows of the records that are read from `paths`; `-` is standard input."""
-    return Windows(records, size) if all(map(is_regular, paths)) else ArrivingWindows(records, size)
+def maxi_batches_of(paths: Iterable[str | Path], records: Iterator[_T], size: int) -> MaxiBatches[_T]:
+    """Returns the maxi_batches of the records that are read from `paths`; `-` is standard input."""
+    return MaxiBatches(records, size) if all(map(is_regular, paths)) else ArrivingMaxiBatches(records, size)
 
 
 def is_regular(path: str | Path) -> bool:

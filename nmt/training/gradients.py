@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from nmt import console
 from nmt.data.epochs import TokenArray
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import Batch, make_batch
+from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, is_out_of_memory, obstacle_to_compiling
 from nmt.model.masks import obstacle_to_packing
@@ -28,14 +28,14 @@ class SkippedUpdates:
     Whether an update was skipped is read from the device one update later, so that the device stays busy.
     """
 
-    def __init__(self, limit: int, world: World, explain: Callable[[int, list[Batch]], str | None]) -> None:
+    def __init__(self, limit: int, world: World, explain: Callable[[int, list[MicroBatch]], str | None]) -> None:
         """`explain` describes what is not finite in an update of this rank's batches; None if it finds nothing."""
         self.limit, self.world, self.explain = limit, world, explain
         self.in_a_row = 0
-        self._unread: tuple[int, list[Batch], Callable[[], bool]] | None = None
-        self._last: tuple[int, list[Batch]] = 0, []
+        self._unread: tuple[int, list[MicroBatch], Callable[[], bool]] | None = None
+        self._last: tuple[int, list[MicroBatch]] = 0, []
 
-    def note(self, update: int, batches: list[Batch], skipped: Tensor) -> None:
+    def note(self, update: int, batches: list[MicroBatch], skipped: Tensor) -> None:
         """Records an update that the device is computing, and checks the update before it. Raises as `check` does."""
         self.check()
         self._unread = update, batches, _readable_later(skipped)
@@ -56,7 +56,7 @@ class SkippedUpdates:
         self.read()
         return self.in_a_row > 0
 
-    def read(self) -> tuple[int, list[Batch]]:
+    def read(self) -> tuple[int, list[MicroBatch]]:
         """Waits for the last update, counts it if it was skipped, and returns its number and batches."""
         if self._unread is not None:
             update, batches, was_skipped = self._unread
@@ -168,7 +168,7 @@ class Gradients:
             parts.append("compiled layers")
         return ", ".join(parts)
 
-    def add(self, batch: Batch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
+    def add(self, batch: MicroBatch, weight: float, *, last: bool) -> tuple[Tensor, Tensor]:
         """Adds `weight` times the gradient of the batch's loss; after the `last` batch, sums over the ranks.
 
         In fp16, the gradient is also multiplied by the loss scale.
@@ -184,12 +184,12 @@ class Gradients:
     def _unsynchronised(self) -> AbstractContextManager[None]:
         return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
 
-    def _forward_backward(self, batch: Batch, weight: float) -> tuple[Tensor, Tensor]:
+    def _forward_backward(self, batch: MicroBatch, weight: float) -> tuple[Tensor, Tensor]:
         loss, nll = self._losses(self.wrapped, batch)
         (loss * self._factor(loss, weight)).backward()
         return loss.detach(), nll
 
-    def _losses(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _losses(self, module: nn.Module, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         with self.runtime.autocast():
             loss, nll = module(batch.to(self.runtime.device))
         return loss, nll
@@ -198,7 +198,7 @@ class Gradients:
         factor = torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
         return factor * self.loss_scale.scale if self.loss_scale else factor
 
-    def compute(self, batch: Batch) -> list[Tensor]:
+    def compute(self, batch: MicroBatch) -> list[Tensor]:
         """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""
         loss, _ = self._losses(self.model, batch)
         return list(torch.autograd.grad(loss, self.parameters))
@@ -237,7 +237,7 @@ class Gradients:
                 self.model.zero_grad(set_to_none=False)
         return True
 
-    def _batch_of_copies(self, lengths: tuple[int, int], count: int) -> Batch:
+    def _batch_of_copies(self, lengths: tuple[int, int], count: int) -> MicroBatch:
         """Returns a micro-batch with `count` copies of a sentence pair of these lengths."""
         pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
-        return make_batch(pair, [np.zeros(count, dtype=int)], packs=self.packs)
+        return make_micro_batch(pair, [np.zeros(count, dtype=int)], packs=self.packs)

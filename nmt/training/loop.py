@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt import console
 from nmt.data.batching import UpdatePlan, draw_epoch
-from nmt.data.loader import Batch, Update, updates
+from nmt.data.loader import MicroBatch, Update, updates
 from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import training_flops
 from nmt.model.device import is_out_of_memory
@@ -120,7 +120,7 @@ def train_update(
     return UpdateResult(losses, norm, skipped)
 
 
-def _add(state: TrainState, batch: Batch, weight: float, last: bool) -> tuple[Tensor, Tensor] | None:
+def _add(state: TrainState, batch: MicroBatch, weight: float, last: bool) -> tuple[Tensor, Tensor] | None:
     """Adds the gradient of a batch; returns None if memory runs out."""
     try:
         return state.gradients.add(batch, weight, last=last)
@@ -130,7 +130,7 @@ def _add(state: TrainState, batch: Batch, weight: float, last: bool) -> tuple[Te
         raise
 
 
-def _lower_device_tokens(setup: Setup, state: TrainState, batch: Batch) -> None:
+def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> None:
     """Discards the gradients, and halves the device tokens of a training with one rank."""
     lower, update = state.device_tokens(setup) // 2, state.counters.update + 1
     if sum(map(len, batch.sentences)) == 1:
@@ -147,7 +147,7 @@ def _lower_device_tokens(setup: Setup, state: TrainState, batch: Batch) -> None:
     console.warn(f"memory ran out in update {update:,}; training goes on with --device-tokens {lower}")
 
 
-def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[Batch]) -> str | None:
+def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[MicroBatch]) -> str | None:
     """Returns what was not finite in an update of this rank's batches, in words; None if that cannot be found."""
 
     def gradients() -> Iterator[list[Tensor]]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nmt.data.loader import Batch, Links
+from nmt.data.loader import MicroBatch, PieceAlignment
 from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.device import LOGIT_ROWS
 from nmt.model.masks import Mask, PackedMask
@@ -17,7 +17,7 @@ from nmt.text.subword import PAD
 
 
 @contextmanager
-def alignment_loss(model: Transformer, links: Links) -> Iterator[list[Tensor]]:
+def alignment_loss(model: Transformer, alignments: PieceAlignment) -> Iterator[list[Tensor]]:
     """Yields a list that receives the alignment loss of a padded batch while the model decodes it.
 
     The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the attention
@@ -28,7 +28,7 @@ def alignment_loss(model: Transformer, links: Links) -> Iterator[list[Tensor]]:
 
     def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
         log_weights = _log_weights(cast(MultiHeadAttention, module), *inputs)
-        losses.append(-(log_weights[links.places_L] * links.shares_L).sum())
+        losses.append(-(log_weights[alignments.places_L] * alignments.shares_L).sum())
 
     assert model.config.guided_alignment
     layer = cast(DecoderLayer, model.decoder[model.config.guided_alignment - 1])
@@ -111,15 +111,15 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
-        if batch.links is None or self.model.config.guided_alignment is None:
+        if batch.alignments is None or self.model.config.guided_alignment is None:
             return self._translation_losses(batch)
-        with alignment_loss(self.model, batch.links) as aligned:
+        with alignment_loss(self.model, batch.alignments) as aligned:
             loss, nll = self._translation_losses(batch)
         return loss + self.alignment_weight * aligned[0], nll
 
-    def _translation_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _translation_losses(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         source, target = batch.source, batch.target
         encoded_ND = self.model.encode(source.ids_F, source.layout)
         hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)

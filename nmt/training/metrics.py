@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from nmt.data.loader import Batch
+from nmt.data.loader import MicroBatch
 from nmt.resources import process_peak_mib
 from nmt.training.ranks import World
 
@@ -44,7 +44,7 @@ class Interval:
     positions: int = 0
     started: float = field(default_factory=time.monotonic)
 
-    def add(self, batches: list[Batch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
+    def add(self, batches: list[MicroBatch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
         """Adds an update."""
         self.updates += 1
         self.skipped = self.skipped + skipped

@@ -32,7 +32,7 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language."""
     if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
-    if model_config.guided_alignment is not None and data.split("train").links is None:
+    if model_config.guided_alignment is not None and data.split("train").alignments is None:
         if config.init_from is None:
             raise NmtError(
                 f"--guided-alignment needs word alignments, but {data.path} has none; give them to nmt preprocess "

@@ -19,7 +19,7 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves
 from nmt.model.transformer import DecoderLayer, Transformer, recording
 from nmt.text.subword import with_bos, with_eos
-from nmt.text.words import NO_WORD, Link
+from nmt.text.words import NO_WORD, AlignedWords
 from nmt.translate.requests import longest_first
 
 # Padded tokens of source and target that are read at once.
@@ -46,14 +46,14 @@ class Aligner:
     def __init__(self, models: Sequence[Transformer], runtime: Runtime) -> None:
         self.models, self.runtime = models, runtime
 
-    def __call__(self, pairs: Sequence[SentencePair]) -> list[list[Link]]:
-        """Returns the links of each pair, sorted. Every target word that has pieces gets one."""
-        found: list[list[Link]] = [[] for _ in pairs]
+    def __call__(self, pairs: Sequence[SentencePair]) -> list[list[AlignedWords]]:
+        """Returns the alignment of each pair, sorted. Every target word that has pieces gets one."""
+        found: list[list[AlignedWords]] = [[] for _ in pairs]
         budget = PADDED_TOKENS[self.runtime.device.type]
         with self.runtime.autocast():
             for batch in longest_first([pair.tokens for pair in pairs], budget):
                 for i, weights in zip(batch, self._weights([pairs[i] for i in batch]), strict=True):
-                    found[i] = links_of(weights, pairs[i])
+                    found[i] = alignment_of(weights, pairs[i])
         return found
 
     def _weights(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
@@ -87,8 +87,8 @@ class Aligner:
         ]
 
 
-def links_of(weights: np.ndarray, pair: SentencePair) -> list[Link]:
-    """Returns the links of a pair."""
+def alignment_of(weights: np.ndarray, pair: SentencePair) -> list[AlignedWords]:
+    """Returns the alignment of a pair."""
     by_words = _members(pair.target_words).T @ weights @ _members(pair.source_words)
     if not by_words.size:
         return []

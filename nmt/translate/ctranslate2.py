@@ -22,10 +22,10 @@ from nmt.model.device import device_type
 from nmt.search.api import length_penalty
 from nmt.text.subword import BOS, PAD
 from nmt.text.words import Given
-from nmt.translate.alignment import SentencePair, links_of
+from nmt.translate.alignment import SentencePair, alignment_of
 from nmt.translate.formats import Rescored
-from nmt.translate.requests import Encoded, Hypothesis, joined, padded_width, parts_and_words
-from nmt.translate.rescoring import Line
+from nmt.translate.requests import EncodedRequest, Hypothesis, joined, padded_width, parts_and_words
+from nmt.translate.rescoring import EncodedPair
 
 _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
@@ -92,7 +92,7 @@ class CTranslate2Engine:
         """Returns a context that does nothing."""
         return nullcontext()
 
-    def check(self, line: Encoded, search: SearchConfig) -> None:
+    def check(self, line: EncodedRequest, search: SearchConfig) -> None:
         """Raises NmtError if CTranslate2 cannot do what a line or its search asks for."""
         defaults = SearchConfig().to_dict()
         wrong = [name for name, value in search.to_dict().items() if name not in _SUPPORTED and value != defaults[name]]
@@ -106,7 +106,9 @@ class CTranslate2Engine:
                 f"{self._longest}; lower --max-source-length"
             )
 
-    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
+    def search(
+        self, lines: Sequence[EncodedRequest], search: SearchConfig, *, log_probs: bool
+    ) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch, ranked with the length penalty of this toolkit."""
         parts = [part for line in lines for part in self._parts(line)]
         results = self._results(parts, search)
@@ -114,7 +116,7 @@ class CTranslate2Engine:
         found = iter(self._with_log_probs(parts, ranked, search) if log_probs else ranked)
         return [joined(self.codec, [next(found) for _ in line.parts], aligned=search.alignments) for line in lines]
 
-    def _parts(self, line: Encoded) -> list[_Part]:
+    def _parts(self, line: EncodedRequest) -> list[_Part]:
         prefix = self.codec.target.pieces(list(line.required.prefix))
         return [
             _Part(self.codec.source.pieces(ids.tolist()), prefix, line.given, words, ids)
@@ -165,7 +167,7 @@ class CTranslate2Engine:
             if search.alignments:
                 weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
                 words = self.codec.target_words(text, ids[number])
-                alignment = tuple(links_of(weights, SentencePair(part.ids, part.words, ids[number], words)))
+                alignment = tuple(alignment_of(weights, SentencePair(part.ids, part.words, ids[number], words)))
             made.append(Hypothesis(text, scores[number], result.hypotheses[number], [], alignment=alignment))
         return made
 
@@ -194,8 +196,8 @@ class CTranslate2Engine:
         )
         return [list(result.log_probs) for result in results]
 
-    def score(self, lines: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces and log P of the given translations of each line, without links."""
+    def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
+        """Returns pieces and log P of the given translations of each line, without alignments."""
         for line in lines:
             width = 1 + max(len(line.source), *map(len, line.targets))
             if width > self._longest:
@@ -209,7 +211,7 @@ class CTranslate2Engine:
         scored = iter(self._scored(pairs))
         return [Rescored(targets, [next(scored) for _ in targets], None) for targets in pieces]
 
-    def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
+    def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
         (part,) = self._parts(line)
         search = SearchConfig(beam=1, n_best=1)

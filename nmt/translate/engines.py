@@ -19,8 +19,8 @@ from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
 from nmt.translate.formats import Rescored
-from nmt.translate.requests import Encoded, Hypothesis
-from nmt.translate.rescoring import Line, Rescorer
+from nmt.translate.requests import EncodedRequest, Hypothesis
+from nmt.translate.rescoring import EncodedPair, Rescorer
 from nmt.translate.translator import Translator
 
 _GREEDY = SearchConfig(beam=1)
@@ -34,16 +34,18 @@ class Engine(Protocol):
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls, within which converted weights are kept."""
 
-    def check(self, line: Encoded, search: SearchConfig) -> None:
+    def check(self, line: EncodedRequest, search: SearchConfig) -> None:
         """Raises NmtError if the engine cannot do what a line or its search asks for."""
 
-    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:
+    def search(
+        self, lines: Sequence[EncodedRequest], search: SearchConfig, *, log_probs: bool
+    ) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch, best first, or its samples."""
 
-    def score(self, lines: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces, log P and links of the given translations of each line."""
+    def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
+        """Returns pieces, log P and alignments of the given translations of each line."""
 
-    def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
+    def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first.
 
         Each has another one of the `count` most probable pieces behind the prefix. Greedy search completes it.
@@ -61,18 +63,24 @@ class PyTorchEngine:
         """Returns a context for many calls."""
         return self.translator.session()
 
-    def check(self, line: Encoded, search: SearchConfig) -> None:
+    def check(self, line: EncodedRequest, search: SearchConfig) -> None:
         """Accepts every line and search."""
 
-    def search(self, lines: Sequence[Encoded], search: SearchConfig, *, log_probs: bool) -> list[list[Hypothesis]]:  # noqa: ARG002
+    def search(
+        self,
+        lines: Sequence[EncodedRequest],
+        search: SearchConfig,
+        *,
+        log_probs: bool,  # noqa: ARG002
+    ) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch. Search has log P of each piece anyway."""
         return self.translator.search(lines, search)
 
-    def score(self, lines: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces, log P and links of the given translations of each line."""
+    def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
+        """Returns pieces, log P and alignments of the given translations of each line."""
         return self._rescorer(lines)
 
-    def alternatives(self, line: Encoded, count: int) -> list[Hypothesis]:
+    def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces."""
         prefix = line.required.prefix
         prefixes = [(*prefix, piece) for piece in self._next_pieces(line.parts[0], prefix, count)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from nmt.errors import NmtError
 from nmt.jobs.plan import Row
 from nmt.jobs.run import Place
-from nmt.text.words import Link, pharaoh
+from nmt.text.words import AlignedWords, pharaoh
 from nmt.translate.requests import Hypothesis, Request
 
 
@@ -90,14 +90,14 @@ def fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
 
 
 class Rescored(NamedTuple):
-    """The target pieces of each translation of a line, natural log P of each piece, and links between words.
+    """The target pieces of each translation of a line, natural log P of each piece, and alignments.
 
     The last log P of a translation is that of EOS. `alignments` is None if it was not asked for.
     """
 
     pieces: list[list[str]]
     log_probs: list[list[float]]
-    alignments: list[list[Link]] | None
+    alignments: list[list[AlignedWords]] | None
 
 
 class Target(NamedTuple):
@@ -166,15 +166,15 @@ def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
 
 
 def scores_as_text(
-    log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[Link]] | None, normalize: bool
+    log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[AlignedWords]] | None, normalize: bool
 ) -> str:
     """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for.
 
-    Links follow log P after `|||`.
+    PieceAlignment follow log P after `|||`.
     """
     values = [f"{sum(found) / (len(found) if normalize else 1):.6f}" for found in log_probs]
     if alignments is not None:
-        values = [f"{value} ||| {pharaoh(links)}" for value, links in zip(values, alignments, strict=True)]
+        values = [f"{value} ||| {pharaoh(alignment)}" for value, alignment in zip(values, alignments, strict=True)]
     return "\t".join(values) + "\n"
 
 
@@ -182,15 +182,15 @@ def scores_as_json(
     pair: Pair,
     pieces: Sequence[Sequence[str]],
     log_probs: Sequence[Sequence[float]],
-    alignments: Sequence[Sequence[Link]] | None,
+    alignments: Sequence[Sequence[AlignedWords]] | None,
 ) -> str:
     """Returns one line with a JSON object: the fields of the input, and what was found for each translation."""
     found: list[dict[str, Any]] = [
         {"log_prob": sum(values), "pieces": list(named), "log_probs": list(values)}
         for named, values in zip(pieces, log_probs, strict=True)
     ]
-    for values, links in zip(found, alignments or ()):  # noqa: B905 (alignments may be missing)
-        values["alignment"] = pharaoh(links)
+    for values, alignment in zip(found, alignments or ()):  # noqa: B905 (alignments may be missing)
+        values["alignment"] = pharaoh(alignment)
     return json.dumps(_with_found(pair, found), ensure_ascii=False) + "\n"
 
 

@@ -17,13 +17,13 @@ from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
 from nmt.jobs.plan import Row
 from nmt.jobs.ray import has_gpus
 from nmt.jobs.run import (
-    WINDOW,
+    MAXI_BATCH,
     Batch,
     Finished,
     LineJob,
     Place,
     add_up,
-    do_windows,
+    do_maxi_batches,
     finish_shards,
     in_line_order,
     result_of_lines,
@@ -32,10 +32,10 @@ from nmt.jobs.run import (
 from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
 from nmt.text.codec import TextCodec
-from nmt.text.corpus import name_of, read_rows, windows_of
+from nmt.text.corpus import maxi_batches_of, name_of, read_rows
 from nmt.translate.engines import Engine, load_engine
 from nmt.translate.formats import LineFormat
-from nmt.translate.requests import Encoded, Hypothesis, Request, batches, encode
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, batches, encode
 from nmt.translate.rescoring import ModelJob
 
 
@@ -57,7 +57,7 @@ class TranslationJob(ModelJob):
         return self.lines.request(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a window of requests, longest first."""
+        """Yields the batches of a maxi_batch of requests, longest first."""
         lines = encode(codec, records, first_number, self.search)
         for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
@@ -78,7 +78,7 @@ class TranslationProcessor:
         self.engine, self.search, self.log_probs = engine, search, log_probs
         self.codec = engine.codec
 
-    def __call__(self, batch: Sequence[Encoded]) -> list[list[Hypothesis]]:
+    def __call__(self, batch: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch."""
         for line in batch:
             self.engine.check(line, self.search)
@@ -145,8 +145,8 @@ class JobOutput:
 
     def _outputs(self) -> Generator[tuple[Sequence[int], list[tuple[str, dict[str, float]]]], None, None]:
         """Yields numbers and outputs of the lines of each batch."""
-        windows = windows_of(chain.from_iterable(self.segments), self._records(), WINDOW)
-        with closing(do_windows(self.job, windows, self.workers or 1)) as batches:
+        maxi_batches = maxi_batches_of(chain.from_iterable(self.segments), self._records(), MAXI_BATCH)
+        with closing(do_maxi_batches(self.job, maxi_batches, self.workers or 1)) as batches:
             for _, batch, results in survived(batches):
                 self.progress.advance(len(batch.numbers))
                 yield batch.numbers, list(map(self.job.output, batch.records, results))
@@ -217,7 +217,7 @@ def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
     The size of its checkpoints tells how slow a model is.
     """
     size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
-    return WINDOW if runtime.device == "cuda" else min(WINDOW, max(1, _CPU_SHARD // max(size, 1)))
+    return MAXI_BATCH if runtime.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
 
 
 def settings_of(*configs: Config) -> dict[str, Any]:

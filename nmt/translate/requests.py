@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import TextCodec
 from nmt.text.subword import UNK
-from nmt.text.words import Given, Link
+from nmt.text.words import AlignedWords, Given
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTHS = 4
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedRequest:
     """A request as ids.
 
     Attributes:
@@ -68,7 +68,9 @@ def padded_width(ids: np.ndarray) -> int:
     return math.ceil((len(ids) + 1) / WIDTHS) * WIDTHS
 
 
-def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, search: SearchConfig) -> list[Encoded]:
+def encode(
+    codec: TextCodec, requests: Sequence[Request], first_number: int, search: SearchConfig
+) -> list[EncodedRequest]:
     """Returns the requests as ids.
 
     A line of more than `search.max_source_length` pieces is cut into parts, with a warning.
@@ -81,7 +83,7 @@ def encode(codec: TextCodec, requests: Sequence[Request], first_number: int, sea
     ):
         parts = _parts(np.array(ids, dtype=np.int64), codec.tags_before(ids), search.max_source_length, needed)
         place = request.place or f"line {number}"
-        line = Encoded(number, place, request.source, parts, needed, given)
+        line = EncodedRequest(number, place, request.source, parts, needed, given)
         _check(line, search)
         encoded.append(line)
     return encoded
@@ -114,7 +116,7 @@ def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> tupl
     return tuple(np.concatenate((ids[:tags], part)) for part in parts)
 
 
-def _check(line: Encoded, search: SearchConfig) -> None:
+def _check(line: EncodedRequest, search: SearchConfig) -> None:
     """Warns of a line that is translated in parts; raises NmtError if its prefix or constraints cannot be kept."""
     for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids in line.required.phrases)]:
         if UNK in ids:
@@ -136,7 +138,7 @@ def _check(line: Encoded, search: SearchConfig) -> None:
         console.warn(f"{found}; it is translated in {len(line.parts)} parts")
 
 
-def batches(lines: Sequence[Encoded], batch_tokens: int) -> Iterator[list[int]]:
+def batches(lines: Sequence[EncodedRequest], batch_tokens: int) -> Iterator[list[int]]:
     """Yields the indices of lines that are translated together. A line in parts has a batch of its own."""
     whole = [i for i, line in enumerate(lines) if len(line.parts) <= 1]
     yield from ([i] for i, line in enumerate(lines) if len(line.parts) > 1)
@@ -169,7 +171,7 @@ class Hypothesis:
         log_probs: natural log P of each piece, and at the end that of EOS; each part ends in EOS. Empty if they were
             not asked for.
         unmet: whether a constraint is missing.
-        alignment: the links between words of the raw line and of `text`; None if they were not asked for.
+        alignment: between words of the raw line and of `text`; None if they were not asked for.
     """
 
     text: str
@@ -177,7 +179,7 @@ class Hypothesis:
     pieces: list[str]
     log_probs: list[float]
     unmet: bool = False
-    alignment: tuple[Link, ...] | None = None
+    alignment: tuple[AlignedWords, ...] | None = None
 
     @property
     def log_prob(self) -> float:
@@ -203,17 +205,17 @@ def joined(codec: TextCodec, parts: Sequence[Sequence[Hypothesis]], *, aligned: 
     ]
 
 
-def _joined_alignment(codec: TextCodec, parts: Sequence[Hypothesis]) -> tuple[Link, ...]:
-    """Returns the links of parts whose texts are joined."""
-    links: list[Link] = []
+def _joined_alignment(codec: TextCodec, parts: Sequence[Hypothesis]) -> tuple[AlignedWords, ...]:
+    """Returns the alignment of parts whose texts are joined."""
+    alignment: list[AlignedWords] = []
     for i, part in enumerate(parts):
         # Where a word behind the earlier parts would lie. Without spaces, it belongs to their last word.
         first = len(codec.join_target([*(p.text for p in parts[:i]), "x"]).split()) - 1
-        links += [(source, first + target) for source, target in part.alignment or ()]
-    return tuple(sorted(links))
+        alignment += [(source, first + target) for source, target in part.alignment or ()]
+    return tuple(sorted(alignment))
 
 
-def parts_and_words(codec: TextCodec, line: Encoded) -> Iterator[tuple[np.ndarray, list[int]]]:
+def parts_and_words(codec: TextCodec, line: EncodedRequest) -> Iterator[tuple[np.ndarray, list[int]]]:
     """Yields the ids of each part of a line, and the number of the word of each id."""
     words = iter(codec.source_words(line.text, [i for part in line.parts for i in part]))
     for part in line.parts:

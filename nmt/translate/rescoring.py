@@ -48,7 +48,7 @@ class ModelJob:
         return read_codec(self.models[0])
 
 
-class Line(NamedTuple):
+class EncodedPair(NamedTuple):
     """A source line and its translations: the pair without its other fields, and ids without EOS."""
 
     number: int
@@ -102,12 +102,12 @@ class RescoringJob(ModelJob):
         return result_of_lines(self, finished)
 
 
-def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[Line]:
+def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[EncodedPair]:
     """Returns pairs as ids. Given pieces are used if the model has all of them as text, else the text is split anew."""
     sources = codec.encode_source([pair.source for pair in pairs])
     targets = iter(codec.encode_target([target.text for pair in pairs for target in pair.targets]))
     return [
-        Line(
+        EncodedPair(
             number,
             Pair(pair.source, pair.targets),
             np.array(source),
@@ -133,22 +133,22 @@ class Rescorer:
         """Returns a context for many calls, within which converted weights are kept."""
         return self.runtime.autocast()
 
-    def __call__(self, batch: Sequence[Line]) -> list[Rescored]:
-        """Returns pieces, log P and perhaps links of the translations of each line of a batch."""
+    def __call__(self, batch: Sequence[EncodedPair]) -> list[Rescored]:
+        """Returns pieces, log P and perhaps alignments of the translations of each line of a batch."""
         flat = [(line, target) for line in batch for target in line.targets]
         with self.session():
             found = iter(self._score(flat) if flat else [])
-            links = iter(self._aligner(self._words(batch)) if self._aligner else [])
+            alignments = iter(self._aligner(self._words(batch)) if self._aligner else [])
         return [
             Rescored(
                 [self.codec.target.pieces(target.tolist()) for target in line.targets],
                 [next(found) for _ in line.targets],
-                [next(links) for _ in line.targets] if self._aligner else None,
+                [next(alignments) for _ in line.targets] if self._aligner else None,
             )
             for line in batch
         ]
 
-    def _words(self, batch: Sequence[Line]) -> list[SentencePair]:
+    def _words(self, batch: Sequence[EncodedPair]) -> list[SentencePair]:
         """Returns each line with each of its translations, and the words that their ids belong to."""
         pairs = []
         for line in batch:
@@ -157,10 +157,10 @@ class Rescorer:
                 pairs.append(SentencePair(line.source, words, ids, self.codec.target_words(target.text, ids)))
         return pairs
 
-    def _score(self, pairs: Sequence[tuple[Line, np.ndarray]]) -> list[list[float]]:
+    def _score(self, pairs: Sequence[tuple[EncodedPair, np.ndarray]]) -> list[list[float]]:
         """Returns log P of every token of each pair, in halves if memory runs out."""
 
-        def too_large(pair: tuple[Line, np.ndarray]) -> NmtError:
+        def too_large(pair: tuple[EncodedPair, np.ndarray]) -> NmtError:
             line, target = pair
             return NmtError(
                 f"memory ran out for line {line.number} ({len(line.source):,} source pieces, "
@@ -170,7 +170,7 @@ class Rescorer:
         return in_halves(self._score_at_once, pairs, too_large)
 
     @torch.no_grad()
-    def _score_at_once(self, pairs: Sequence[tuple[Line, np.ndarray]]) -> list[list[float]]:
+    def _score_at_once(self, pairs: Sequence[tuple[EncodedPair, np.ndarray]]) -> list[list[float]]:
         for line, ids in pairs:
             for model in self.models:
                 needed = 1 + max(len(line.source), len(ids))
