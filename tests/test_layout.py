@@ -25,7 +25,7 @@ LEVELS = [
     ["nmt.errors", "nmt.signals", "nmt.config", "nmt.console", "nmt.files", "nmt.locks"],
     ["nmt.resources"],
     ["nmt.text", "nmt.jobs", "nmt.data", "nmt.model", "nmt.scoring", "nmt.parsing", "nmt.search"],
-    ["nmt.checkpoint_file", "nmt.checkpoint"],
+    ["nmt.checkpoint_file", "nmt.checkpoint", "nmt.extensions"],
     ["nmt.training", "nmt.translate", "nmt.interop"],
     ["nmt.benchmark", "nmt.pages", "nmt.serving", "nmt.info"],
     ["nmt.cli", "nmt.__main__"],

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperOption
 
+from nmt import extensions
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import Config, check_field, flag_name
 from nmt.errors import NmtError
@@ -81,6 +82,7 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
                     values[name] = {k: v for k, v in given.items() if v is not None}
                 else:
                     values[name] = config(**given)
+                extensions.load(given.get("user_module"))
             command(**values)
 
         shown = sorted(made + own, key=_place_in_help)

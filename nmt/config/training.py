@@ -34,6 +34,9 @@ class RuntimeConfig(Config):
         help="bf16 and fp16 compute matrix products in 16 bits and keep fp32 weights. auto uses bf16 if the hardware "
         "has it, and fp16 on GPUs that have only that.",
     )
+    user_module: str | None = run_option(
+        None, help="Python file of your own that registers architectures, criteria or scorers; see docs/extending.md."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,9 @@ class TrainConfig(BatchConfig):
     seed: int = run_option(1, help="Seed of the initial weights, the data order and dropout.", at_least=0)
     label_smoothing: float = optimiser_option(
         0.1, help="Share of the probability that is spread over the vocabulary.", at_least=0, below=1
+    )
+    criterion: str | None = optimiser_option(
+        None, help="Loss that --user-module registers. By default, cross-entropy with --label-smoothing."
     )
     alignment_weight: float = optimiser_option(
         0.05,

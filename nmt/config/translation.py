@@ -53,6 +53,9 @@ class SearchConfig(Config):
     no_repeat_ngram: int | None = search_option(
         None, help="No sequence of this many pieces occurs twice in an output.", at_least=1
     )
+    scorer: str | None = search_option(
+        None, help="Scorer that --user-module registers. It changes the log P of each next piece."
+    )
     alignments: bool = search_option(
         False, help="Also link the source words to the words of each translation: 0-0 1-2 …"
     )

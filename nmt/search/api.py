@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from torch import Tensor
 
@@ -20,12 +20,10 @@ class Cache(Protocol):
         """
 
 
+# (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
+Scorer = Callable[[Tensor, Tensor], Tensor]
 # (newest ids R, cache) -> (logits RV of the next token, cache).
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
-
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _Number = TypeVar("_Number", "float", "Tensor")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.api import DONE_SHARE, Cache, Output, Required, Step, length_penalty
+from nmt.search.api import DONE_SHARE, Cache, Output, Required, Scorer, Step, length_penalty
 from nmt.search.constraints import Constraints, within
 from nmt.search.rules import Rules
 from nmt.search.sampling import sample
@@ -244,6 +244,7 @@ def beam_search(
     config: SearchConfig,
     required: Sequence[Required],
     never: Sequence[int],
+    scorer: Scorer | None,
 ) -> list[list[Output]]:
     """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
 
@@ -256,7 +257,7 @@ def beam_search(
     groups, width = config.beam_groups, config.beam // config.beam_groups
     diversity = Diversity(groups, config.diversity) if groups > 1 else None
     asked = [wanted for wanted in required for _ in range(groups)]
-    rules = Rules(config, asked, max_lengths_B.repeat_interleave(groups), eos, never)
+    rules = Rules(config, asked, max_lengths_B.repeat_interleave(groups), eos, never, scorer)
     possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
     beams = _Beams(rules, Constraints.start(possible, rules, width), width, bos)
     finished = _Finished(asked, possible, config)
@@ -298,6 +299,7 @@ def search(
     required: Sequence[Required] | None = None,
     streams: Sequence[int] | None = None,
     never: Sequence[int] = (),
+    scorer: Scorer | None = None,
 ) -> list[list[Output]]:
     """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
 
@@ -309,16 +311,16 @@ def search(
         required: prefix and phrases of each sentence; none if not given.
         streams: the numbers that the random numbers of each sentence depend on; 0, 1, … if not given.
         never: tokens that no output has.
+        scorer: changes the log P of the next tokens. Search may end early if it raises the log P of hypotheses.
     """
     required = required if required is not None else [Required()] * len(max_lengths_B)
     if any(wanted.phrases for wanted in required):
         _check_phrases(config)
+    options = {"bos": bos, "eos": eos, "config": config, "required": required, "never": never, "scorer": scorer}
     if config.sample:
         streams = range(len(max_lengths_B)) if streams is None else streams
-        return sample(
-            step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, streams=streams, never=never
-        )
-    return beam_search(step, cache, max_lengths_B, bos=bos, eos=eos, config=config, required=required, never=never)
+        return sample(step, cache, max_lengths_B, streams=streams, **options)  # type: ignore[arg-type]
+    return beam_search(step, cache, max_lengths_B, **options)  # type: ignore[arg-type]
 
 
 def _check_phrases(config: SearchConfig) -> None:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import Required
+from nmt.search.api import Required, Scorer
 
 
 class Rules:
-    """The rules for the outputs of a batch; a later rule overrides the earlier ones.
+    """The rules for the outputs of a batch; a later rule overrides the earlier ones, and the user's own scorer.
 
     1. Tokens in `never` do not occur.
     2. No n-gram of pieces occurs twice.
@@ -31,8 +31,9 @@ class Rules:
         max_lengths_B: Tensor,
         eos: int,
         never: Sequence[int] = (),
+        scorer: Scorer | None = None,
     ) -> None:
-        self.config, self.eos, self.never = config, eos, never
+        self.config, self.eos, self.never, self.scorer = config, eos, never, scorer
         device = max_lengths_B.device
         lengths = [len(wanted.prefix) for wanted in required]
         self.longest_prefix = max(lengths)
@@ -55,6 +56,8 @@ class Rules:
             needed_BWX: tokens that continue a required phrase, which may repeat an n-gram.
         """
         length = tokens_BWT.shape[2]  # with the next token
+        if self.scorer:
+            log_probs_BWV.copy_(self.scorer(tokens_BWT, log_probs_BWV))
         for token in self.never:
             log_probs_BWV[:, :, token] = -torch.inf
         if self.config.no_repeat_ngram:

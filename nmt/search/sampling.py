@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, Output, Required, Step
+from nmt.search.api import DONE_SHARE, Cache, Output, Required, Scorer, Step
 from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
@@ -104,13 +104,14 @@ def sample(
     required: Sequence[Required],
     streams: Sequence[int],
     never: Sequence[int],
+    scorer: Scorer | None,
 ) -> list[list[Output]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers.
 
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
     model's own. Arguments and errors are those of `search`.
     """
-    rules = Rules(config, required, max_lengths_B, eos, never)
+    rules = Rules(config, required, max_lengths_B, eos, never, scorer)
     uniforms = _Uniforms(config.seed, streams, config.samples)
     samples = _Samples(len(required), config, bos, max_lengths_B.device)
     found: list[dict[int, Output]] = [{} for _ in required]

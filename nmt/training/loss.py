@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from nmt.data.loader import MicroBatch, PieceAlignment
 from nmt.model.attention import DotProduct, padded_blocks
@@ -14,6 +15,9 @@ from nmt.model.device import LOGIT_ROWS
 from nmt.model.masks import Mask, PackedMask
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
 from nmt.text.subword import PAD
+
+if TYPE_CHECKING:
+    from nmt.extensions import Criterion
 
 
 @contextmanager
@@ -107,9 +111,16 @@ class _ChunkedNll(torch.autograd.Function):
 class TrainingLoss(nn.Module):
     """A module that holds the model and its loss, so that data parallelism wraps exactly what training calls."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, alignment_weight: float = 0.0) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        label_smoothing: float,
+        alignment_weight: float = 0.0,
+        criterion: "Criterion | None" = None,
+    ) -> None:
         super().__init__()
         self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
+        self.criterion = criterion
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
@@ -127,6 +138,8 @@ class TrainingLoss(nn.Module):
         dtype = _product_dtype(hidden_MD)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, dtype, torch.is_grad_enabled())
+        if self.criterion:
+            return self._own_loss(self.criterion, hidden_MD.to(dtype), batch.labels_M) + 0 * nll, nll.detach()
         if not self.label_smoothing:
             return nll, nll.detach()
         # With smoothing ε the loss is nll + ε Σ (logit of the label − mean logit). A logit is a product with a row of
@@ -135,6 +148,19 @@ class TrainingLoss(nn.Module):
         if bias_V is not None:
             margin_M = margin_M + bias_V[batch.labels_M] - bias_V.mean()
         return nll + self.label_smoothing * (margin_M * (batch.labels_M != PAD)).sum(), nll.detach()
+
+    def _own_loss(self, criterion: "Criterion", hidden_MD: Tensor, labels_M: Tensor) -> Tensor:
+        """Returns the loss of --criterion. Logits are computed a few rows at a time, and again in the backward pass."""
+
+        def of_rows(hidden_JD: Tensor, labels_J: Tensor) -> Tensor:
+            weight, bias = self.model.softmax_matrix_VD.to(dtype), self.model.output_bias
+            logits_JV = F.linear(hidden_JD, weight, None if bias is None else bias.to(dtype))
+            return criterion(logits_JV.float(), labels_J)
+
+        dtype, real_M = hidden_MD.dtype, labels_M != PAD
+        rows = zip(*(x[real_M].split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)
+        losses = [checkpoint(of_rows, *row, use_reentrant=False) for row in rows if len(row[0])]
+        return torch.stack(losses).sum() if losses else hidden_MD.sum() * 0
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:

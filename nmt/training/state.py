@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from nmt import extensions
 from nmt.checkpoint import new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
@@ -198,7 +199,8 @@ def new_state(setup: Setup) -> TrainState:
     config = setup.config
     torch.manual_seed(config.seed)
     model = new_model(setup.model_config, setup.data.codec)
-    loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight)
+    criterion = extensions.criterion(config.criterion) if config.criterion else None
+    loss = TrainingLoss(model, config.label_smoothing, config.alignment_weight, criterion)
     freeze(model, config.freeze)
     loss = loss.to(setup.runtime.device).train()
     loss_scale = LossScale(setup.runtime.device) if setup.runtime.dtype == torch.float16 else None

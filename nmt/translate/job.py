@@ -201,6 +201,10 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
     They are decided once, so that all machines compute alike. CTranslate2 has a data type of its own instead of a
     precision.
     """
+    if options.cluster and runtime.user_module:
+        raise NmtError(
+            "--user-module does not work with --cluster, because other machines lack the file; leave out one"
+        )
     if options.cluster and runtime.device != "cpu" and has_gpus():
         bf16 = runtime.precision == "auto" and engine == "pytorch"
         return RuntimeConfig(device="cuda", precision="bf16" if bf16 else runtime.precision)
@@ -208,7 +212,9 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
         raise NmtError("--device is cuda, but the cluster has no GPU; give --device cpu")
     here = replace(runtime, device="cpu") if options.cluster else runtime
     precision = precision_of(here) if engine == "pytorch" else runtime.precision
-    return RuntimeConfig.from_dict({"device": device_type(here), "precision": precision}, "this machine")
+    return RuntimeConfig.from_dict(
+        {**here.to_dict(), "device": device_type(here), "precision": precision}, "this machine"
+    )
 
 
 def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt import console
+from nmt import console, extensions
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
@@ -22,7 +22,7 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
-from nmt.search.api import Output, Required
+from nmt.search.api import Output, Required, Scorer
 from nmt.search.beam import search as search_for
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
@@ -69,6 +69,7 @@ class Translator:
     def __init__(self, models: Sequence[Transformer], codec: TextCodec, runtime: Runtime) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
         self.codec, self.runtime = codec, runtime
+        self._scorers: dict[str, Scorer] = {}
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
@@ -77,7 +78,9 @@ class Translator:
         Raises:
             NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
         """
-        resolved = resolve(runtime or RuntimeConfig(), process)
+        runtime = runtime or RuntimeConfig()
+        extensions.load(runtime.user_module)  # in a worker process, this is the first time
+        resolved = resolve(runtime, process)
         loaded = [(path, load_checkpoint(path)) for path in checkpoints]
         first_path, first = loaded[0]
         for path, other in loaded[1:]:
@@ -201,7 +204,13 @@ class Translator:
             required=[s.required for s in sentences],
             streams=[s.stream for s in sentences],
             never=(PAD, BOS),  # imported models may give BOS a high probability
+            scorer=self._scorer(search.scorer) if search.scorer else None,
         )
+
+    def _scorer(self, name: str) -> Scorer:
+        if name not in self._scorers:
+            self._scorers[name] = extensions.scorer(name)(self.codec)
+        return self._scorers[name]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
         """Returns scores RV of the next token: the logits of one model, or log summed probabilities of several."""

@@ -1,0 +1,82 @@
+"""What a user's own module adds (--user-module): architectures, criteria, and scorers of search."""
+
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from nmt.config import ModelConfig
+from nmt.errors import NmtError
+from nmt.model.architectures import ARCHITECTURES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.search.api import Scorer
+    from nmt.text.codec import TextCodec
+
+    # Gets the logits NV of all tokens that are not padding, in fp32, and their labels N. Returns the summed loss.
+    Criterion = Callable[[Tensor, Tensor], Tensor]
+    # Makes a scorer for a model with this text processing.
+    MakeScorer = Callable[[TextCodec], Scorer]
+
+_T = TypeVar("_T")
+_CRITERIA: "dict[str, Criterion]" = {}
+_SCORERS: "dict[str, MakeScorer]" = {}
+_loaded: set[Path] = set()
+
+
+def register_architecture(name: str, config: ModelConfig) -> None:
+    """Makes an architecture available as `nmt train --arch NAME`."""
+    _add(ARCHITECTURES, name, config)
+
+
+def register_criterion(name: str) -> "Callable[[Criterion], Criterion]":
+    """Returns a decorator that makes a loss available as `nmt train --criterion NAME`."""
+    return lambda criterion: _add(_CRITERIA, name, criterion)
+
+
+def register_scorer(name: str) -> "Callable[[MakeScorer], MakeScorer]":
+    """Returns a decorator that makes a scorer available as `nmt generate --scorer NAME`."""
+    return lambda scorer: _add(_SCORERS, name, scorer)
+
+
+def _add(registry: dict[str, Any], name: str, value: _T) -> _T:
+    if name in registry:
+        raise NmtError(f"{name} is registered already; give it another name")
+    registry[name] = value
+    return value
+
+
+def criterion(name: str) -> "Criterion":
+    """Returns the loss with this name."""
+    return _CRITERIA[_known(_CRITERIA, name, "--criterion")]
+
+
+def scorer(name: str) -> "MakeScorer":
+    """Returns what makes the scorer with this name."""
+    return _SCORERS[_known(_SCORERS, name, "--scorer")]
+
+
+def _known(registry: dict[str, Any], name: str, flag: str) -> str:
+    if name not in registry:
+        found = f"--user-module registers {', '.join(registry)}" if registry else "no --user-module registers one"
+        raise NmtError(f"{flag} {name} is unknown; {found}")
+    return name
+
+
+def load(path: str | None) -> None:
+    """Runs a user's module, once in a process."""
+    if path is None or (file := Path(path).resolve()) in _loaded:
+        return
+    spec = spec_from_file_location(f"nmt_user_{file.stem}", file)
+    if file.suffix != ".py" or spec is None or spec.loader is None:
+        raise NmtError(f"--user-module {path} is not a Python file; give a file whose name ends in .py")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise NmtError(f"--user-module {path} cannot be loaded ({error}); correct the module") from error
+    _loaded.add(file)
