@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 # The module of each public name, imported at first use, so that `import nmt` and `nmt --help` do not import torch.
 _PUBLIC = {

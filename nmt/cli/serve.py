@@ -6,7 +6,7 @@ import typer
 
 from nmt.cli.options import flags
 from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
-from nmt.errors import NmtError
+from nmt.errors import importing
 
 
 @flags(serving=ServeConfig, engine=EngineConfig, runtime=RuntimeConfig)
@@ -28,13 +28,8 @@ def serve(
     The server translates sentences of different requests together. SIGTERM and Ctrl-C end it after the answers to all
     requests in flight.
 
-    This command needs more packages: pip install '.\\[serve]' in the folder of the toolkit.
+    This command needs more packages: pip install 'attention-nmt\\[serve]'.
     """
-    try:
+    with importing("fastapi", "nmt serve", "'attention-nmt[serve]'"):
         from nmt.serving.server import serve as run
-    except ImportError as error:
-        raise NmtError(
-            f"nmt serve needs more packages ({error}); install them with pip install '.[serve]' "
-            "in the folder of the toolkit"
-        ) from error
     run(checkpoints or [], model or [], serving, engine, runtime)

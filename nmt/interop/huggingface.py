@@ -51,8 +51,8 @@ def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
     sections = [
         f"---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
         f"# {text.source_lang} to {text.target_lang}\n\n"
-        f"A Transformer with {count:,} parameters, trained with nmt. `nmt import huggingface` makes it a checkpoint "
-        f"again.",
+        f"A Transformer with {count:,} parameters, trained with nmt. `nmt import huggingface` (`pip install "
+        f"attention-nmt`) makes it a checkpoint again.",
         f"## Use\n\n```python\n{_example(text)}\n```\n\n{_notes(text)}",
         f"## Scores\n\n{_code(scores)}" if scores else "",
         f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"

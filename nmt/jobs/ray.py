@@ -54,7 +54,7 @@ def _connect(address: str) -> Any:
         os.environ.setdefault(name, value)
     if address != "auto":
         _check_address(address)
-    with importing("ray", "--cluster", "'.[ray]' in the folder of the toolkit"):
+    with importing("ray", "--cluster", "'attention-nmt[ray]'"):
         import ray
         import ray._private.worker as worker
     worker.print_to_stdstream = lambda *_, **__: None  # it prints to standard output when a worker dies
