@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -110,6 +111,17 @@ def test_the_legend_has_all_shape_letters() -> None:
     for module, path in FILES.items():
         for found in suffix.finditer(path.read_text(encoding="utf-8")):
             assert set(found[1]) <= letters, f"{module} has {found[0]}; docs/architecture.md lists the letters"
+
+
+def test_the_ways_through_the_code_name_functions_that_exist() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", page, re.MULTILINE)
+    assert len(steps) > 20
+    for file, function in steps:
+        node: Any = parsed(f"nmt.{file.removesuffix('.py').replace('/', '.')}")
+        for name in function.split("."):
+            node = next((found for found in node.body if getattr(found, "name", None) == name), None)
+            assert node, f"{file} has no {function}"
 
 
 def test_help_does_not_load_torch() -> None:
