@@ -1,5 +1,6 @@
 """Helpers that run the commands as a user does, but in the test's own process."""
 
+import gzip
 import io
 import json
 import sys
@@ -102,3 +103,14 @@ def assert_resumes(train_until: Callable[[Path, int], object], folder: Path, sto
         train_until(folder / "resumed", stop)
     snapshot = f"snapshot-{stops[-1]:08d}.safetensors"
     assert same_weights(folder / "whole" / snapshot, folder / "resumed" / snapshot)
+
+
+def numbers(text: str) -> list[tuple[int, int]]:
+    """Returns the alignment in text such as `0-0 1-2`."""
+    return [tuple(map(int, link.split("-"))) for link in text.split()]  # type: ignore[misc]
+
+
+def write(path: Path, data: bytes) -> Path:
+    """Writes a file, compressed if its name ends in .gz."""
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path

@@ -1,6 +1,7 @@
 """Invented parallel text, a small trained model, and other fixtures that several test files use."""
 
 import fcntl
+import io
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import forks
 import pytest
+import sentencepiece
 import torch
 from commands import SMALL, TRAIN
 from hypothesis import HealthCheck, settings
@@ -143,3 +145,12 @@ def unprivileged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
                 Path(name).chmod(0o755)
 
     return work
+
+
+def other_model(**options: object) -> bytes:
+    """Trains a model with sentencepiece itself, with any of its options changed."""
+    text, model = [line for pair in invented_pairs(400) for line in pair], io.BytesIO()
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+    usual = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "minloglevel": 2} | ids
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **(usual | options))
+    return model.getvalue()

@@ -157,7 +157,7 @@ def clocks(node: ast.AST) -> Iterator[str]:
 
 def test_tests_do_not_wait_for_clocks() -> None:
     """A test of the gate gives the same result on a busy machine."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in Path(__file__).parent.rglob("*.py")}
     nightly = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
     found = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
     assert not {name: lines for name, lines in found.items() if lines}

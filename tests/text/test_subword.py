@@ -1,13 +1,11 @@
 """Subword models restore the text that they encode, have the requested size, and refuse unusable models."""
 
-import io
 import random
 from collections.abc import Callable
 from functools import cache
 
 import pytest
-import sentencepiece
-from conftest import invented_pairs
+from conftest import invented_pairs, other_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,15 +30,6 @@ def trained_on_text(kind: str) -> Subword:
 def spaced(line: str) -> str:
     """Returns the line with single spaces between its words, which is what decoding gives."""
     return " ".join(word for word in line.split(" ") if word)
-
-
-def other_model(**options: object) -> bytes:
-    """Trains a model with sentencepiece itself, with any of its options changed."""
-    model = io.BytesIO()
-    ids = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
-    usual = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "minloglevel": 2} | ids
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, **(usual | options))
-    return model.getvalue()
 
 
 @kinds

@@ -19,7 +19,7 @@ from commands import failed, run
 
 from nmt.cli.app import app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TRAIN = ["train", "nowhere", "--arch=transformer_tiny", "--save-dir=run"]
 PREPROCESS = ["preprocess", "--source-lang=en", "--target-lang=de", "--valid=v", "--dest=d"]
 LONG = "x" * 5000

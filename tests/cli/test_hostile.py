@@ -11,7 +11,7 @@ from pathlib import Path
 import forks
 import pytest
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 sys.path.insert(0, str(RECIPES))
 
 import hostile  # noqa: E402

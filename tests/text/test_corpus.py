@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from commands import write
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +19,6 @@ from nmt.text.corpus import parallel_paths, read_lines, read_pairs
 any_line = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
     lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
 )
-
-
-def write(path: Path, data: bytes) -> Path:
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
-    return path
 
 
 @given(lines=st.lists(any_line), ending=st.sampled_from(["\n", "\r\n"]), suffix=st.sampled_from(["en", "en.gz"]))

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from commands import run
+from commands import numbers, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from nmt.text.words import NO_WORD, words_of_pieces
 from nmt.translate import alignment as alignment_module
 from nmt.translate.translator import Translator
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 sys.path.insert(0, str(RECIPES))
 
 import aer  # noqa: E402
@@ -37,11 +37,6 @@ SOURCE = "Ba de ki.\n\nLo “mu” na…  po\tra ☃.\nSi.\n"
 @pytest.fixture(scope="module")
 def translator(trained: Path) -> Translator:
     return Translator.load(trained / "run" / "best.safetensors", runtime=RUNTIME)
-
-
-def numbers(text: str) -> list[tuple[int, int]]:
-    """Returns the links of `0-0 1-2`."""
-    return [tuple(map(int, link.split("-"))) for link in text.split()]  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("line, pieces, words", [

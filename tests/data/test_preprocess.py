@@ -17,9 +17,8 @@ import forks
 import numpy as np
 import pytest
 import tasks
-from conftest import invented_pairs
+from conftest import invented_pairs, other_model
 from forks import At
-from test_subword import other_model
 
 from nmt.config import DataConfig, JobConfig
 from nmt.data import corpora, encoding

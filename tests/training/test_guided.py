@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, failed, run, train
+from commands import SMALL, TRAIN, failed, numbers, run, train
 from conftest import invented_pairs
-from test_alignments import numbers
 
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import make_micro_batch

@@ -19,13 +19,12 @@ import pytest
 import tasks
 import torch
 from checkpoints import CONFIG, saved, small_checkpoint
-from commands import failed, run
+from commands import failed, run, write
 from conftest import invented_pairs
 from forks import At
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tasks import Doubling
-from test_corpus import write
 
 from nmt.config import JobConfig
 from nmt.console import Progress
