@@ -28,7 +28,7 @@ from conftest import invented_pairs
 from marian import write_model
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "recipes"))
+sys.path.insert(0, str(ROOT / "recipes" / "measure"))
 
 import table1  # noqa: E402
 import table3  # noqa: E402
@@ -49,7 +49,7 @@ QUICKER: Added = QUICK | {
     "average-checkpoints": ["--last=2"],
     "benchmark": ["--help"],  # checks the flags and ends
     "recipes/grammar.py": ["--train=120", "--valid=4", "--test=6"],
-    **dict.fromkeys(f"recipes/{name}.py" for name in ("chaos", "compare_peers", "load", "translate_cluster")),
+    **dict.fromkeys(f"recipes/measure/{name}.py" for name in ("chaos", "compare_peers", "load", "translate_cluster")),
 }
 # The file `nmt` or `python`, which hands its arguments to `answer` and ends as that says.
 STAND_IN = f"""#!/usr/bin/env bash
@@ -310,10 +310,10 @@ def test_recipes_that_measure_or_kill_reach_their_programs(
     model = run / "model" / "average.safetensors"
     shutil.copy(trained / "run" / "average.safetensors", model)
     shutil.copytree(trained / "data", run / "data")
-    done = quicker(script, *arguments, RUN=run, MODEL=model, TEXT=trained / "test.en", LINES="25")
-    found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/")]
-    expected = [f"== python recipes/{start.format(run=run, model=model)}" for start in starts]
-    assert [line for line in found if "grammar.py" not in line] == expected
+    done = quicker(f"measure/{script}", *arguments, RUN=run, MODEL=model, TEXT=trained / "test.en", LINES="25")
+    found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/measure/")]
+    expected = [f"== python recipes/measure/{start.format(run=run, model=model)}" for start in starts]
+    assert found == expected
     if script == "translate_cluster.sh":
         assert (run / "input").read_text().count("\n") == 25
 
@@ -345,7 +345,7 @@ def test_table_3_trains_each_row_once(
 @pytest.mark.nightly
 def test_table_3_from_its_script(trained: Path, tmp_path: Path) -> None:
     options = ["base", "a_h4", "--updates=2", "--device=cpu"]
-    done = run_with(BIN, "table3.sh", *options, DATA=trained / "data", RUN=tmp_path)
+    done = run_with(BIN, "measure/table3.sh", *options, DATA=trained / "data", RUN=tmp_path)
     check_table_3(tmp_path, done.stdout)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import forks
 import pytest
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes" / "measure"
 sys.path.insert(0, str(RECIPES))
 
 import hostile  # noqa: E402

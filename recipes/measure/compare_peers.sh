@@ -3,11 +3,11 @@
 # with a plain loop around torch.nn.Transformer, and translation with CTranslate2 and the same model. All contenders are
 # measured in turn, so that changes of the machine's load affect all of them.
 #
-#   RUN=runs/multi30k-en-de-published bash recipes/compare_peers.sh [--only train|decode]
+#   RUN=runs/multi30k-en-de-published bash recipes/measure/compare_peers.sh [--only train|decode]
 #
 # RUN is a finished run of recipes/multi30k.sh --published. REPEATS=3 sets how often each contender is measured.
 set -euo pipefail
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 run_dir=$(path_or "${RUN:-}" runs/multi30k-en-de-published)
 [ -e "$run_dir/model/average.safetensors" ] ||
@@ -20,4 +20,4 @@ if [ ! -e "$base/average.safetensors" ]; then
         --warmup-updates 200 --lr-scale 0.3 --max-updates 300
     run nmt average-checkpoints "$base" --last 1 --output "$base/average.safetensors"
 fi
-run python recipes/compare_peers.py "$run_dir" --repeats "${REPEATS:-3}" "$@"
+run python recipes/measure/compare_peers.py "$run_dir" --repeats "${REPEATS:-3}" "$@"

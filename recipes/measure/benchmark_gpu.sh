@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Measures speed on a GPU: training of base and big, with and without --compile, and translation with base.
 #
-#   bash recipes/benchmark_gpu.sh [--json]
+#   bash recipes/measure/benchmark_gpu.sh [--json]
 #
 # The sentences are generated and have 28 pieces on average, as in WMT14. An update has 25,000 tokens, and the
 # vocabulary has 37,000 pieces. Utilisation is the achieved FLOP/s as a share of the FLOP/s of a large bf16 matrix
 # product on the same GPU. Translation uses beam 4, an untrained model and several batch sizes. Its output is as long as
 # its input.
 set -euo pipefail
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 set_up_environment
 
 for arch in transformer_base transformer_big; do

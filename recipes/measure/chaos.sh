@@ -3,11 +3,11 @@
 # again, kills the training at random moments (also while it writes a checkpoint), and restarts it until it is done. The
 # weights of both runs must be the same to the last bit.
 #
-#   bash recipes/chaos.sh [KILLS]     # 50 kills by default, about 7 seconds each
+#   bash recipes/measure/chaos.sh [KILLS]     # 50 kills by default, about 7 seconds each
 #
 # GPUS=2 trains with two processes and kills a random one. RUN=folder receives all files (default runs/chaos).
 set -euo pipefail
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 kills=${1:-50}
 [ $# -le 1 ] && [ "$kills" -gt 0 ] 2> /dev/null ||
@@ -20,4 +20,4 @@ mkdir -p "$run_dir"
 unless_there "$corpus" write_grammar_corpus "$corpus"
 unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$corpus/train" --valid "$corpus/valid" \
     --dest "$data" --vocab-size 2000
-run python recipes/chaos.py "$data" --folder "$run_dir" --kills "$kills" --gpus "${GPUS:-1}"
+run python recipes/measure/chaos.py "$data" --folder "$run_dir" --kills "$kills" --gpus "${GPUS:-1}"

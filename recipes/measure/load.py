@@ -1,6 +1,6 @@
 """Measures `nmt serve` under load, with `nmt generate` on the same lines in the same minutes.
 
-    python recipes/load.py CHECKPOINT INPUT --workers 2 --engine pytorch --repeats 3
+    python recipes/measure/load.py CHECKPOINT INPUT --workers 2 --engine pytorch --repeats 3
 
 Each repeat measures the offline rate, the rate of closed-loop clients, and the latency of single sentences: of an idle
 server, and at half of the rate of the clients. Prints one JSON object with a list for each figure.

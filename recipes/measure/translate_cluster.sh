@@ -2,13 +2,13 @@
 # Translates 100,000 lines on a Ray cluster of two nodes of this machine, while nodes, workers and the driver are killed
 # and nodes are added. Compares the result with that of an undisturbed run (docs/jobs.md).
 #
-#   bash recipes/translate_cluster.sh [--seconds N] [--seed N] [nmt generate option...]
+#   bash recipes/measure/translate_cluster.sh [--seconds N] [--seed N] [nmt generate option...]
 #
 # MODEL is a checkpoint and TEXT a file of raw text; by default, those of a finished run of quickstart.sh. LINES says how
 # many lines are translated; the text is repeated as often as needed. RUN=folder receives all files (default
 # runs/translate-cluster).
 set -euo pipefail
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 run_dir=$(path_or "${RUN:-}" runs/translate-cluster)
 model=$(path_or "${MODEL:-}" runs/quickstart/model/average.safetensors)
@@ -21,4 +21,4 @@ set_up_environment
 mkdir -p "$run_dir"
 rm -rf "$run_dir/disturbed" "$run_dir/disturbed.unfinished"
 while cat "$text"; do :; done 2> /dev/null | head -n "$lines" > "$run_dir/input" || true
-run python recipes/translate_cluster.py "$model" "$run_dir/input" "$run_dir" --shard-lines 1000 "$@"
+run python recipes/measure/translate_cluster.py "$model" "$run_dir/input" "$run_dir" --shard-lines 1000 "$@"

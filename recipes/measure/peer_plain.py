@@ -1,6 +1,6 @@
 """Measures a plain training loop around torch.nn.Transformer, with the same data, batches and sizes as nmt train.
 
-    python recipes/peer_plain.py DATA --arch transformer_tiny --updates 30 [--bf16]
+    python recipes/measure/peer_plain.py DATA --arch transformer_tiny --updates 30 [--bf16]
 
 Prints target tokens per second and peak memory in MiB as JSON.
 """

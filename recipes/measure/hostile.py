@@ -180,7 +180,7 @@ def main() -> None:
             print(f"{counts.total():,} cases tried", file=sys.stderr)
     print(table(counts))
     if any(counts[kind, ELSE] for kind in KINDS):
-        print(f"to repeat a case: bash recipes/hostile.sh --seed {options.seed} --only KIND:NUMBER")
+        print(f"to repeat a case: bash recipes/measure/hostile.sh --seed {options.seed} --only KIND:NUMBER")
         sys.exit(1)
 
 

@@ -1,6 +1,6 @@
 """Measures the speed of CTranslate2 with a model that `nmt export` wrote, from raw text to raw text.
 
-    python recipes/peer_ctranslate2.py EXPORTED INPUT --type int8 --workers 2 --threads 1 --batch 32
+    python recipes/measure/peer_ctranslate2.py EXPORTED INPUT --type int8 --workers 2 --threads 1 --batch 32
 
 Prints sentences per second and peak memory in MiB as JSON. The model must have a joint vocabulary.
 """

@@ -3,9 +3,9 @@
 # grows, beside the complexity that the paper gives. Writes table1.json and table1.svg to RUN=folder (default
 # runs/table1).
 #
-#   bash recipes/table1.sh [--device cpu|cuda] [--repeats N]
+#   bash recipes/measure/table1.sh [--device cpu|cuda] [--repeats N]
 set -euo pipefail
-. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../common.sh"
 
 set_up_environment
-run python recipes/table1.py "$(path_or "${RUN:-}" runs/table1)" "$@"
+run python recipes/measure/table1.py "$(path_or "${RUN:-}" runs/table1)" "$@"
