@@ -185,8 +185,8 @@ class EpochArray:
         encodings: K.
         order: the pairs of the epoch.
         seed: the seed of the choice.
-        slow: moves on by one more encoding after every K visits. If one side of a pair does so and the other does not,
-            K² visits have all combinations.
+        slow: skips one encoding after every K visits. If only one side of a pair does so, K² visits have all
+            combinations of the encodings of both sides.
     """
 
     def __init__(self, array: TokenArray, encodings: int, order: Order, seed: int, *, slow: bool = False) -> None:

@@ -104,12 +104,16 @@ def _hash(value: Any) -> str:
 
 def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     for name in dict.fromkeys([*then, *now]):
-        before, present = then.get(name, "not given"), now.get(name, "not given")
-        if before != present:
-            raise NmtError(
-                f"{path} belongs to an unfinished job whose {name} is {_as_text(before)}, but now it is "
-                f"{_as_text(present)}; start the same command as before, or delete that folder"
-            )
+        if name not in then or name not in now:
+            difference = f"{name} was {'not ' if name in now else ''}given"
+        elif then[name] != now[name]:
+            difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
+        else:
+            continue
+        raise NmtError(
+            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
+            f"or delete the folder"
+        )
 
 
 def _as_text(value: Any) -> str:

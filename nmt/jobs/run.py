@@ -1,4 +1,4 @@
-"""What a job is, and how its unfinished shards are done: in this process, in workers, or on a cluster."""
+"""The protocol of a job, and the execution of its shards: in this process, in workers, or on a cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -46,7 +46,7 @@ class Finished(NamedTuple):
     """The results of a batch.
 
     Attributes:
-        maxi_batch: the number of the first record of the maxi_batch that the batch is from.
+        maxi_batch: the number of the first record of the maxi-batch that the batch is from.
         results: what the processor returned; None if worker processes died on the batch as often as it was tried.
     """
 
@@ -91,7 +91,7 @@ class Job(Protocol):
         """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""
 
     def batched(self, codec: Any, records: Sequence[Any], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a maxi_batch, of which record 0 has this number. Each record is in one batch."""
+        """Yields the batches of a maxi-batch, of which record 0 has this number. Each record is in one batch."""
 
     def result(self, finished: Sequence[Finished]) -> Result:
         """Returns the result of a shard, whose batches finished in any order."""
@@ -135,10 +135,10 @@ _NAMED_LINES = 5  # in a message
 
 
 class TakesMaxiBatches(Protocol):
-    """A source of maxi_batches, such as `nmt.text.corpus.MaxiBatches`."""
+    """A source of maxi-batches, such as `nmt.text.corpus.MaxiBatches`."""
 
     def take(self, *, wait: bool) -> MaxiBatch[Any] | None:
-        """Returns the next maxi_batch; a maxi_batch without records if there are none yet; None after the last."""
+        """Returns the next maxi-batch; a maxi-batch without records if there are none yet; None after the last."""
 
 
 class Outcome(NamedTuple):
@@ -187,7 +187,7 @@ def do_maxi_batches(job: Job, maxi_batches: TakesMaxiBatches, workers: int) -> G
 
 
 def do_maxi_batch(job: Job, processor: Processor, maxi_batch: MaxiBatch[Any]) -> Iterator[Finished]:
-    """Yields the batches of a maxi_batch as this process finishes them."""
+    """Yields the batches of a maxi-batch as this process finishes them."""
     for batch in job.batched(processor.codec, maxi_batch.records, maxi_batch.first_number):
         yield Finished(maxi_batch.first_number, batch, processor(batch.work))
 
@@ -234,7 +234,7 @@ def in_line_order(finished: Iterator[tuple[Sequence[int], Sequence[_T]]]) -> Ite
 
 
 class _ShardMaxiBatches:
-    """The records of shards; a maxi_batch is a shard."""
+    """The records of shards; a maxi-batch is a shard."""
 
     def __init__(self, job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard]) -> None:
         self._job, self._reader, self._shards = job, Reader(segments), shards

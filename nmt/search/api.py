@@ -1,4 +1,4 @@
-"""What search is asked for, what it finds, and what it needs of a model: one step."""
+"""The interface of search: required tokens, finished hypotheses, and the step and the cache of a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

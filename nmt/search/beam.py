@@ -303,7 +303,7 @@ def search(
 ) -> list[list[Output]]:
     """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
 
-    A sentence has none if the model gives probabilities that are no numbers.
+    A sentence has none if the model gives NaN.
 
     Args:
         cache: the state of `config.width` hypotheses a sentence before any token.

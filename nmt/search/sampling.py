@@ -71,7 +71,7 @@ class _Samples:
         log_probs_BW1 = log_probs_BWV.gather(2, tokens_BW1)
         self.tokens_BWT = torch.cat((self.tokens_BWT, tokens_BW1), 2)
         self.history_BWT = torch.cat((self.history_BWT, log_probs_BW1), 2)
-        # A sample of probabilities that are no numbers would never draw EOS.
+        # A sample of NaN probabilities would never draw EOS.
         ended_BW = ((tokens_BW1 == eos) | ~log_probs_BW1.isfinite())[:, :, 0] & ~self.done_BW
         self.done_BW |= ended_BW
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
@@ -131,7 +131,7 @@ def sample(
 
 
 def _in_order(numbered: dict[int, Output]) -> list[Output]:
-    """Returns the samples of a sentence in the order of their numbers; none if a probability was no number."""
+    """Returns the samples of a sentence in the order of their numbers; none if a probability was NaN."""
     ordered = [numbered[number] for number in sorted(numbered)]
     return ordered if all(math.isfinite(hypothesis.score) for hypothesis in ordered) else []
 

@@ -102,7 +102,9 @@ class Access:
         """Raises HTTPException if a request may not be answered."""
         host = headers.get("host", "")
         if not self._is_own(host):
-            raise HTTPException(421, f"this server is not {host!r:.80}; use its address, or start it with --allow-host")
+            raise HTTPException(
+                421, f"the host {host!r:.80} is not allowed; use the address of the server, or --allow-host"
+            )
         origin = headers.get("origin")
         if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
             raise HTTPException(

@@ -1,4 +1,4 @@
-"""Reads text and parallel text: line by line, or in maxi_batches of lines that are sorted and batched together."""
+"""Reads text and parallel text: line by line, or in maxi-batches of lines that are sorted and batched together."""
 
 import codecs
 import gzip
@@ -151,7 +151,7 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int) -
     )
 
 
-# Input in maxi_batches: as much at once as can be sorted and batched well, but never waiting for more than has arrived.
+# Input in maxi-batches: as much at once as can be sorted and batched well, but never waiting for more than has arrived.
 
 _T = TypeVar("_T")
 # What ends the queue of a reader: the end of the input, or the error in it.
@@ -173,7 +173,7 @@ class MaxiBatches(Generic[_T]):
         self._first_number = 1
 
     def take(self, *, wait: bool) -> MaxiBatch[_T] | None:
-        """Returns the next maxi_batch: an empty one if none has arrived and `wait` is False; None after the last."""
+        """Returns the next maxi-batch: an empty one if none has arrived and `wait` is False; None after the last."""
         records = self._next(wait)
         if records is None:
             return None
@@ -221,7 +221,7 @@ class ArrivingMaxiBatches(MaxiBatches[_T]):
 
 
 def maxi_batches_of(paths: Iterable[str | Path], records: Iterator[_T], size: int) -> MaxiBatches[_T]:
-    """Returns the maxi_batches of the records that are read from `paths`; `-` is standard input."""
+    """Returns the maxi-batches of the records that are read from `paths`; `-` is standard input."""
     return MaxiBatches(records, size) if all(map(is_regular, paths)) else ArrivingMaxiBatches(records, size)
 
 

@@ -1,4 +1,4 @@
-"""The weights of another training as the beginning of a new one: fine-tuning."""
+"""Fine-tuning: a training begins with the weights of a checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -101,7 +101,7 @@ class Scores:
     def quality(self, metric: str) -> tuple[float, float]:
         """Returns what is larger for a better validation: the score, and for equal scores the negative loss.
 
-        A score that is no number, or that was not computed, is worse than all others.
+        A score that is NaN, or that was not computed, is worse than all others.
         """
         score = {"nll": -self.nll, "bleu": self.bleu, "chrf": self.chrf}[metric]
         if score is None or math.isnan(score):

@@ -1,4 +1,4 @@
-"""What an engine must do, and the engine that computes with PyTorch.
+"""The protocol of an engine, and the engine that computes with PyTorch.
 
 `nmt.translate.ctranslate2` is the other one.
 """

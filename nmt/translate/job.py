@@ -57,7 +57,7 @@ class TranslationJob(ModelJob):
         return self.lines.request(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a maxi_batch of requests, longest first."""
+        """Yields the batches of a maxi-batch of requests, longest first."""
         lines = encode(codec, records, first_number, self.search)
         for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])

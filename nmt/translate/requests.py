@@ -1,4 +1,4 @@
-"""What a line of input asks for, as text and as ids, and the translations that are found for it."""
+"""Requests to translate a line, as text and as ids, and the hypotheses for them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

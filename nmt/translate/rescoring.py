@@ -185,7 +185,7 @@ class Rescorer:
         found = self._log_probs(hidden, labels.ids_F).view(len(pairs), -1).tolist()
         rows = [row[: len(ids) + 1] for row, (_, ids) in zip(found, pairs, strict=True)]
         if any(map(math.isnan, chain.from_iterable(rows))):
-            raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
+            raise NmtError("the model gives NaN probabilities; use another checkpoint")
         return rows
 
     def _log_probs(self, hidden: Sequence[Tensor], labels_M: Tensor) -> Tensor:

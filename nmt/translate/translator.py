@@ -149,7 +149,7 @@ class Translator:
         with self.session():
             found = self._search(sentences, search) if sentences else []
         if not all(found):
-            raise NmtError("the model gives probabilities that are no numbers; use another checkpoint")
+            raise NmtError("the model gives NaN probabilities; use another checkpoint")
         texts = self._texts(lines, found)
         alignments = self._alignments(lines, found, texts) if search.alignments else [None] * len(texts)
         decoded = zip(texts, alignments, strict=True)

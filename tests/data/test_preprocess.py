@@ -268,13 +268,15 @@ def test_interrupted_work_gives_the_same_data(run: Run, tmp_path: Path, capsys: 
 
 @pytest.mark.usefixtures("interrupted")
 def test_interrupted_work_with_other_options_text_or_models_is_not_resumed(run: Run) -> None:
-    with pytest.raises(NmtError, match=r"data.unfinished belongs to .* whose --max-length is 30, but now it is 31"):
+    with pytest.raises(NmtError, match=r"data.unfinished belongs to .* --max-length was 30 and is now 31"):
         run(max_length=31)
     for split, flag in (("train", "--train text in en"), ("test", r"content of .*test.en")):
         text = Path(f"{split}.en")
         before = text.read_bytes()
         text.write_bytes(before.replace(b" ", b"", 1))
-        with pytest.raises(NmtError, match=rf"data.unfinished belongs to an unfinished job whose {flag} is"):
+        with pytest.raises(
+            NmtError, match=rf"data.unfinished belongs to an unfinished job of another command, in which {flag} was"
+        ):
             run(max_length=30)
         text.write_bytes(before)
     model = Path("data.unfinished/data/subword.model")

@@ -162,12 +162,12 @@ def interrupt(*command: str | Path) -> Words:
 
 
 @pytest.mark.parametrize("change, message", [
-    (["--beam=2"], r"whose --beam is 4, but now it is 2"),
-    (["--output-format=jsonl"], r"whose --output-format is text, but now it is jsonl"),
-    (["--prefixes={source}"], r"whose --prefixes is not given, but now it is SHA-256"),
-    (["--input={other}"], r"whose --input is SHA-256 \w+…, but now it is not given"),
-    (["{average}"], r"whose checkpoint 2 is not given"),
-    (["--shard-lines=5"], r"whose --shard-lines is 10, but now it is 5"),
+    (["--beam=2"], r"--beam was 4 and is now 2"),
+    (["--output-format=jsonl"], r"--output-format was text and is now jsonl"),
+    (["--prefixes={source}"], r"--prefixes was not given"),
+    (["--input={other}"], r"--input was given"),
+    (["{average}"], r"checkpoint 2 was not given"),
+    (["--shard-lines=5"], r"--shard-lines was 10 and is now 5"),
 ])  # fmt: skip
 def test_a_changed_job_is_not_resumed(
     trained: Path, source: Path, tmp_path: Path, change: list[str], message: str
@@ -186,7 +186,7 @@ def test_a_job_whose_input_was_edited_is_not_resumed_but_a_copy_of_the_input_is(
 ) -> None:
     copy = Path(shutil.copy(source, tmp_path / "copy"))
     source.write_bytes(source.read_bytes().replace(b"\n", b" Ba.\n", 1))
-    assert re.search(r"whose --source is SHA-256 \w+…, but now it is SHA-256", failed(*interrupted))
+    assert re.search(r"--source was SHA-256 \w+… and is now SHA-256", failed(*interrupted))
     run(*[copy if argument == source else argument for argument in interrupted])
     assert (tmp_path / "out").read_bytes() == expected
 
@@ -321,7 +321,7 @@ def test_parts_of_a_job_are_merged(command: Words, expected: bytes, tmp_path: Pa
     said = failed(*command, "--merge")
     assert "3 of the 7 shards of" in said
     assert "are missing (lines 11-20, lines 31-40, lines 51-60); run the --shard that failed again" in said
-    assert "whose --shard-lines is 10, but now it is 5" in failed(*command, "--shard=2/2", "--shard-lines=5")
+    assert "--shard-lines was 10 and is now 5" in failed(*command, "--shard=2/2", "--shard-lines=5")
     run(*command, "--shard=2/2")
     assert "0 of 7 shards to do" in run(*command, "--shard=2/2").stderr
     run(*command, "--merge")

@@ -114,9 +114,7 @@ def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> No
     for weight in checkpoint.weights.values():
         weight.fill_(math.nan)
     save_checkpoint(checkpoint, tmp_path / "nan.safetensors")
-    assert "gives probabilities that are no numbers" in failed(
-        "rescore", tmp_path / "nan.safetensors", stdin=b"Ba.\tBa.\n"
-    )
+    assert "gives NaN probabilities" in failed("rescore", tmp_path / "nan.safetensors", stdin=b"Ba.\tBa.\n")
 
 
 @pytest.mark.parametrize("arguments, stdin, message", [
