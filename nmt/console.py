@@ -45,10 +45,7 @@ def _null(flags: int, mode: str) -> TextIO:
 
 
 def finish_output() -> None:
-    """Flushes standard output and discards text that cannot be written.
-
-    Without this, the interpreter would try to write the text again when it exits, and print an error.
-    """
+    """Flushes standard output and discards text that cannot be written."""
     try:
         sys.stdout.flush()
     except OSError:

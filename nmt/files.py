@@ -222,10 +222,7 @@ def check_new(path: str | Path, flag: str) -> None:
 
 @contextmanager
 def new_folder(path: str | Path, flag: str) -> Iterator[Path]:
-    """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails.
-
-    Missing parent folders are created, and removed again if the block fails.
-    """
+    """Yields a temporary folder, which is renamed to `path` if the block succeeds and removed if it fails."""
     check_new(path, flag)
     dest = Path(path)
     advice = f"free some space or choose another {flag}"

@@ -13,10 +13,7 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def share_cores(processes: int) -> None:
-    """Limits the threads of numerical libraries in new child processes, so that `processes` of them share the cores.
-
-    A number of threads that the user has set has precedence.
-    """
+    """Limits the threads of numerical libraries in new child processes, so that `processes` of them share the cores."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // processes)))
 
 
@@ -49,10 +46,7 @@ def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
 
 
 def memory_of_all_processes_mib(process: int) -> float | None:
-    """Returns the memory in use by a process and its descendants, in MiB; None if the system does not tell.
-
-    Memory that several of them share counts once.
-    """
+    """Returns the memory in use by a process and its descendants, in MiB; None if the system does not tell."""
     return sum(map(_own_kib, _with_descendants(process))) / 2**10 or None
 
 

@@ -62,10 +62,7 @@ def not_ignored(numbers: tuple[signal.Signals, ...]) -> list[signal.Signals]:
 
 @contextmanager
 def cleaning_up() -> Iterator[None]:
-    """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run.
-
-    A second signal ends the process at once. Outside the main thread, signals have their usual effect.
-    """
+    """Makes a signal that would end the process raise SystemExit in the block, so that `finally` clauses run."""
     caught = STOPPING if threading.current_thread() is threading.main_thread() else ()
     handled = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
     for number in handled:

@@ -37,10 +37,7 @@ class Generated:
     pairs: int
 
     def lengths(self, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draws the lengths of the source and target sentences in pieces, without EOS.
-
-        They are log-normally distributed, as real lengths nearly are.
-        """
+        """Draws the lengths of the source and target sentences in pieces, without EOS."""
         center = np.log(self.mean_length) - _LENGTH_SPREAD**2 / 2
         common = random.normal(center, _LENGTH_SPREAD, self.pairs)
         ratio = random.normal(0, _RATIO_SPREAD, self.pairs)

@@ -260,10 +260,7 @@ def _translation_start_up_seconds(checkpoint: str, line: str, search: SearchConf
 
 
 def save_untrained(path: Path, model: ModelConfig, codec: TextCodec) -> None:
-    """Writes a checkpoint of an untrained model.
-
-    It computes as much per position as a trained model, but its translations run to the maximum length.
-    """
+    """Writes a checkpoint of an untrained model."""
     weights = {name: tensor.detach() for name, tensor in new_model(model, codec).state_dict().items()}
     save_checkpoint(Checkpoint(model, codec, weights, provenance={}), path)
 
@@ -296,10 +293,7 @@ _SAMPLED_UPDATES = 200
 
 
 def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
-    """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times.
-
-    A new process does the work, so that the measured memory includes nothing else.
-    """
+    """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times."""
     with worker_pool(partial(_measurer, config, repeats), 1, preload=__name__) as submit:
         return submit(data_folder).result()
 

@@ -70,11 +70,7 @@ def _options(
 
 
 def main() -> None:
-    """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong.
-
-    An error that is not a bug prints one line on standard error. Training that was asked to stop exits with
-    INTERRUPTED_EXIT_CODE.
-    """
+    """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong."""
     console.prepare_streams()
     code = _run()
     console.finish_output()

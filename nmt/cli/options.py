@@ -113,24 +113,16 @@ def sentence(error: Any) -> str | None:
     A wrong value gets a sentence in the style of the configurations' checks, such as `--beam must be a whole number,
     but is 'abc'`. For everything else, it is typer's own text with a reference to the help.
     """
-    if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and _comes_from_pydantic(error):
-        return _wrong_value(error.param, error.__cause__)
+    cause: Any = error.__cause__
+    if isinstance(error, typer.BadParameter) and isinstance(error.param, TyperOption) and hasattr(cause, "errors"):
+        given = cause.errors()[0]["input"]  # pydantic has rejected the value, and typer's message omits it
+        return f"{error.param.opts[0]} must be {_accepted(error.param)}, but is {shortened(given)}"
     text = error.format_message()
     if (flag := getattr(error, "option_name", None)) in _OTHER_NAMES:
         text = f"{flag} is called {_OTHER_NAMES[flag]} here"
     context = getattr(error, "ctx", None)  # absent where the parser found the error
     help_page = f"{context.command_path if context else 'nmt COMMAND'} --help"
     return f"{shorten(text, _LONGEST, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
-
-
-def _comes_from_pydantic(error: Exception) -> bool:
-    """Returns whether pydantic rejected the value. Newer versions of typer use it; their message omits the value."""
-    return hasattr(error.__cause__, "errors")
-
-
-def _wrong_value(param: TyperOption, error: Any) -> str:
-    given = error.errors()[0]["input"]
-    return f"{param.opts[0]} must be {_accepted(param)}, but is {shortened(given)}"
 
 
 def _accepted(param: TyperOption) -> str:

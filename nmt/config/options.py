@@ -1,6 +1,7 @@
 """Declares options as dataclass fields, checks their values, and names their flags. `nmt.config` has the options."""
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, field, fields
 from reprlib import repr as shortened
@@ -16,6 +17,7 @@ MAIN_PANEL = "Options"
 MOST_PROCESSES = 1024
 _LARGEST = 2**31 - 1  # the largest integer that all libraries accept
 _LONGEST_LIST = 500  # characters in a message
+_RELATIONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 # For each declared type: the types that a value may have, and their description in messages.
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
@@ -50,12 +52,6 @@ def option(
 def flag_name(field_name: str) -> str:
     """Returns the flag of a field: `d_ff` becomes `--d-ff`."""
     return "--" + field_name.replace("_", "-")
-
-
-def _satisfies(value: float, relation: str, bound: float) -> bool:
-    return {"at least": value >= bound, "above": value > bound, "at most": value <= bound, "below": value < bound}[
-        relation
-    ]
 
 
 def check_field(declared: Field[Any], value: Any) -> None:
@@ -99,7 +95,7 @@ def _check_range(flag: str, value: Any, limits: Mapping[str, float]) -> None:
         raise NmtError(f"{flag} must be a finite number, but is {value}")
     if isinstance(value, int) and value > _LARGEST:
         raise NmtError(f"{flag} must be at most {_LARGEST}, but is {shortened(value)}")
-    if value is None or all(_satisfies(value, relation, bound) for relation, bound in limits.items()):
+    if value is None or all(_RELATIONS[name](value, bound) for name, bound in limits.items()):
         return
     allowed = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
     raise NmtError(f"{flag} must be {allowed}, but is {shortened(value)}")

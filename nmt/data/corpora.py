@@ -66,10 +66,7 @@ def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
 
 
 def check(config: DataConfig, plan: Plan) -> dict[str, list[Corpus]]:
-    """Returns the corpora of every split.
-
-    Reads the text that `plan` does not cover, so that an error in the last line is found before hours of work.
-    """
+    """Returns the corpora of every split."""
     langs = config.source_lang, config.target_lang
     if config.valid in config.train:
         console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")

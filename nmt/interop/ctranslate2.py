@@ -44,10 +44,11 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         quantization: the data type of the stored weights: float32, float16, bfloat16, int16 or int8. The data type of
             the computation is chosen when the exported model is loaded.
     """
-    specs = _specs()
+    with importing("ctranslate2", "--format ctranslate2"):
+        from ctranslate2.specs import transformer_spec
     check_supported(checkpoint.model_config, origin, "CTranslate2", _SUPPORTED_VARIANTS)
     with new_folder(output, "--output") as folder:
-        spec = _spec(checkpoint, specs)
+        spec = _spec(checkpoint, transformer_spec)
         spec.validate()
         spec.optimize(quantization=quantization)
         with writing(f"--output {output}", "free some space or choose another folder"):
@@ -69,12 +70,6 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         console.warn(
             f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
-
-
-def _specs() -> ModuleType:
-    with importing("ctranslate2", "--format ctranslate2"):
-        from ctranslate2.specs import transformer_spec
-    return transformer_spec
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:

@@ -81,7 +81,8 @@ def _code(text: str) -> str:
 def _example(text: TextConfig) -> str:
     """Returns Python code that translates. What the tokenizer of transformers does not do, the code does."""
     lines = [_LOAD.format(source=text.source_lang)]
-    source, target = (_moses(tokenizer) for tokenizer in (text.source_tokenizer, text.target_tokenizer))
+    tokenizers = text.source_tokenizer, text.target_tokenizer
+    source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)
     if source or target:
         lines.insert(0, "from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer")
     if source:
@@ -98,11 +99,6 @@ def _example(text: TextConfig) -> str:
             f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"
         )
     return "\n".join([*lines, "print(lines)"])
-
-
-def _moses(tokenizer: str) -> str | None:
-    """Returns the language of a tokeniser of Moses; None for another tokeniser."""
-    return tokenizer.removeprefix("moses-") if tokenizer.startswith("moses-") else None
 
 
 def _notes(text: TextConfig) -> str:

@@ -178,22 +178,19 @@ def _check_positions(tensors: Tensors, config: ModelConfig) -> None:
         if found is None:
             continue
         expected = sinusoids(len(found), config)[:, our_columns(config.d_model).argsort()] if found.dim() == 2 else None
-        if expected is None or not _are_close(found, expected):
+        if (
+            expected is None
+            or found.shape != expected.shape
+            or not torch.allclose(found, expected, rtol=0, atol=_POSITIONS_TOLERANCE)
+        ):
             raise NmtError(
                 f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
                 f"use a model with static positions"
             )
 
 
-def _are_close(found: Tensor, expected: Tensor) -> bool:
-    return found.shape == expected.shape and bool(((found - expected).abs() < _POSITIONS_TOLERANCE).all())
-
-
 def _with_scale(weights: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Returns the weights of the same model with embeddings that are multiplied by √d_model.
-
-    Smaller embeddings make the logits smaller too. So the last norm, which only the logits follow, becomes larger.
-    """
+    """Returns the weights of the same model with embeddings that are multiplied by √d_model."""
     scale = math.sqrt(config.d_model)
     last = f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
     factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
@@ -244,7 +241,8 @@ def read_text(
     separate = options.get("separate_vocabs", False)
     if shared and separate:
         raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
-    unknown = _token(options.get("unk_token", SPECIAL_PIECES[UNK]))
+    unknown = options.get("unk_token", SPECIAL_PIECES[UNK])
+    unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
     files = folder / VOCABULARY, folder / (TARGET_VOCABULARY if separate else VOCABULARY)
     pieces = [_vocabulary(file, size) for file, size in zip(files, sizes, strict=True)]
     ids = [_ids(config, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
@@ -257,11 +255,6 @@ def read_text(
     ]
     source, target = (models[0], models[0]) if text.one_model else models
     return MarianText(TextCodec.checked(text, source, target, str(folder)), *ids)
-
-
-def _token(value: Any) -> Any:
-    """Returns the text of a special token, which is stored as text or as an object with its content."""
-    return value.get("content") if isinstance(value, dict) else value
 
 
 def _vocabulary(path: Path, size: int) -> dict[int, str]:

@@ -139,10 +139,7 @@ class Plan:
 def make_plan(
     segments: Sequence[Sequence[str]], shard_rows: int, progress: Progress | None = None, most: int = MOST_SHARDS
 ) -> Plan:
-    """Returns the plan for files, which are read once.
-
-    If there would be more than `most` shards, `shard_rows` is doubled until there are not.
-    """
+    """Returns the plan for files, which are read once."""
     found = [_indexed(paths, shard_rows, progress) for paths in segments]
     lines = [files[0].lines for files, _ in found]
     thinning = 1
@@ -164,12 +161,13 @@ def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tup
         index = _LineIndex(every)
         lines_before = 0
         text = codecs.getincrementaldecoder("utf-8")()
-        for block in _blocks(path):
-            index.add(block)
-            _check(text, block, path)
-            if progress and not number:
-                progress.advance(index.lines - lines_before)
-                lines_before = index.lines
+        with opened(path) as file:
+            while block := file.read(_BLOCK):
+                index.add(block)
+                _check(text, block, path)
+                if progress and not number:
+                    progress.advance(index.lines - lines_before)
+                    lines_before = index.lines
         _check(text, b"", path, final=True)
         offsets = index.finish()
         files.append(File(os.path.abspath(path), index.lines, state, index.hash.hexdigest()))
@@ -213,12 +211,6 @@ def _check(text: codecs.IncrementalDecoder, block: bytes, path: str, *, final: b
     except UnicodeDecodeError:
         for _ in read_lines(path):  # raises the error
             pass
-
-
-def _blocks(path: str) -> Iterator[bytes]:
-    with opened(path) as file:
-        while block := file.read(_BLOCK):
-            yield block
 
 
 def _state(path: str) -> tuple[int, int]:

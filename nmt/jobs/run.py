@@ -155,10 +155,7 @@ class Outcome(NamedTuple):
 
 
 def do_maxi_batches(job: Job, maxi_batches: TakesMaxiBatches, workers: int) -> Generator[Finished, None, None]:
-    """Yields all batches as they finish, in any order.
-
-    Batches do not depend on the number of workers. One worker is this very process.
-    """
+    """Yields all batches as they finish, in any order."""
     if workers == 1:
         processor = job.load(0)
         with processor.session():

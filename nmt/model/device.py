@@ -157,10 +157,7 @@ def _use_own_cores() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Makes glibc keep large freed blocks for the next update instead of returning their pages to the system.
-
-    Otherwise, training on a CPU spends much of its time on page faults.
-    """
+    """Makes glibc keep large freed blocks for the next update instead of returning their pages to the system."""
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent in other C libraries
         # Some versions of glibc reject thresholds above 32 MiB. A smaller threshold still helps there.

@@ -38,10 +38,7 @@ class CrossCache(NamedTuple):
 
 @dataclass
 class LayerCache:
-    """Keys and values of a decoder layer: of its own positions, and of the encoder output block by block.
-
-    Rows behind the last slot are spare capacity.
-    """
+    """Keys and values of a decoder layer: of its own positions, and of the encoder output block by block."""
 
     keys_BHPK: Tensor
     values_BHPU: Tensor

@@ -298,9 +298,6 @@ def _restricted(lengths_B: Tensor, width: int, size: int, *, causal: bool) -> Bl
 
 
 def padding_bias(lengths_B: Tensor, width: int) -> Tensor:
-    """Returns the bias B11S that hides the padding of the keys.
-
-    The first key of an empty sentence is not hidden, so that its softmax is finite.
-    """
+    """Returns the bias B11S that hides the padding of the keys."""
     seen_B1 = lengths_B.clamp(min=1)[:, None]
     return visible_bias(torch.arange(width, device=lengths_B.device) < seen_B1)[:, None, None]

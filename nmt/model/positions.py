@@ -1,7 +1,4 @@
-"""Position encodings (paper §3.5).
-
-Shapes: F flat positions, D d_model.
-"""
+"""Position encodings (paper §3.5). Shapes: F flat positions, D d_model."""
 
 import math
 

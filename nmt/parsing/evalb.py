@@ -147,10 +147,7 @@ def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
 
 
 def _innermost(brackets: list[Bracket], length: int) -> list[tuple[int, int]]:
-    """Returns start and end of the innermost bracket that is open at each gap between words.
-
-    Gap 0 is before the first word. A bracket is open at the gaps between its start and its end, without the two.
-    """
+    """Returns start and end of the innermost bracket that is open at each gap between words."""
     whole = (-1, length + 1)
     # From the end of the list, brackets are in the order of their starts, and outer brackets come before inner ones.
     waiting = sorted({(b.start, b.end) for b in brackets}, key=lambda span: (-span[0], span[1]))

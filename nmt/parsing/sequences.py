@@ -35,10 +35,7 @@ def linearized(tree: Node, numbered: bool = False) -> list[str]:
 
 
 def are_sequences(lines: Sequence[str]) -> bool:
-    """Returns whether lines look like `linearized` trees rather than treebank trees.
-
-    They do if any line has a labelled closing bracket, or if no line has a closing bracket at all.
-    """
+    """Returns whether lines look like `linearized` trees rather than treebank trees."""
     closing = any(t[0] == ")" and t.strip(")") and "(" not in t for line in lines for t in line.split())
     return closing or not any(")" in line for line in lines)
 

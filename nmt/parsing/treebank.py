@@ -86,20 +86,14 @@ class SourceText:
 
 
 def _unknown(word: str) -> str:
-    """Returns UNK with marks of a rare word's spelling: UNK-C-ing for Outsourcing.
-
-    C is a capital first letter, N a digit, and H a hyphen. The last mark is the ending, if it is one of a few.
-    """
+    """Returns UNK with marks of a rare word's spelling: UNK-C-ing for Outsourcing."""
     marks = {"C": word[:1].isupper(), "N": any(map(str.isdigit, word)), "H": "-" in word}
     ending = next((e for e in _WORD_ENDINGS if word.lower().endswith(e) and len(word) > len(e) + 2), "")
     return "-".join([_UNKNOWN, *(mark for mark, has in marks.items() if has), *([ending] if ending else [])])
 
 
 def read_treebank(patterns: Sequence[str]) -> list[Node]:
-    """Returns the normalised trees of all files, plain or .gz, that match the patterns, such as wsj/0[2-9]/*.mrg.
-
-    The patterns keep their order, and the files of a pattern are sorted.
-    """
+    """Returns the normalised trees of all files, plain or .gz, that match the patterns, such as wsj/0[2-9]/*.mrg."""
     trees = []
     for pattern in patterns:
         found = [pattern] if Path(pattern).is_file() else glob(pattern, recursive=True)
@@ -140,10 +134,7 @@ class Parses:
 
 
 def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
-    """Yields the sequences that the model wrote for each sentence, best first, as lists of symbols.
-
-    A line is one sequence, or the JSON of `nmt generate --output-format jsonl` with several hypotheses.
-    """
+    """Yields the sequences that the model wrote for each sentence, best first, as lists of symbols."""
     for number, line in enumerate(lines, start=1):
         if not line.startswith(_JSON):
             yield [line.split()]

@@ -50,10 +50,7 @@ class _OpenBracket:
 
 
 def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tuple[int, Node]]:
-    """Yields the trees of a file without any change, each with the line where it begins.
-
-    Line breaks and spaces between brackets have no meaning.
-    """
+    """Yields the trees of a file without any change, each with the line where it begins."""
     stack: list[_OpenBracket] = []
     number = first
     for number, line in enumerate(lines, start=first):
@@ -93,10 +90,7 @@ def _close_last(stack: list[_OpenBracket], place: str) -> Node | None:
 
 
 def walk(tree: Node) -> Iterator[tuple[Node | Word, bool]]:
-    """Yields all nodes and words from left to right: a node with True before its children and with False after them.
-
-    A word comes once, with True.
-    """
+    """Yields all nodes and words from left to right: a node with True before its children and with False after them."""
     stack: list[tuple[Node, Iterator[Node | Word]]] = [(tree, iter(tree.children))]
     yield tree, True
     while stack:
@@ -122,10 +116,7 @@ def normalized(tree: Node) -> Node | None:
 
 
 def rebuilt(tree: Node, word: Callable[[Word], Word | None], label: Callable[[str], str]) -> Node | None:
-    """Returns the tree with the words and labels that the functions return; None if no word remains.
-
-    Words for which `word` returns None are removed, and so are nodes without words.
-    """
+    """Returns the tree with the words and labels that the functions return; None if no word remains."""
     made: list[list[Node | Word]] = [[]]
     for item, opens in walk(tree):
         if isinstance(item, Word):
@@ -139,10 +130,7 @@ def rebuilt(tree: Node, word: Callable[[Word], Word | None], label: Callable[[st
 
 
 def plain_label(label: str) -> str:
-    """Returns a label without function tags and indices: `NP` for `NP-SBJ-1` and for `NP=2`.
-
-    Unlike the scorer in brackets.py, which cuts every label as EVALB does, this keeps labels such as -LRB- whole.
-    """
+    """Returns a label without function tags and indices: `NP` for `NP-SBJ-1` and for `NP=2`."""
     return label if label.startswith("-") else label.split("-")[0].split("=")[0]
 
 

@@ -217,10 +217,7 @@ class _Beams:
         self.log_probs_BW[torch.tensor(done, dtype=torch.long, device=self.log_probs_BW.device)] = -torch.inf
 
     def leave(self, live: set[int], searched: Collection[int], groups: int) -> Tensor | None:
-        """Drops the sentences without a live group, once they are many.
-
-        Returns the places of the other sentences, B; None if all stay.
-        """
+        """Drops the sentences without a live group, once they are many."""
         live_sentences = {group // groups for group in live}
         chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
         if len(chosen) > (1 - DONE_SHARE) * len(searched):

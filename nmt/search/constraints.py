@@ -119,10 +119,7 @@ class Constraints:
 
     @classmethod
     def start(cls, required: Sequence[Required], rules: Rules, width: int) -> Self | None:
-        """Returns the constraints of hypotheses without tokens; None if no sentence has phrases.
-
-        The phrases of a sentence are independent and fit into its maximum length, as `within` returns them.
-        """
+        """Returns the constraints of hypotheses without tokens; None if no sentence has phrases."""
         return cls(required, rules, width) if any(wanted.phrases for wanted in required) else None
 
     def needed(self) -> Tensor:

@@ -81,10 +81,7 @@ class _Samples:
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
 
     def leave(self) -> list[int] | None:
-        """Drops the sentences whose samples have all ended, once they are many.
-
-        Returns the places of the other sentences; None if all stay.
-        """
+        """Drops the sentences whose samples have all ended, once they are many."""
         chosen = [b for b, done in enumerate(self.done_BW.all(1).tolist()) if not done]
         if len(chosen) > (1 - DONE_SHARE) * len(self.done_BW):
             return None

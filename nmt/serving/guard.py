@@ -110,8 +110,11 @@ class Access:
             raise HTTPException(
                 403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
             )
-        if self.token is not None and not is_open(path) and not self._has_token(headers):
-            raise HTTPException(401, "the request needs the header Authorization: Bearer with the token of this server")
+        if self.token is not None and not is_open(path):
+            given = headers.get("authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+                message = "the request needs the header Authorization: Bearer with the token of this server"
+                raise HTTPException(401, message)
 
     def _is_own(self, host: str) -> bool:
         try:
@@ -119,10 +122,6 @@ class Access:
         except ValueError:
             return False
         return name in self.hosts or _is_address(name)
-
-    def _has_token(self, headers: Mapping[str, str]) -> bool:
-        assert self.token is not None
-        return hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.token}".encode())
 
 
 def is_open(path: str) -> bool:

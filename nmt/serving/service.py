@@ -93,10 +93,7 @@ class Sentence(NamedTuple):
 
 
 def split(text: str, codec: TextCodec) -> list[Sentence]:
-    """Returns the sentences of a text in the source language. Blank lines have none.
-
-    Tags at the beginning of a line apply to all of its sentences.
-    """
+    """Returns the sentences of a text in the source language. Blank lines have none."""
     import sentencex
 
     language = base_language(codec.config.source_lang)

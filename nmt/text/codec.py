@@ -167,10 +167,7 @@ class TextCodec:
         return base_language(self.config.target_lang) not in WITHOUT_SPACES
 
     def target_segments(self, line: str, pieces: Sequence[str]) -> tuple[list[str], list[int]]:
-        """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD.
-
-        A word has the spaces before it. In languages without spaces, a word is a group of pieces.
-        """
+        """Returns a translation cut into words, and the number of the word that each piece belongs to, or NO_WORD."""
         if not self.target_has_spaces:
             return groups_of_pieces(pieces, line)
         return re.findall(r"\s*\S+", line), words_of_pieces(pieces, line)

@@ -44,10 +44,7 @@ def base_language(code: str) -> str:
 
 
 def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str, target_lang: str) -> bool:
-    """Returns whether each text has more words of the other language than of its own.
-
-    Returns False if a language is not listed here.
-    """
+    """Returns whether each text has more words of the other language than of its own."""
     if not {source_lang, target_lang} <= _COMMON_WORDS.keys():
         return False
     langs = source_lang, target_lang

@@ -37,10 +37,7 @@ _SAMPLERS: dict[str, type[Sampler]] = {"bpe": BpeDropout, "unigram": UnigramSamp
 
 
 class Subword:
-    """A subword model. Use `train` or `from_bytes` to make one.
-
-    Ids 0 to 3 are PAD, UNK, BOS and EOS in every model.
-    """
+    """A subword model. Use `train` or `from_bytes` to make one. Ids 0 to 3 are PAD, UNK, BOS and EOS in every model."""
 
     def __init__(self, model: bytes, kind: str) -> None:
         self.kind = kind

@@ -139,7 +139,11 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
     found: list[tuple[re.Match[str], Phrase]] = []
 
     def take(phrase: Phrase, matches: Iterator[re.Match[str]]) -> None:
-        free = (match for match in matches if not any(_overlap(match, other) for other, _ in found))
+        free = (
+            match
+            for match in matches
+            if all(match.end() <= other.start() or other.end() <= match.start() for other, _ in found)
+        )
         found.extend((match, phrase) for match in islice(free, 1))
 
     if given.prefix:
@@ -165,7 +169,3 @@ def _spellings(phrase: Phrase) -> Iterator[str]:
     yield re.escape(phrase.given)
     yield re.escape(phrase.decoded)
     yield r"\s*".join(map(re.escape, "".join(phrase.decoded.split())))
-
-
-def _overlap(one: re.Match[str], other: re.Match[str]) -> bool:
-    return one.start() < other.end() and other.start() < one.end()

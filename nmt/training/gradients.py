@@ -157,10 +157,7 @@ class Gradients:
 
     @property
     def hardware(self) -> str:
-        """A description of the device and the code that computes gradients.
-
-        An example is `NVIDIA H200, bf16, attention without padding, compiled layers`.
-        """
+        """A description of the device and the code that computes gradients."""
         parts = [self.runtime.name, self.runtime.precision]
         if self.packs:
             parts.append("attention without padding")

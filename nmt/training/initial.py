@@ -19,11 +19,7 @@ _NAMED_PIECES = 5  # in a message
 
 
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
-    """Gives a new model the weights of a checkpoint.
-
-    If the vocabularies differ, the embeddings of pieces that both have are taken over. The others stay random. Other
-    languages cause a warning.
-    """
+    """Gives a new model the weights of a checkpoint."""
     checkpoint = load_checkpoint(path)
     _check(path, checkpoint, model.config, codec)
     if checkpoint.codec.to_dict() != codec.to_dict():

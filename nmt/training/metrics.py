@@ -65,10 +65,7 @@ class Interval:
         self.started += time.monotonic() - before
 
     def record(self, world: World) -> dict[str, float]:
-        """Returns the metrics of the interval over all ranks, which must all call this method.
-
-        Loss and nll are in nats per target token. The padding share is the share of positions that are padding.
-        """
+        """Returns the metrics of the interval over all ranks, which must all call this method."""
         shares = (self.loss, self.nll, self.trained_tokens, self.source_tokens, self.target_tokens, self.positions)
         loss, nll, trained, source, target, positions = world.sum(*map(float, shares))
         seconds = time.monotonic() - self.started  # the sums above have waited for the device

@@ -203,20 +203,17 @@ def _first_line(error: BaseException) -> str:
 
 def _end_after_failure(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
     """Exits without a message if another rank has shown its error; raises an NmtError if a rank was lost."""
-    lost = _is_lost_connection(error)
+    lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
     if lost:
         missing = _missing_ranks(world)
-    if (lost and stop.received) or not _is_first_to_fail(world):
+    failures = _in_time(lambda: int(world.store.add("failed", 1)))
+    if (lost and stop.received) or (failures or 1) > 1:
         raise SystemExit(1) from None
     if lost:
         raise NmtError(
             f"rank {world.rank} lost the connection to {missing} and waited up to {timeout:g} s for it "
             f"({_first_line(error)}); start the same command again to resume from the newest training state"
         ) from error
-
-
-def _is_lost_connection(error: BaseException) -> bool:
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _missing_ranks(world: World) -> str:
@@ -231,11 +228,6 @@ def _missing_ranks(world: World) -> str:
     if missing is None:
         return "the machine that started the run"
     return f"rank {', '.join(missing)}" if missing else "the other ranks"
-
-
-def _is_first_to_fail(world: World) -> bool:
-    count = _in_time(lambda: int(world.store.add("failed", 1)))
-    return count is None or count == 1
 
 
 def _in_time(ask_store: Callable[[], _T]) -> _T | None:

@@ -49,11 +49,7 @@ class MetricsFile:
         return [record for _, record in found if record is not None]
 
     def rewind(self, update: int) -> None:
-        """Removes the records of updates after `update`, because a resumed training repeats these updates.
-
-        If `update` is 0, training starts anew and repeats even a validation before the first update. DamagedError lines
-        stay.
-        """
+        """Removes the records of updates after `update`, because a resumed training repeats these updates."""
         if not os.path.exists(self.path):
             return
         kept = [line for line in self._lines(_MOVE) if not _repeats(_record(line), update)]
@@ -99,10 +95,7 @@ class Scores:
     chrf: float | None = None
 
     def quality(self, metric: str) -> tuple[float, float]:
-        """Returns what is larger for a better validation: the score, and for equal scores the negative loss.
-
-        A score that is NaN, or that was not computed, is worse than all others.
-        """
+        """Returns what is larger for a better validation: the score, and for equal scores the negative loss."""
         score = {"nll": -self.nll, "bleu": self.bleu, "chrf": self.chrf}[metric]
         if score is None or math.isnan(score):
             return -math.inf, -math.inf

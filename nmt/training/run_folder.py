@@ -29,10 +29,7 @@ _FOR_ONCE = ("resume_changed",)
 
 
 def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
-    """Returns the options of a training by name, without those that are not set.
-
-    Options of the model are included only if they differ from the architecture.
-    """
+    """Returns the options of a training by name, without those that are not set."""
     architecture = ARCHITECTURES[config.arch] if config.arch else read_model_config(str(config.init_from))
     default = architecture.to_dict()
     model = {name: value for name, value in model_config.to_dict().items() if default.get(name) != value}
@@ -93,10 +90,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Creates the folder if it is missing, and keeps other trainings out of it until the block ends.
-
-        Folders that this call created are removed if they are empty in the end.
-        """
+        """Creates the folder if it is missing, and keeps other trainings out of it until the block ends."""
         advice = "give another --save-dir"
         with writing(self.path, advice):
             missing = missing_folders(self.path)
@@ -165,10 +159,7 @@ class RunFolder:
                     path.unlink(missing_ok=True)
 
     def set_checkpoints_aside(self) -> None:
-        """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
-
-        The log of their training is renamed too. Its options are copied, because the command may read them again.
-        """
+        """Renames the checkpoints of a folder without training state, which a new training would remove or replace."""
         single = [path for name in (BEST, METRICS) if (path := self.path / name).exists()]
         found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
         if not any(path.suffix == SUFFIX for path in found):

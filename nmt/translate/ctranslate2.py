@@ -124,10 +124,7 @@ class CTranslate2Engine:
         ]
 
     def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
-        """Returns what CTranslate2 finds for each part.
-
-        It has one maximum length for a batch, so parts with different ones are searched one after the other.
-        """
+        """Returns what CTranslate2 finds for each part."""
         limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
         found: dict[int, Any] = {}
         for limit in set(limits):

@@ -46,10 +46,7 @@ class Engine(Protocol):
         """Returns pieces, log P and alignments of the given translations of each line."""
 
     def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
-        """Returns translations that continue the line's prefix with different pieces, the most probable piece first.
-
-        Each has another one of the `count` most probable pieces behind the prefix. Greedy search completes it.
-        """
+        """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
 
 
 class PyTorchEngine:

@@ -170,7 +170,7 @@ def scores_as_text(
 ) -> str:
     """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for.
 
-    PieceAlignment follow log P after `|||`.
+    Alignments follow log P after `|||`.
     """
     values = [f"{sum(found) / (len(found) if normalize else 1):.6f}" for found in log_probs]
     if alignments is not None:

@@ -196,11 +196,7 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
-    """Returns the device and the precision of a job in place of `auto`. A cluster must be connected.
-
-    They are decided once, so that all machines compute alike. CTranslate2 has a data type of its own instead of a
-    precision.
-    """
+    """Returns the device and the precision of a job in place of `auto`. A cluster must be connected."""
     if options.cluster and runtime.user_module:
         raise NmtError(
             "--user-module does not work with --cluster, because other machines lack the file; leave out one"
@@ -218,10 +214,7 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
 
 
 def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
-    """Returns how many lines a shard has: as many as are sorted by length together, or on a CPU, a minute's work.
-
-    The size of its checkpoints tells how slow a model is.
-    """
+    """Returns how many lines a shard has: as many as are sorted by length together, or on a CPU, a minute's work."""
     size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
     return MAXI_BATCH if runtime.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
 

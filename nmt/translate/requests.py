@@ -71,10 +71,7 @@ def padded_width(ids: np.ndarray) -> int:
 def encode(
     codec: TextCodec, requests: Sequence[Request], first_number: int, search: SearchConfig
 ) -> list[EncodedRequest]:
-    """Returns the requests as ids.
-
-    A line of more than `search.max_source_length` pieces is cut into parts, with a warning.
-    """
+    """Returns the requests as ids."""
     sources = codec.encode_source([request.source for request in requests])
     required = _required(codec, requests)
     encoded = []
