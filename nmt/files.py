@@ -92,11 +92,7 @@ def replaced_file(path: Path, advice: str, name: str | None = None, *, synced: b
 
 
 def remove_partial_files(folder: Path, names: Iterable[str] = ("*",)) -> None:
-    """Removes the temporary files of killed processes, which could not finish `replaced_file`.
-
-    Args:
-        names: patterns of the files that only the caller writes. Other processes may be writing the others.
-    """
+    """Removes the temporary files of killed processes, which could not finish `replaced_file`."""
     for name in names:
         for partial in folder.glob(f".{name}{_PARTIAL}*"):
             if partial.is_file():

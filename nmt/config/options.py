@@ -37,13 +37,7 @@ def option(
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Returns a dataclass field that declares an option.
-
-    Args:
-        default: the default value; without one, the option is required.
-        help, panel: the help text of the flag, and the section of the help page that lists it.
-        at_least, above, at_most, below: the bounds of the value.
-    """
+    """Returns a dataclass field that declares an option."""
     bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {name: bound for name, bound in bounds.items() if bound is not None}
     return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})

@@ -49,13 +49,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """The updates of one epoch.
-
-    Attributes:
-        source_lengths, target_lengths: the number of tokens of every sentence.
-        epoch: the groups of sentences and their order.
-        groups_per_update: the number of groups in an update; the last update may have fewer.
-    """
+    """The updates of one epoch."""
 
     source_lengths: Lengths
     target_lengths: Lengths
@@ -128,12 +122,7 @@ class UpdatePlan:
 def make_plan(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> UpdatePlan:
-    """Returns the plan of an epoch.
-
-    Args:
-        batch_tokens: the number of tokens on the larger side of an update, approximately.
-        groups: the number of groups in an update.
-    """
+    """Returns the plan of an epoch."""
     drawn = draw_epoch(source_lengths, target_lengths, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
     return UpdatePlan(source_lengths, target_lengths, drawn, groups)
 

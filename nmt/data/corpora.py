@@ -29,12 +29,7 @@ _CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as lo
 
 @dataclass(frozen=True)
 class Corpus:
-    """The two files of one corpus, and the number of lines in each.
-
-    Attributes:
-        alignments: the file of the word alignments, if there is one.
-        tag: what is put before each source line, if it is not empty.
-    """
+    """The two files of one corpus, and the number of lines in each."""
 
     source: Path
     target: Path

@@ -169,13 +169,7 @@ _Record = tuple[str, str, str, str]  # source, target, alignment and tag
 
 @dataclass(frozen=True)
 class EncodingJob:
-    """How training text is encoded; a `nmt.jobs.run.Job`.
-
-    Attributes:
-        codec_values: `TextCodec.to_dict()`.
-        limits: maximum length and length ratio.
-        tags: the tag of each segment; empty if there are no tags.
-    """
+    """How training text is encoded; a `nmt.jobs.run.Job`."""
 
     codec_values: dict[str, Any]
     limits: tuple[int, float]

@@ -101,14 +101,7 @@ class SplitMeta:
 
 @dataclass(frozen=True)
 class Meta:
-    """The content of meta.json.
-
-    Attributes:
-        text: `TextConfig` as plain data.
-        splits: the splits by name.
-        files: all other files of the folder by name.
-        options: the options of `nmt preprocess`, as a record of how the data was made.
-    """
+    """The content of meta.json."""
 
     text: dict[str, Any]
     splits: dict[str, SplitMeta]

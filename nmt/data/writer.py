@@ -105,15 +105,7 @@ class _SideWriter:
 
 
 class SplitWriter:
-    """Writes a split, chunk by chunk. Use it as a context manager, which closes the files.
-
-    Args:
-        store: the writer of the data folder, which learns the sizes and hashes of the files.
-        name: the name of the split.
-        raw: whether the split gets raw text.
-        aligned: whether it gets alignments.
-        encodings: how many encodings each source and each target sentence has.
-    """
+    """Writes a split, chunk by chunk. Use it as a context manager, which closes the files."""
 
     def __init__(
         self,

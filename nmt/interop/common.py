@@ -70,13 +70,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 class Tensors:
-    """The tensors of a model by name. Each is taken once.
-
-    Args:
-        origin: the name of their file, for messages.
-        plan: what says which tensors there are and which shapes they have, for messages.
-        advice: what the user can do if plan and tensors differ.
-    """
+    """The tensors of a model by name. Each is taken once."""
 
     def __init__(self, tensors: Mapping[str, Tensor], origin: Path, plan: str, advice: str) -> None:
         self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
@@ -214,12 +208,7 @@ _SILENT = -100.0
 
 @dataclass(frozen=True)
 class Ids:
-    """The ids of another toolkit.
-
-    Attributes:
-        special: its ids of PAD, UNK, BOS and EOS.
-        size: how many ids there are.
-    """
+    """The ids of another toolkit."""
 
     special: tuple[int, int, int, int]
     size: int

@@ -37,13 +37,7 @@ _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
 
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
-    """Writes the folder `output`: model.bin, config.json (with the text processing), vocabularies and subword models.
-
-    Args:
-        origin: the file name of the checkpoint, for messages.
-        quantization: the data type of the stored weights: float32, float16, bfloat16, int16 or int8. The data type of
-            the computation is chosen when the exported model is loaded.
-    """
+    """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models."""
     with importing("ctranslate2", "--format ctranslate2"):
         from ctranslate2.specs import transformer_spec
     check_supported(checkpoint.model_config, origin, "CTranslate2", _SUPPORTED_VARIANTS)

@@ -144,13 +144,7 @@ def vocabulary_sizes(values: Mapping[str, Any], tensors: Tensors, path: Path, *,
 def our_weights(
     config: ModelConfig, tensors: Tensors, source: Ids, target: Ids, *, shared: bool, scaled: bool
 ) -> dict[str, Tensor]:
-    """Returns the weights of a MarianMT model by our names, with all biases.
-
-    Args:
-        source, target: the ids of the model.
-        shared: whether both sides have the same embedding.
-        scaled: whether the model multiplies embeddings by √d_model, as ours do.
-    """
+    """Returns the weights of a MarianMT model by our names, with all biases."""
     weights = from_theirs(config, lambda name, shape: tensors.take(f"model.{name}", shape))
     columns_D = our_columns(config.d_model)
     embedding_VD = tensors.take(_SHARED if shared else _SIDES["target"], (target.size, config.d_model))
@@ -229,14 +223,7 @@ class MarianText:
 def read_text(
     folder: Path, config: Mapping[str, Any], sizes: tuple[int, int], langs: Mapping[str, str | None], *, shared: bool
 ) -> MarianText:
-    """Returns the text processing of a MarianMT folder.
-
-    Args:
-        config: the content of config.json.
-        sizes: the numbers of source and target ids.
-        langs: `source_lang` and `target_lang`; None if the folder says which.
-        shared: whether both sides have the same embedding.
-    """
+    """Returns the text processing of a MarianMT folder."""
     options = read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     separate = options.get("separate_vocabs", False)
     if shared and separate:

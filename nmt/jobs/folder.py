@@ -200,14 +200,7 @@ _NAMED_SHARDS = 5  # in a message
 
 
 class JobFolder:
-    """The folder of a job; make one with `job_folder`.
-
-    Attributes:
-        plan: the shards.
-        is_complete: whether the output is there, so that a signal need not keep the folder.
-        prepared: what was prepared before the first shard, as plain data.
-        data: the folder for what the command prepares.
-    """
+    """The folder of a job; make one with `job_folder`."""
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared

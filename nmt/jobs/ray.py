@@ -192,12 +192,7 @@ _LOOK_SECONDS = 1.0  # between two looks at the machines of the cluster
 
 @dataclass
 class _Handle:
-    """A worker as the driver sees it.
-
-    Attributes:
-        shards: those in flight, by Ray's reference to the call.
-        machine: the id of its machine; empty until it has loaded the model.
-    """
+    """A worker as the driver sees it."""
 
     actor: Any
     shards: dict[Any, Shard] = field(default_factory=dict)

@@ -142,12 +142,7 @@ class TakesMaxiBatches(Protocol):
 
 
 class Outcome(NamedTuple):
-    """What became of a shard.
-
-    Attributes:
-        result: None if it failed.
-        failure: why it failed as often as it was tried.
-    """
+    """What became of a shard."""
 
     shard: Shard
     result: Result | None

@@ -254,12 +254,7 @@ Mask = tuple[BlockMask, ...] | PackedMask
 
 
 def self_attention_mask(layout: Layout, window: int | None, *, causal: bool) -> Mask:
-    """Returns the mask of attention within the sentences of one side.
-
-    Args:
-        window: how many nearest positions a query sees (paper §4); None for all.
-        causal: whether a query sees only the positions up to its own.
-    """
+    """Returns the mask of attention within the sentences of one side."""
     if layout.blocks is None:
         return PackedMask.of(layout, layout, causal=causal)
     if window is None and not causal:

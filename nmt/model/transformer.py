@@ -189,9 +189,7 @@ class Transformer(nn.Module):
     def forward(self, source_ids_BS: Tensor, target_ids_BT: Tensor) -> Tensor:
         """Returns the logits BTV of the token after each target position.
 
-        Args:
-            source_ids_BS: sentences that end in EOS, filled up with PAD.
-            target_ids_BT: sentences that begin with BOS, filled up with PAD; a position sees those up to itself.
+        Sources end in EOS and targets begin with BOS; both are filled up with PAD.
         """
         source, target = Layout.of_padded(source_ids_BS), Layout.of_padded(target_ids_BT)
         encoded_ND = self.encode(source_ids_BS.flatten(), source)

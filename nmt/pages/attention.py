@@ -122,11 +122,7 @@ def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str
 def page_data(
     found: dict[Kind, Attention], kind: Kind = "cross", layer: int | None = None, head: int = 1
 ) -> dict[str, Any]:
-    """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS.
-
-    Args:
-        kind, layer, head: what the page shows first. Numbers are from 1; None is the last layer.
-    """
+    """Returns the data of the page as JSON values; weights are base64 of little-endian float32 in the order LHQS."""
     layer, head = _chosen(found[kind], layer, head)
     kinds = {
         name: {

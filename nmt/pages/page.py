@@ -12,13 +12,7 @@ STYLE = _FOLDER / "style.css"
 
 
 def page(template: str, title: str, data: Any) -> str:
-    """Returns an HTML page that needs no network and no server.
-
-    Args:
-        template: the name of the template, `report` or `attention`.
-        title: the title of the page, as plain text.
-        data: the content of the page, as JSON values without NaN.
-    """
+    """Returns an HTML page that needs no network and no server."""
     # "</script>" in a string would end the script element.
     values = {"title": escape(title), "data": data_as_text(data).replace("<", "\\u003c")}
     return _filled("head.html", values) + _filled(f"{template}.html", values)

@@ -19,13 +19,7 @@ _NAMES = (_ADDRESS, "localhost")
 
 @dataclass(frozen=True)
 class Site:
-    """What the server shows.
-
-    Attributes:
-        version: returns a text that changes when the data change.
-        make_data: returns the data of the page as JSON values.
-        make_page: returns the page with these data.
-    """
+    """What the server shows."""
 
     version: Callable[[], str]
     make_data: Callable[[], dict[str, Any]]

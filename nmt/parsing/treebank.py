@@ -122,12 +122,7 @@ def _normalized(path: str, line: int, tree: Node) -> Node:
 
 @dataclass(frozen=True)
 class Parses:
-    """Pairs of a gold tree and a tree to score.
-
-    Attributes:
-        pairs: the pairs, gold tree first.
-        repairs: how often each repair was made; None if the parser's output was trees and not sequences.
-    """
+    """Pairs of a gold tree and a tree to score."""
 
     pairs: list[tuple[Node, Node]]
     repairs: Counter[str] | None
@@ -212,12 +207,6 @@ def write_treebank(
 
     The split `train` decides which words are rare. Its symbols go to symbols.txt: those of its sequences, and its
     words if any words are rare.
-
-    Args:
-        splits: the normalised trees of each split.
-        source: the form of the words.
-        rare_below: words that occur fewer times in the split `train` are rare.
-        numbered: whether the symbols of words are their numbers, not XX.
     """
     sentences = {name: [[word.text for word in words_of(tree)] for tree in trees] for name, trees in splits.items()}
     if rare_below > 1:

@@ -108,12 +108,7 @@ def corpus_scores(
     metrics: Sequence[str] = ("bleu",),
     config: ScoreConfig | None = None,
 ) -> list[MetricScore]:
-    """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order.
-
-    Args:
-        hypotheses: detokenised translations, one per segment.
-        references: lists of reference translations; each list is as long as `hypotheses`.
-    """
+    """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
     check_text(hypotheses, references)
     config = config or ScoreConfig()
     return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers(metrics, config)]

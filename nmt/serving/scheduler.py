@@ -48,15 +48,7 @@ class _Waiting:
 
 
 class Scheduler:
-    """A bounded queue in front of the workers.
-
-    Args:
-        submit: starts work on a batch.
-        workers: batches that are worked on at once.
-        batch_tokens: tokens of a batch; an item that has more is alone.
-        most_waiting: items that may wait.
-        batch_started: called with the number of items of a batch.
-    """
+    """A bounded queue in front of the workers."""
 
     def __init__(
         self,

@@ -40,12 +40,7 @@ class ServedModel:
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, tuple[str, ServedModel]]:
-    """Returns the path and the model of each checkpoint, by name.
-
-    Args:
-        checkpoints: files whose models are named after their languages.
-        named: files with the names of their models, such as `en-de=run/average.safetensors`.
-    """
+    """Returns the path and the model of each checkpoint, by name."""
     found: dict[str, tuple[str, ServedModel]] = {}
     for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
         model = _load(name, path)

@@ -90,12 +90,7 @@ Work = tuple[Operation | None, Sequence[Any]]
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A checkpoint that is served.
-
-    Attributes:
-        name: what requests call the model.
-        digest: SHA-256 of the file when the service started.
-    """
+    """A checkpoint that is served."""
 
     name: str
     path: str

@@ -201,13 +201,7 @@ class Gradients:
         return list(torch.autograd.grad(loss, self.parameters))
 
     def check_memory(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> None:
-        """Checks that the largest micro-batches that --device-tokens allows fit into memory, by computing them.
-
-        Args:
-            pairs: source and target lengths of sentence pairs; each fills one micro-batch.
-            device_tokens: the value of --device-tokens.
-            optimizer_bytes: memory that the optimiser will need; it is reserved during the check.
-        """
+        """Checks that the largest micro-batches that --device-tokens allows fit into memory, by computing them."""
         tokens = device_tokens
         while tokens and not self._fit(pairs, tokens, optimizer_bytes):
             tokens //= 2

@@ -23,13 +23,7 @@ from nmt.training.records import Scores, without_improvement
 
 @dataclass(frozen=True)
 class Setup:
-    """The data, options and machine of a training.
-
-    Attributes:
-        runtime: the device and precision of this rank.
-        world: the group of all ranks.
-        stop: the signals that ask training to stop.
-    """
+    """The data, options and machine of a training."""
 
     data: DataFolder
     model_config: ModelConfig
@@ -111,17 +105,7 @@ class MovingAverage:
 
 @dataclass
 class Counters:
-    """The progress of a training.
-
-    Attributes:
-        update: the number of completed updates.
-        epoch: the number of completed epochs.
-        update_in_epoch: the number of completed updates in the current epoch.
-        snapshot_seconds: the training time at the last checkpoint, in seconds.
-        seconds: the training time, in seconds.
-        flops: the floating-point operations of the training.
-        device_tokens: the value of --device-tokens to use since memory ran out; None before that.
-    """
+    """The progress of a training."""
 
     update: int = 0
     epoch: int = 0
@@ -145,16 +129,7 @@ class Counters:
 
 @dataclass
 class TrainState:
-    """The parts of a training that an update changes.
-
-    Attributes:
-        loss: the model with its loss.
-        gradients: sums the gradients of `loss` over micro-batches and ranks.
-        optimizer: changes the weights by the gradients.
-        counters: the progress of the training.
-        validations: the scores of all validations so far.
-        average: the moving average of the weights; None without --ema.
-    """
+    """The parts of a training that an update changes."""
 
     loss: TrainingLoss
     gradients: Gradients

@@ -25,12 +25,7 @@ def parse_object(line: str, origin: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LineFormat:
-    """How the lines of input and output are written.
-
-    Attributes:
-        input, output: `text` or `jsonl`.
-        prefixes, constraints: whether text has a file of prefixes or of constraints beside it.
-    """
+    """How the lines of input and output are written."""
 
     input: str = "text"
     output: str = "text"
@@ -121,13 +116,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class PairFormat:
-    """How given translations and their scores are written.
-
-    Attributes:
-        input: `tsv`, `jsonl`, or `files` for a source and a target file.
-        output: `text` or `jsonl`.
-        normalize: whether log P in text is divided by the number of pieces.
-    """
+    """How given translations and their scores are written."""
 
     input: str = "tsv"
     output: str = "text"

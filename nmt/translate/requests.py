@@ -144,12 +144,7 @@ def batches(lines: Sequence[EncodedRequest], batch_tokens: int) -> Iterator[list
 
 
 def longest_first(tokens: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yields batches as indices of items, longest item first, so that it shows at once whether memory is enough.
-
-    Args:
-        tokens: the positions that each item takes in a batch.
-        batch_tokens: the positions that a batch may have when padded to its longest item; a longer item is alone.
-    """
+    """Yields batches as indices of items, longest item first, so that it shows at once whether memory is enough."""
     indices = iter(sorted(range(len(tokens)), key=lambda i: -tokens[i]))
     for first in indices:
         yield [first, *islice(indices, max(1, batch_tokens // max(tokens[first], 1)) - 1)]

@@ -65,12 +65,7 @@ class EncodedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class RescoringJob(ModelJob):
-    """Which model scores, and where it runs.
-
-    Attributes:
-        batch_tokens: padded source and target tokens that are scored at once; None for what suits the device.
-        alignments: whether to align words too.
-    """
+    """Which model scores, and where it runs."""
 
     batch_tokens: int | None = None
     alignments: bool = False
