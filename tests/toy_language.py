@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.beam import Output, Required, search
+from nmt.search.api import Output, Required, SearchBatch
+from nmt.search.beam import search
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
@@ -61,8 +62,12 @@ class Language:
     ) -> list[list[Output]]:
         numbers = sentences or list(range(len(max_lengths)))
         cache = History(numbers, [[()] * config.width for _ in numbers])
-        options = {"bos": BOS, "eos": EOS, "config": config, "required": required, "streams": streams}
-        return search(self.step, cache, torch.tensor(max_lengths), **options)  # type: ignore[arg-type]
+        required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
+        lengths_B = torch.tensor(max_lengths)
+        batch = SearchBatch(
+            max_lengths_B=lengths_B, bos=BOS, eos=EOS, config=config, required=required, streams=streams
+        )
+        return search(self.step, cache, batch)
 
     def token_log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """log P of the tokens and EOS."""

@@ -288,7 +288,13 @@ def finish_shards(
     if not todo:
         return
     failures = []
-    with closing(_outcomes(job, folder, todo, options, workers, progress)) as outcomes:
+    if options.cluster:
+        from nmt.jobs.ray import do_on_cluster
+
+        done = do_on_cluster(job, folder, todo, options, workers, progress)
+    else:
+        done = do_shards(job, folder.plan.paths, iter(todo), workers or 1, progress.advance)
+    with closing(done) as outcomes:
         for outcome in outcomes:
             if outcome.failure:
                 failures.append(outcome)
@@ -298,16 +304,6 @@ def finish_shards(
     folder.check_input()
     if failures:
         raise NmtError(_failed(folder, failures))
-
-
-def _outcomes(
-    job: Job, folder: JobFolder, todo: list[Shard], options: JobConfig, workers: int | None, progress: console.Progress
-) -> Generator[Outcome, None, None]:
-    if options.cluster:
-        from nmt.jobs.ray import do_on_cluster
-
-        return do_on_cluster(job, folder, todo, options, workers, progress)
-    return do_shards(job, folder.plan.paths, iter(todo), workers or 1, progress.advance)
 
 
 def _failed(folder: JobFolder, failures: list[Outcome]) -> str:

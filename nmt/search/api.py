@@ -6,6 +6,8 @@ from typing import Protocol, Self, TypeVar
 
 from torch import Tensor
 
+from nmt.config import SearchConfig
+
 # Finished sentences leave the batch when they are this share of it, because leaving copies the cache of the others.
 DONE_SHARE = 0.25
 
@@ -43,6 +45,28 @@ class Required:
     def met_by(self, tokens: Sequence[int]) -> bool:
         """Returns whether `tokens` contain all phrases."""
         return all(contains(tokens, phrase) for phrase in self.phrases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchBatch:
+    """The sentences that are searched together, and how.
+
+    Attributes:
+        max_lengths_B: most tokens of each sentence's output, EOS included, at least 1. A longer prefix is kept whole.
+        required: prefix and phrases of each sentence.
+        streams: the numbers that the random numbers of each sentence depend on.
+        never: tokens that no output has.
+        scorer: changes the log P of the next tokens. Search may end early if it raises the log P of hypotheses.
+    """
+
+    max_lengths_B: Tensor
+    bos: int
+    eos: int
+    config: SearchConfig
+    required: Sequence[Required]
+    streams: Sequence[int]
+    never: Sequence[int] = ()
+    scorer: Scorer | None = None
 
 
 @dataclass(frozen=True)

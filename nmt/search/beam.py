@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.api import DONE_SHARE, Cache, Output, Required, Scorer, Step, length_penalty
+from nmt.search.api import DONE_SHARE, Cache, Output, Required, SearchBatch, Step, length_penalty
 from nmt.search.constraints import Constraints, within
 from nmt.search.rules import Rules
 from nmt.search.sampling import sample
@@ -230,33 +230,20 @@ class _Beams:
         return chosen_B if groups == 1 else chosen_B[::groups] // groups
 
 
-@torch.no_grad()
-def beam_search(
-    step: Step,
-    cache: Cache,
-    max_lengths_B: Tensor,
-    *,
-    bos: int,
-    eos: int,
-    config: SearchConfig,
-    required: Sequence[Required],
-    never: Sequence[int],
-    scorer: Scorer | None,
-) -> list[list[Output]]:
+def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
     """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
 
     Each step keeps the `beam` best continuations of the live hypotheses. Those that end in EOS are finished. A sentence
     is done when no live hypothesis can still beat its n-th best finished one. A beam of one is greedy search, which
     ends with the first EOS. In diverse beam search, the groups of a sentence are searched side by side like sentences.
-
-    Args and errors are those of `search`.
     """
-    groups, width = config.beam_groups, config.beam // config.beam_groups
-    diversity = Diversity(groups, config.diversity) if groups > 1 else None
-    asked = [wanted for wanted in required for _ in range(groups)]
-    rules = Rules(config, asked, max_lengths_B.repeat_interleave(groups), eos, never, scorer)
+    config, groups = batch.config, batch.config.beam_groups
+    width, diversity = config.beam // groups, Diversity(groups, config.diversity) if groups > 1 else None
+    asked = [wanted for wanted in batch.required for _ in range(groups)]
+    max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
+    rules = Rules(replace(batch, required=asked, max_lengths_B=max_lengths_B))
     possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
-    beams = _Beams(rules, Constraints.start(possible, rules, width), width, bos)
+    beams = _Beams(rules, Constraints.start(possible, rules, width), width, batch.bos)
     finished = _Finished(asked, possible, config)
     live = set(range(len(asked)))
     while live:
@@ -281,51 +268,24 @@ def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
     return (parents_BW.unflatten(0, (-1, groups)) + first_X1).flatten(1)
 
 
-__all__ = ["Cache", "Output", "Required", "Step", "search"]
-
-
 @torch.no_grad()
-def search(
-    step: Step,
-    cache: Cache,
-    max_lengths_B: Tensor,
-    *,
-    bos: int,
-    eos: int,
-    config: SearchConfig,
-    required: Sequence[Required] | None = None,
-    streams: Sequence[int] | None = None,
-    never: Sequence[int] = (),
-    scorer: Scorer | None = None,
-) -> list[list[Output]]:
+def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
     """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
 
     A sentence has none if the model gives NaN.
 
     Args:
-        cache: the state of `config.width` hypotheses a sentence before any token.
-        max_lengths_B: most tokens of each sentence's output, EOS included, at least 1. A longer prefix is kept whole.
-        required: prefix and phrases of each sentence; none if not given.
-        streams: the numbers that the random numbers of each sentence depend on; 0, 1, … if not given.
-        never: tokens that no output has.
-        scorer: changes the log P of the next tokens. Search may end early if it raises the log P of hypotheses.
+        cache: the state of `batch.config.width` hypotheses a sentence before any token.
     """
-    required = required if required is not None else [Required()] * len(max_lengths_B)
-    if any(wanted.phrases for wanted in required):
-        _check_phrases(config)
-    options = {"bos": bos, "eos": eos, "config": config, "required": required, "never": never, "scorer": scorer}
-    if config.sample:
-        streams = range(len(max_lengths_B)) if streams is None else streams
-        return sample(step, cache, max_lengths_B, streams=streams, **options)  # type: ignore[arg-type]
-    return beam_search(step, cache, max_lengths_B, **options)  # type: ignore[arg-type]
-
-
-def _check_phrases(config: SearchConfig) -> None:
-    """Raises NmtError if this search cannot hold required phrases."""
-    if config.sample:
-        raise NmtError("required phrases work with beam search only, but --sample was given; leave out one of the two")
-    if config.beam_groups > 1:
-        raise NmtError(
-            f"required phrases work with a single group of hypotheses, but --beam-groups is {config.beam_groups}; "
-            f"set it to 1 or leave out the phrases"
-        )
+    config = batch.config
+    if any(wanted.phrases for wanted in batch.required):
+        if config.sample:
+            raise NmtError(
+                "required phrases work with beam search only, but --sample was given; leave out one of the two"
+            )
+        if config.beam_groups > 1:
+            raise NmtError(
+                f"required phrases work with a single group of hypotheses, but --beam-groups is {config.beam_groups}; "
+                f"set it to 1 or leave out the phrases"
+            )
+    return sample(step, cache, batch) if config.sample else beam_search(step, cache, batch)

@@ -5,13 +5,10 @@ A rule sets the log P of the other tokens to -inf and leaves the rest as the mod
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, T tokens so far, V vocabulary.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from nmt.config import SearchConfig
-from nmt.search.api import Required, Scorer
+from nmt.search.api import SearchBatch
 
 
 class Rules:
@@ -24,24 +21,18 @@ class Rules:
     5. An output begins with its prefix.
     """
 
-    def __init__(
-        self,
-        config: SearchConfig,
-        required: Sequence[Required],
-        max_lengths_B: Tensor,
-        eos: int,
-        never: Sequence[int] = (),
-        scorer: Scorer | None = None,
-    ) -> None:
-        self.config, self.eos, self.never, self.scorer = config, eos, never, scorer
-        device = max_lengths_B.device
-        lengths = [len(wanted.prefix) for wanted in required]
+    def __init__(self, batch: SearchBatch) -> None:
+        self.config, self.eos, self.never, self.scorer = batch.config, batch.eos, batch.never, batch.scorer
+        device = batch.max_lengths_B.device
+        lengths = [len(wanted.prefix) for wanted in batch.required]
         self.longest_prefix = max(lengths)
         self.prefix_lengths_B = torch.tensor(lengths, device=device)
-        padded = [[*wanted.prefix, *[eos] * (self.longest_prefix - len(wanted.prefix))] for wanted in required]
+        padded = [
+            [*wanted.prefix, *[batch.eos] * (self.longest_prefix - len(wanted.prefix))] for wanted in batch.required
+        ]
         self.prefixes_BT = torch.tensor(padded, dtype=torch.long, device=device)
         # A prefix is always whole, so the shortest output that it allows must be allowed.
-        self.max_lengths_B = torch.maximum(max_lengths_B, self.prefix_lengths_B + 1)
+        self.max_lengths_B = torch.maximum(batch.max_lengths_B, self.prefix_lengths_B + 1)
         # The first length at which a hypothesis must end. A number on the host spares waiting for the device.
         self.first_end = int(self.max_lengths_B.min())
 

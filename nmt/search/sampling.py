@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, Output, Required, Scorer, Step
+from nmt.search.api import DONE_SHARE, Cache, Output, SearchBatch, Step
 from nmt.search.rules import Rules
 
 # Positions whose random numbers are made at once.
@@ -90,39 +90,27 @@ class _Samples:
         return chosen
 
 
-def sample(
-    step: Step,
-    cache: Cache,
-    max_lengths_B: Tensor,
-    *,
-    bos: int,
-    eos: int,
-    config: SearchConfig,
-    required: Sequence[Required],
-    streams: Sequence[int],
-    never: Sequence[int],
-    scorer: Scorer | None,
-) -> list[list[Output]]:
+def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers.
 
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
-    model's own. Arguments and errors are those of `search`.
+    model's own.
     """
-    rules = Rules(config, required, max_lengths_B, eos, never, scorer)
-    uniforms = _Uniforms(config.seed, streams, config.samples)
-    samples = _Samples(len(required), config, bos, max_lengths_B.device)
-    found: list[dict[int, Output]] = [{} for _ in required]
-    parents_W = torch.arange(config.samples, device=max_lengths_B.device)
+    rules, config, device = Rules(batch), batch.config, batch.max_lengths_B.device
+    uniforms = _Uniforms(config.seed, batch.streams, config.samples)
+    samples = _Samples(len(batch.required), config, batch.bos, device)
+    found: list[dict[int, Output]] = [{} for _ in batch.required]
+    parents_W = torch.arange(config.samples, device=device)
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
         log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, config.samples))
         rules.apply(log_probs_BWV, samples.tokens_BWT, samples.sentences_B)
-        for sentence, number, hypothesis in samples.advance(log_probs_BWV, uniforms.next().to(parents_W.device), eos):
+        for sentence, number, hypothesis in samples.advance(log_probs_BWV, uniforms.next().to(device), batch.eos):
             found[sentence][number] = hypothesis
         chosen = samples.leave()
         if chosen:
             uniforms.keep(chosen)
-            chosen_B = torch.tensor(chosen, device=parents_W.device)
+            chosen_B = torch.tensor(chosen, device=device)
             cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
     return [_in_order(numbered) for numbered in found]
 

@@ -22,7 +22,7 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
-from nmt.search.api import Output, Required, Scorer
+from nmt.search.api import Output, Required, Scorer, SearchBatch
 from nmt.search.beam import search as search_for
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
@@ -194,10 +194,8 @@ class Translator:
         side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
-        return search_for(
-            self._step,  # type: ignore[arg-type]
-            cache,
-            max_lengths_B,
+        batch = SearchBatch(
+            max_lengths_B=max_lengths_B,
             bos=BOS,
             eos=EOS,
             config=search,
@@ -206,6 +204,7 @@ class Translator:
             never=(PAD, BOS),  # imported models may give BOS a high probability
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
+        return search_for(self._step, cache, batch)  # type: ignore[arg-type]
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:

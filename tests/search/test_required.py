@@ -10,7 +10,7 @@ from toy_language import EOS, Language, Scripted, occurs
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.beam import Required
+from nmt.search.api import Required
 
 Tokens = tuple[int, ...]
 Phrases = tuple[Tokens, ...]

@@ -14,6 +14,7 @@ from toy_language import BOS, EOS, Language
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
+from nmt.search.api import Required, SearchBatch
 from nmt.search.beam import search
 
 SEEDS = st.integers(0, 10_000)
@@ -34,7 +35,9 @@ def drawn(logits: Tensor, config: SearchConfig, lines: int) -> list[Any]:
         return logits[position.number][last_R], Position(position.number + 1)
 
     limits = torch.full((lines,), len(logits))
-    found = search(step, Position(0), limits, bos=BOS, eos=EOS, config=config)  # type: ignore[arg-type]
+    options = {"required": [Required()] * len(limits), "streams": range(len(limits))}
+    batch = SearchBatch(max_lengths_B=limits, bos=BOS, eos=EOS, config=config, **options)  # type: ignore[arg-type]
+    found = search(step, Position(0), batch)  # type: ignore[arg-type]
     return [sample for samples in found for sample in samples]
 
 
