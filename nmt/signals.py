@@ -43,8 +43,8 @@ def end_without_traceback() -> None:
 def end_resumably() -> None:
     """Makes signals end this process with INTERRUPTED_EXIT_CODE.
 
-    A command that can be resumed calls this first. When its work begins, training installs its own handlers, and other
-    commands call `end_as_usual`.
+    `__main__` calls this before it imports a command that can be resumed. When the work begins, training installs its
+    own handlers, and other commands call `end_as_usual`.
     """
     for number in not_ignored(STOPPING):
         signal.signal(number, _end_resumably)

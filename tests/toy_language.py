@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import Output, Required, SearchBatch
+from nmt.search.api import Required, SearchBatch
 from nmt.search.beam import search
+from nmt.search.hypotheses import TokenHypothesis
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
@@ -59,7 +60,7 @@ class Language:
         sentences: list[int] | None = None,
         required: Sequence[Required] | None = None,
         streams: Sequence[int] | None = None,
-    ) -> list[list[Output]]:
+    ) -> list[list[TokenHypothesis]]:
         numbers = sentences or list(range(len(max_lengths)))
         cache = History(numbers, [[()] * config.width for _ in numbers])
         required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))

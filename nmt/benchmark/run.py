@@ -1,5 +1,6 @@
 """Measures the speed of training, translation, preprocessing and batching on this machine."""
 
+import gc
 import json
 import os
 import statistics
@@ -321,6 +322,7 @@ def _measure_planning(
     tracemalloc.start()
     for epoch in range(repeats):
         split = plan = None  # otherwise the previous plan would count as memory of the next one
+        gc.collect()  # so that no garbage from before is freed meanwhile
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
         started = time.perf_counter()

@@ -14,6 +14,7 @@ from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, chunked
 from nmt.data.epochs import hash_of
+from nmt.data.filters import filter_pairs
 from nmt.data.writer import Flat, flatten
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
@@ -112,7 +113,7 @@ class Encoder:
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
         longest = limits[0] - max(map(len, tags)) if limits else None
         if limits and longest is not None:
-            kept, dropped = _filter(source, target, longest, limits[1])
+            kept, dropped = filter_pairs(source, target, longest, limits[1])
         places = kept.tolist()
         alignments = [_aligned_pieces(codec, chunk, i, source[i], target[i]) for i in places]
         source = sampling.encode("source", codec, chunk, places, source, longest)
@@ -150,20 +151,6 @@ def _aligned_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int]
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
-def _filter(
-    source: list[list[int]], target: list[list[int]], max_length: int, max_ratio: float
-) -> tuple[np.ndarray, Counter[str]]:
-    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
-    lengths = np.array([list(map(len, source)), list(map(len, target))])
-    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-    empty = shorter == 0
-    too_long = ~empty & (longer > max_length)
-    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
-    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
-    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
-    return np.flatnonzero(~(empty | too_long | uneven)), dropped
-
-
 _Record = tuple[str, str, str, str]  # source, target, alignment and tag
 
 
@@ -183,7 +170,7 @@ class EncodingJob:
         return "cpu"
 
     def with_models(self, _: tuple[str, ...]) -> Self:
-        """Returns the same job, which reads no files."""
+        """Returns this job, which has no files to copy to other machines."""
         return self
 
     def load(self, _: int) -> Encoder:
@@ -191,7 +178,7 @@ class EncodingJob:
         return Encoder(self.codec_values, self.limits, self.sampling)
 
     def codec(self) -> None:
-        """Returns nothing, because rows are cut into batches as they are."""
+        """Returns None: cutting text into batches needs no subword model."""
 
     def record(self, row: Row, place: Place) -> _Record:
         """Returns the pair of a row with its alignment and its tag."""

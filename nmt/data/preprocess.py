@@ -31,6 +31,7 @@ from nmt.data.corpora import (
 )
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
 from nmt.data.epochs import Mixture
+from nmt.data.filters import reasons
 from nmt.data.folder import TRAIN, SplitMeta
 from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
@@ -162,7 +163,7 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
     if not split.pairs:
         folder.discard()
         raise NmtError(
-            f"all {folder.plan.rows:,} training pairs were dropped ({_reasons(dropped, config)}); "
+            f"all {folder.plan.rows:,} training pairs were dropped ({reasons(dropped, config)}); "
             f"check the text and the filters"
         )
     try:
@@ -210,15 +211,6 @@ def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk
         yield chunk
 
 
-def _reasons(dropped: Counter[str], config: DataConfig) -> str:
-    """Returns the numbers of dropped pairs in words."""
-    return (
-        f"{dropped['empty']:,} with an empty side, "
-        f"{dropped['too_long']:,} longer than --max-length {config.max_length}, "
-        f"{dropped['uneven']:,} beyond --max-length-ratio {config.max_length_ratio:g}"
-    )
-
-
 def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta]) -> None:
     for name, split in splits.items():
         sides = [
@@ -230,7 +222,7 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
         ]
         console.info(f"{name}: {split.pairs:,} pairs, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {dropped.total():,} training pairs: {_reasons(dropped, config)}")
+    console.info(f"dropped {dropped.total():,} training pairs: {reasons(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"

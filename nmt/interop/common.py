@@ -226,7 +226,10 @@ class Ids:
         return ours_V
 
     def vocabulary(self, pieces: Mapping[int, str], origin: str) -> list[str]:
-        """Returns the piece of each of our ids. An id without a piece, or with a second special one, gets a name."""
+        """Returns the piece of each id of an nmt model.
+
+        The other toolkit's id may have no piece, or its piece may have the name of one of ours. It gets another name.
+        """
         rest = (pieces.get(i, f"<unused {i}>") for i in self.order[len(SPECIAL_PIECES) :])
         found = [*SPECIAL_PIECES, *(f"<{piece}>" if piece in SPECIAL_PIECES else piece for piece in rest)]
         for piece, count in Counter(found).items():
@@ -316,7 +319,11 @@ def _norm(config: ModelConfig, ours: str, theirs: str) -> Part:
 
 
 def our_columns(d_model: int) -> Tensor:
-    """Returns, for each of our columns, the number of the same column in a model with all sines before all cosines."""
+    """Returns, for each column of `d_model` in nmt, the number of the same column in the other toolkit.
+
+    The columns of the sinusoidal position encoding have different orders. In nmt, sines and cosines alternate, as in
+    section 3.5 of the paper. In the other toolkit, all sines come before all cosines.
+    """
     return torch.arange(d_model).view(2, -1).T.flatten()
 
 

@@ -16,7 +16,7 @@ from nmt.interop.torch_files import Inert, read_torch_file
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.foreign import Mapped
 
-# The ids of fairseq's dictionaries before those of the lines of the file. A target begins with EOS.
+# The pieces with ids 0 to 3. A dictionary file of fairseq leaves them out, so its first line has id 4.
 _FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"
 _PAD, _EOS, _UNK = range(1, len(_FIRST_PIECES))
 # fastBPE writes codes like version 0.2 of subword-nmt, and the frequency of each merge behind it.

@@ -83,7 +83,7 @@ class MetricScore:
 
 
 @dataclass(frozen=True)
-class Scorer:
+class SacreScorer:
     """A metric of sacreBLEU, and what is done around it.
 
     Attributes:
@@ -111,7 +111,7 @@ def corpus_scores(
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
     check_text(hypotheses, references)
     config = config or ScoreConfig()
-    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in scorers(metrics, config)]
+    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in sacre_scorers(metrics, config)]
 
 
 def check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -123,7 +123,7 @@ def check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
             raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
 
 
-def scorers(metrics: Sequence[str], config: ScoreConfig) -> list[Scorer]:
+def sacre_scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
     """Returns what computes each of the metrics."""
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
@@ -132,7 +132,7 @@ def scorers(metrics: Sequence[str], config: ScoreConfig) -> list[Scorer]:
 
 
 def _score(
-    scorer: Scorer, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int | None
+    scorer: SacreScorer, hypotheses: Sequence[str], references: Sequence[Sequence[str]], bootstrap: int | None
 ) -> MetricScore:
     prepared, *others = map(scorer.prepared, (hypotheses, *references))
     score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)
@@ -141,7 +141,7 @@ def _score(
     return MetricScore(name, score.score, signature, scorer.details(score), confidence)
 
 
-def _bleu(config: ScoreConfig) -> Scorer:
+def _bleu(config: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.bleu import BLEU
 
     tokenize = config.tokenize or bleu_tokenizer(config.target_lang)
@@ -149,7 +149,7 @@ def _bleu(config: ScoreConfig) -> Scorer:
         raise NmtError(f"--tokenize {tokenize} is unknown; it must be one of {', '.join(BLEU.TOKENIZERS)}")
     try:
         # `force` only suppresses sacreBLEU's warning about text that looks tokenised.
-        return Scorer(BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True), _bleu_details)
+        return SacreScorer(BLEU(lowercase=config.lowercase, tokenize=tokenize, force=True), _bleu_details)
     except (ImportError, RuntimeError, OSError) as error:  # a missing package, or a model it could not download
         reason = " ".join(str(error).split())
         raise NmtError(f"--tokenize {tokenize} cannot be set up here: {reason}") from error
@@ -165,7 +165,7 @@ def _bleu_details(score: Any) -> dict[str, Any]:
     }
 
 
-def _paper_bleu(config: ScoreConfig) -> Scorer:
+def _paper_bleu(config: ScoreConfig) -> SacreScorer:
     """Computes BLEU in the same way as the paper's Table 2 and the papers that it compares with.
 
     The text is tokenised with Moses. The formula of multi-bleu.perl is sacreBLEU's formula without smoothing.
@@ -177,7 +177,7 @@ def _paper_bleu(config: ScoreConfig) -> Scorer:
         state = f"is {lang!r}" if lang else "is missing"
         raise NmtError(f"--target-lang must be the two letters of a language for paper-bleu, such as de, but {state}")
     tokens = f"tok:moses-{lang}|compounds:{'split' if lang == 'de' else 'whole'}"
-    return Scorer(
+    return SacreScorer(
         BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True),
         prepare=_paper_text(lang),
         rename=lambda _, signature: ("paper-BLEU", signature.replace("tok:none", tokens)),
@@ -200,20 +200,20 @@ def _paper_text(lang: str) -> Callable[[str], str]:
     return prepare
 
 
-def _chrf(config: ScoreConfig) -> Scorer:
+def _chrf(config: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    return Scorer(CHRF(lowercase=config.lowercase))
+    return SacreScorer(CHRF(lowercase=config.lowercase))
 
 
-def _ter(_: ScoreConfig) -> Scorer:
+def _ter(_: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.ter import TER
 
-    return Scorer(TER(), lambda score: {"edits": score.num_edits, "reference_length": score.ref_length})
+    return SacreScorer(TER(), lambda score: {"edits": score.num_edits, "reference_length": score.ref_length})
 
 
 # The choices of `--metric`. A new metric is one function and one entry here.
-METRICS: dict[str, Callable[[ScoreConfig], Scorer]] = {
+METRICS: dict[str, Callable[[ScoreConfig], SacreScorer]] = {
     "bleu": _bleu,
     "chrf": _chrf,
     "ter": _ter,

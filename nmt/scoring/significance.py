@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nmt.config import ScoreConfig
-from nmt.scoring.metrics import Confidence, MetricScore, Scorer, check_text, scorers
+from nmt.scoring.metrics import Confidence, MetricScore, SacreScorer, check_text, sacre_scorers
 
 # sacreBLEU's names of the choices of `--paired`.
 _TESTS = {"bootstrap": "bs", "ar": "ar"}
@@ -22,12 +22,12 @@ def compared_scores(
     """
     for system in systems:
         check_text(system, references)
-    by_metric = [_compared(scorer, systems, references, config) for scorer in scorers(metrics, config)]
+    by_metric = [_compared(scorer, systems, references, config) for scorer in sacre_scorers(metrics, config)]
     return [list(scores) for scores in zip(*by_metric, strict=True)]
 
 
 def _compared(
-    scorer: Scorer, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], config: ScoreConfig
+    scorer: SacreScorer, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], config: ScoreConfig
 ) -> list[MetricScore]:
     from sacrebleu.significance import PairedTest
 

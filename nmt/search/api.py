@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 
 from torch import Tensor
 
@@ -26,8 +26,6 @@ class Cache(Protocol):
 Scorer = Callable[[Tensor, Tensor], Tensor]
 # (newest ids R, cache) -> (logits RV of the next token, cache).
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
-
-_Number = TypeVar("_Number", "float", "Tensor")
 
 
 @dataclass(frozen=True)
@@ -67,38 +65,6 @@ class SearchBatch:
     streams: Sequence[int]
     never: Sequence[int] = ()
     scorer: Scorer | None = None
-
-
-@dataclass(frozen=True)
-class Output:
-    """A finished hypothesis.
-
-    Attributes:
-        tokens: its ids without EOS.
-        log_probs: the model's natural log P of each token; that of EOS is last.
-        score: log P of the hypothesis over the length penalty.
-        unmet: whether a required phrase is missing, because the longest output cannot hold all of them.
-    """
-
-    tokens: list[int]
-    log_probs: list[float]
-    score: float
-    unmet: bool = False
-
-    @property
-    def log_prob(self) -> float:
-        """The log P of the hypothesis, EOS included."""
-        return sum(self.log_probs)
-
-    @classmethod
-    def scored(cls, tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> "Output":
-        """Returns the hypothesis with its score."""
-        return cls(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
-
-
-def length_penalty(length: _Number, alpha: float) -> _Number:
-    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
-    return ((5 + length) / 6) ** alpha
 
 
 def contains(tokens: Sequence[int], phrase: Sequence[int]) -> bool:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.api import DONE_SHARE, Cache, Output, Required, SearchBatch, Step, length_penalty
-from nmt.search.constraints import Constraints, within
-from nmt.search.rules import Rules
+from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step
+from nmt.search.constraints import Constraints, Rules, within
+from nmt.search.hypotheses import TokenHypothesis, length_penalty
 from nmt.search.sampling import sample
 
 # Numbers in a block; `largest` looks at the contents of few blocks only.
@@ -105,7 +105,7 @@ class _Finished:
         self.asked, self.possible, self.alpha = asked, possible, config.alpha
         self.width = config.beam // config.beam_groups
         self.kept = min(config.n_best, self.width)
-        self.found: list[list[Output]] = [[] for _ in asked]
+        self.found: list[list[TokenHypothesis]] = [[] for _ in asked]
         self.counts = [0] * len(asked)
 
     def add(self, ended: Iterable[tuple[int, list[int], list[float]]], live: Collection[int]) -> None:
@@ -116,7 +116,7 @@ class _Finished:
 
     def _add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
         unmet = not self.asked[sentence].met_by(tokens)
-        ranked = [*self.found[sentence], Output.scored(tokens, log_probs, self.alpha, unmet)]
+        ranked = [*self.found[sentence], TokenHypothesis.scored(tokens, log_probs, self.alpha, unmet)]
         self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.kept]
         self.counts[sentence] += 1
 
@@ -132,14 +132,14 @@ class _Finished:
         full = self.possible[sentence].phrases and self.counts[sentence] >= self.width
         return math.inf if self.width == 1 or full else found[-1].score
 
-    def merged(self, groups: int, n_best: int) -> list[list[Output]]:
+    def merged(self, groups: int, n_best: int) -> list[list[TokenHypothesis]]:
         """Returns the best hypotheses of each sentence, of all its groups and without duplicates, best first."""
         if groups == 1:
             return self.found
         return [_best(self.found[i : i + groups], n_best) for i in range(0, len(self.found), groups)]
 
 
-def _best(groups: list[list[Output]], n_best: int) -> list[Output]:
+def _best(groups: list[list[TokenHypothesis]], n_best: int) -> list[TokenHypothesis]:
     distinct = {tuple(f.tokens): f for group in groups for f in group}
     return sorted(distinct.values(), key=lambda f: -f.score)[:n_best]
 
@@ -230,7 +230,7 @@ class _Beams:
         return chosen_B if groups == 1 else chosen_B[::groups] // groups
 
 
-def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
+def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
 
     Each step keeps the `beam` best continuations of the live hypotheses. Those that end in EOS are finished. A sentence
@@ -269,7 +269,7 @@ def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
 
 
 @torch.no_grad()
-def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
+def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
 
     A sentence has none if the model gives NaN.

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, Output, SearchBatch, Step
-from nmt.search.rules import Rules
+from nmt.search.api import DONE_SHARE, Cache, SearchBatch, Step
+from nmt.search.constraints import Rules
+from nmt.search.hypotheses import TokenHypothesis
 
 # Positions whose random numbers are made at once.
 _BLOCK = 64
@@ -61,7 +62,7 @@ class _Samples:
         self.history_BWT = torch.zeros(sentences, config.samples, 1, device=device)
         self.done_BW = torch.zeros(sentences, config.samples, dtype=torch.bool, device=device)
 
-    def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, Output]]:
+    def advance(self, log_probs_BWV: Tensor, uniforms_BW: Tensor, eos: int) -> list[tuple[int, int, TokenHypothesis]]:
         """Draws the next tokens; returns sentence, number and hypothesis of each sample that ends here."""
         x_RV = log_probs_BWV.flatten(0, 1)
         rows = max(1, _NUMBERS_AT_ONCE // x_RV.shape[1])
@@ -77,7 +78,7 @@ class _Samples:
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        found = [Output.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
+        found = [TokenHypothesis.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
 
     def leave(self) -> list[int] | None:
@@ -90,7 +91,7 @@ class _Samples:
         return chosen
 
 
-def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
+def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers.
 
     Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
@@ -99,7 +100,7 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
     rules, config, device = Rules(batch), batch.config, batch.max_lengths_B.device
     uniforms = _Uniforms(config.seed, batch.streams, config.samples)
     samples = _Samples(len(batch.required), config, batch.bos, device)
-    found: list[dict[int, Output]] = [{} for _ in batch.required]
+    found: list[dict[int, TokenHypothesis]] = [{} for _ in batch.required]
     parents_W = torch.arange(config.samples, device=device)
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
@@ -115,7 +116,7 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Output]]:
     return [_in_order(numbered) for numbered in found]
 
 
-def _in_order(numbered: dict[int, Output]) -> list[Output]:
+def _in_order(numbered: dict[int, TokenHypothesis]) -> list[TokenHypothesis]:
     """Returns the samples of a sentence in the order of their numbers; none if a probability was NaN."""
     ordered = [numbered[number] for number in sorted(numbered)]
     return ordered if all(math.isfinite(hypothesis.score) for hypothesis in ordered) else []

@@ -5,7 +5,6 @@ import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -22,7 +21,7 @@ from nmt.serving.guard import RETRY, Metrics, with_fields
 from nmt.serving.scheduler import BusyError
 from nmt.serving.service import Service
 
-_FOLDER = Path(__file__).parent / "static"
+_FOLDER = STYLE.parent / "service"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 # What pydantic adds to the place of an error in a field of several types.

@@ -1,6 +1,6 @@
 """The protocol of an engine, and the engine that computes with PyTorch.
 
-`nmt.translate.ctranslate2` is the other one.
+`nmt.translate.ctranslate2_engine` is the other one.
 """
 
 from collections.abc import Sequence
@@ -103,7 +103,7 @@ class PyTorchEngine:
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
     """Returns the engine for a model, or for an ensemble; uses GPU number `process` if there are several."""
     if config.engine == "ctranslate2":
-        from nmt.translate.ctranslate2 import CTranslate2Engine
+        from nmt.translate.ctranslate2_engine import CTranslate2Engine
 
         if len(checkpoints) > 1:
             raise NmtError(

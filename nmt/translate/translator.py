@@ -22,8 +22,9 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
-from nmt.search.api import Output, Required, Scorer, SearchBatch
+from nmt.search.api import Required, Scorer, SearchBatch
 from nmt.search.beam import search as search_for
+from nmt.search.hypotheses import TokenHypothesis
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
 from nmt.text.words import AlignedWords
@@ -165,7 +166,7 @@ class Translator:
                 )
         return translations
 
-    def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Output]]:
+    def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
         """Searches sentences, in halves if memory runs out."""
 
         def too_large(sentence: _Sentence) -> NmtError:
@@ -179,14 +180,14 @@ class Translator:
 
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
-    def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Output]]:
+    def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
         """Searches sentences in blocks of one padded width each, so that none depends on the width of others."""
         order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
         ordered = [sentences[i] for i in order]
         found = self._search_ordered(ordered, search)
         return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
-    def _search_ordered(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[Output]]:
+    def _search_ordered(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
         """Searches sentences that are sorted by their padded width."""
         blocks = [
             [with_eos(s.ids) for s in block] for _, block in groupby(sentences, key=lambda s: padded_width(s.ids))
@@ -219,7 +220,7 @@ class Translator:
             return outputs[0][0].float(), caches
         return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
 
-    def _texts(self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[Output]]) -> list[str]:
+    def _texts(self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[TokenHypothesis]]) -> list[str]:
         """Returns the raw text of each translation of each part, with prefixes and constraints as they were given."""
         owners = [line for line in lines for _ in line.parts]
         texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
@@ -230,7 +231,7 @@ class Translator:
         ]
 
     def _alignments(
-        self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[Output]], texts: Sequence[str]
+        self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[TokenHypothesis]], texts: Sequence[str]
     ) -> list[tuple[AlignedWords, ...]]:
         """Returns the alignment of each translation of each part: words of the line, and of the translation."""
         sources = [part for line in lines for part in parts_and_words(self.codec, line)]
@@ -242,6 +243,6 @@ class Translator:
         ]
         return list(map(tuple, Aligner(self.models, self.runtime)(pairs)))
 
-    def _hypothesis(self, found: Output, text: str, alignment: tuple[AlignedWords, ...] | None) -> Hypothesis:
+    def _hypothesis(self, found: TokenHypothesis, text: str, alignment: tuple[AlignedWords, ...] | None) -> Hypothesis:
         pieces = self.codec.target.pieces(found.tokens)
         return Hypothesis(text, found.score, pieces, found.log_probs, found.unmet, alignment)
