@@ -47,14 +47,12 @@ def clause(subject: str, infinitive: str, tense: str, *objects: str, time: str =
 
 @pytest.mark.parametrize("words, forms", [
     ("the old man", "der alte Mann, den alten Mann, dem alten Mann"),
-    ("the new books", "die neuen Bücher, die neuen Bücher, den neuen Büchern"),
     ("a old house", "ein altes Haus, ein altes Haus, einem alten Haus"),
     ("our old dog", "unser alter Hund, unseren alten Hund, unserem alten Hund"),
     ("my neighbour", "mein Nachbar, meinen Nachbarn, meinem Nachbarn"),
     ("this young woman", "diese junge Frau, diese junge Frau, dieser jungen Frau"),
     ("every student", "jeder Student, jeden Studenten, jedem Studenten"),
     ("many young guests", "viele junge Gäste, viele junge Gäste, vielen jungen Gästen"),
-    ("these red cars", "diese roten Autos, diese roten Autos, diesen roten Autos"),
     ("cold milk", "kalte Milch, kalte Milch, kalter Milch"),
     ("hot tea", "heißer Tee, heißen Tee, heißem Tee"),
 ])  # fmt: skip
@@ -72,7 +70,6 @@ def test_the_english_article_is_an_before_a_vowel() -> None:
 # A long example goes on in a second line.
 CLAUSES = """
 main | Anna | abholen | habit | I | yesterday | Anna picks me up yesterday | Anna holt mich gestern ab
-main | Anna | abholen | past | I | yesterday | Anna picked me up yesterday | Anna hat mich gestern abgeholt
 main | Anna | abholen | want | I | yesterday | Anna wants to pick me up yesterday | Anna will mich gestern abholen
 fronted | Anna | abholen | past | I | yesterday | yesterday Anna picked me up | gestern hat Anna mich abgeholt
 inverted | Anna | abholen | had to | I | yesterday
@@ -83,35 +80,24 @@ final | Anna | abholen | will | I | yesterday | Anna will pick me up yesterday |
 infinitive | Anna | abholen | habit | I | yesterday | to pick me up yesterday | mich gestern abzuholen
 main | he | waschen | habit | the dog | | he washes the dog | er wäscht den Hund
 main | he | not waschen | habit | the dog | | he does not wash the dog | er wäscht den Hund nicht
-main | I | not waschen | now | the dog | | I am not washing the dog | ich wasche den Hund nicht
 main | he | not waschen | past | the dog | | he did not wash the dog | er hat den Hund nicht gewaschen
 main | he | not waschen | can | the dog | | he cannot wash the dog | er kann den Hund nicht waschen
 main | my aunt | einladen | will | he | | my aunt will invite him | meine Tante wird ihn einladen
 main | the boys | kaufen | now | many cheap hats |
     the boys are buying many cheap hats | die Jungen kaufen viele billige Hüte
 main | a student | not kaufen | past | no book | | a student did not buy a book | ein Student hat kein Buch gekauft
-main | Peter | not brauchen | habit | no hats | | Peter does not need hats | Peter braucht keine Hüte
 main | she | not trinken | habit | no milk | | she does not drink milk | sie trinkt keine Milch
 main | Paul | folgen | past | they | | Paul followed them | Paul ist ihnen gefolgt
 main | I | zuhören | now | his neighbour | | I am listening to his neighbour | ich höre seinem Nachbarn zu
-main | Maria | not warten | habit | she | | Maria does not wait for her | Maria wartet nicht auf sie
-main | Maria | sprechen | could | my old friends |
-    Maria could talk to my old friends | Maria konnte mit meinen alten Freunden sprechen
-main | I | beschweren | habit | the baker | | I complain about the baker | ich beschwere mich über den Bäcker
 main | we | beschweren | past | she | | we complained about her | wir haben uns über sie beschwert
-main | the man | beschweren | can | these boys |
-    the man can complain about these boys | der Mann kann sich über diese Jungen beschweren
 main | our sister | schicken | past | I, a long letter |
     our sister sent me a long letter | unsere Schwester hat mir einen langen Brief geschickt
-main | Lukas | zeigen | must | the guests, two old cups |
-    Lukas must show the guests two old cups | Lukas muss den Gästen zwei alte Tassen zeigen
 main | Emma | verstecken | past | the knife, the old cupboard |
     Emma hid the knife in the old cupboard | Emma hat das Messer im alten Schrank versteckt
 main | Paul | gehen | past | the big house | | Paul went into the big house | Paul ist ins große Haus gegangen
 main | her friends | not bleiben | want | the kitchens |
     her friends do not want to stay in the kitchens | ihre Freunde wollen nicht in den Küchen bleiben
 main | we | aufstehen | past | | | we got up | wir sind aufgestanden
-main | the guest | fernsehen | now | | | the guest is watching television | der Gast sieht fern
 inverted | they | zurückkommen | habit | | | do they come back | kommen sie zurück
 inverted | Anna | not aufmachen | should | the box |
     should Anna not open the box | sollte Anna die Kiste nicht aufmachen
@@ -119,8 +105,6 @@ final | he | einschlafen | past | a park | | he fell asleep in a park | er in ei
 final | the women | einschalten | habit | twenty-three lamps |
     the women turn on twenty-three lamps | die Frauen dreiundzwanzig Lampen einschalten
 final | I | not kennen | past | this doctor | | I did not know this doctor | ich diesen Arzt nicht gekannt habe
-final | my uncle | suchen | wanted | every red hat |
-    my uncle wanted to look for every red hat | mein Onkel jeden roten Hut suchen wollte
 final | Emma | not werfen | had to | the keys, the bag |
     Emma did not have to throw the keys into the bag | Emma die Schlüssel nicht in die Tasche werfen musste
 infinitive | Anna | not antworten | habit | he | | not to answer him | ihm nicht zu antworten
@@ -140,7 +124,6 @@ def test_clauses_are_as_written_by_hand(row: str) -> None:
     ("I", "habit", "tired müde", "I am tired", "ich bin müde"),
     ("the letters", "habit", "long lang", "the letters are long", "die Briefe sind lang"),
     ("our lamp", "past", "old alt", "our lamp was old", "unsere Lampe war alt"),
-    ("we", "past", "sick krank", "we were sick", "wir waren krank"),
     ("every car", "will", "cheap billig", "every car will be cheap", "jedes Auto wird billig sein"),
 ])  # fmt: skip
 def test_to_be_agrees_with_its_subject(subject: str, tense: str, quality: str, in_english: str, in_german: str) -> None:
@@ -152,7 +135,6 @@ def test_to_be_agrees_with_its_subject(subject: str, tense: str, quality: str, i
     ("Anna", "the lamp", {("she", "sie"), ("it", "sie")}),
     ("Anna", "a computer", {("she", "sie"), ("it", "er")}),
     ("Peter", "this book", {("he", "er"), ("it", "es")}),
-    ("the boys", "the old hats", {("they", "sie")}),
     ("I", "my hat", {("I", "ich"), ("it", "er")}),
 ])  # fmt: skip
 def test_a_pronoun_has_the_gender_of_the_german_noun(owner: str, bought: str, pronouns: set[tuple[str, str]]) -> None:
