@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nmt import __version__, console
-from nmt.cli import options
+from nmt.cli import flags
 from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
@@ -88,9 +88,9 @@ def _run() -> int:
     except BrokenPipeError:  # the program that reads standard output has ended
         return 1
     except typer.TyperException as error:
-        if message := options.sentence(error):
+        if message := flags.sentence(error):
             console.error(message)
-        return options.EXIT_CODE
+        return flags.EXIT_CODE
     except Exception as error:
         sentence = _sentence(error)
         if sentence is None:

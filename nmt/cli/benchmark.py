@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nmt.cli.options import flags
+from nmt.cli.flags import flags
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import MOST_PROCESSES
 from nmt.errors import NmtError

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.cli.options import flags
+from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 
 

@@ -1,6 +1,6 @@
 """`nmt preprocess` turns parallel text into a data folder."""
 
-from nmt.cli.options import flags
+from nmt.cli.flags import flags
 from nmt.config import DataConfig, JobConfig
 
 

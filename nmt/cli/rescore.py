@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.cli.options import flags
+from nmt.cli.flags import flags
 from nmt.config import JobConfig, RescoringFiles, RuntimeConfig
 from nmt.config.options import flag_name
 

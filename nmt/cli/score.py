@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nmt import console
-from nmt.cli.options import flags
+from nmt.cli.flags import flags
 from nmt.cli.trees import repair_summary
 from nmt.config import ScoreConfig
 from nmt.config.options import flag_name

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from nmt.cli.options import flags
+from nmt.cli.flags import flags
 from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
 from nmt.errors import importing
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nmt.cli.options import flags, use_config
+from nmt.cli.flags import flags, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.model.architectures import model_config
 

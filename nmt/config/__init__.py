@@ -6,9 +6,9 @@ This package does not import torch, so that `nmt --help` is fast.
 from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.jobs import JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
-from nmt.config.serving import EngineConfig, ServeConfig
+from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
-from nmt.config.translation import ScoreConfig, SearchConfig
+from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig
 
 __all__ = [
     "BatchConfig",

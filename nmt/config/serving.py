@@ -1,11 +1,9 @@
-"""The options of engines and of `nmt serve`, and numbers of other modules that help texts state."""
+"""The options of `nmt serve`, and numbers of other modules that help texts state."""
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from nmt.config.options import MOST_PROCESSES, Config, option
-from nmt.errors import NmtError
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
@@ -13,30 +11,9 @@ LONGEST_EXPORTED = 2048
 REPORT_PORT = 6007
 _SERVER, _LIMITS, _ACCESS = "Server", "Limits of a request", "Access"
 # Options by the section of the help page that lists them.
-hardware_option = partial(option, panel="Hardware")
 server_option = partial(option, panel=_SERVER)
 limits_option = partial(option, panel=_LIMITS)
 access_option = partial(option, panel=_ACCESS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineConfig(Config):
-    """Which engine computes translations."""
-
-    engine: Literal["pytorch", "ctranslate2"] = hardware_option(
-        "pytorch",
-        help="Engine that computes. ctranslate2 needs its package, and answers single sentences sooner on CPUs.",
-    )
-    compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
-        "auto", help="Data type in which ctranslate2 computes; auto is float32."
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.compute_type != "auto" and self.engine == "pytorch":
-            raise NmtError(
-                f"--compute-type is {self.compute_type}, but needs --engine ctranslate2; add it or use --precision"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

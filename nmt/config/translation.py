@@ -1,4 +1,4 @@
-"""The options of search and of metrics."""
+"""The options of search, of engines and of metrics."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ PairedTest = Literal["none", "bootstrap", "ar"]
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
 metrics_option = partial(option, panel="Metrics")
+hardware_option = partial(option, panel="Hardware")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +124,26 @@ class SearchConfig(Config):
 
     def _changed(self, name: str) -> bool:
         return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig(Config):
+    """Which engine computes translations."""
+
+    engine: Literal["pytorch", "ctranslate2"] = hardware_option(
+        "pytorch",
+        help="Engine that computes. ctranslate2 needs its package, and answers single sentences sooner on CPUs.",
+    )
+    compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
+        "auto", help="Data type in which ctranslate2 computes; auto is float32."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compute_type != "auto" and self.engine == "pytorch":
+            raise NmtError(
+                f"--compute-type is {self.compute_type}, but needs --engine ctranslate2; add it or use --precision"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,8 +30,7 @@ import numpy as np
 from nmt import __version__, console
 from nmt.data.epochs import EachOnce, EpochArray, Mixture, TokenArray
 from nmt.errors import NmtError
-from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.foreign import SubwordModel, load_subword
+from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
 OFFSET_TYPE = np.dtype("<i8")

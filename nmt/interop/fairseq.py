@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.interop.common import Ids, Settings, Tensors, from_theirs, head_widths, our_columns, read_bytes, rows_of
 from nmt.interop.torch_files import Inert, read_torch_file
 from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.foreign import Mapped
+from nmt.text.mapped import Mapped
 
 # The pieces with ids 0 to 3. A dictionary file of fairseq leaves them out, so its first line has id 4.
 _FIRST_PIECES = "<s>", "<pad>", "</s>", "<unk>"

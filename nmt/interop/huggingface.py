@@ -29,7 +29,7 @@ from nmt.interop.marian import (
 )
 from nmt.interop.torch_files import read_torch_file
 from nmt.text.codec import TextConfig
-from nmt.text.foreign import language_code
+from nmt.text.mapped import language_code
 from nmt.text.subword import BOS, PAD
 
 _LOAD = """from transformers import MarianMTModel, MarianTokenizer

@@ -28,8 +28,8 @@ from nmt.interop.common import (
     to_theirs,
 )
 from nmt.model.positions import sinusoids
-from nmt.text.codec import TextCodec, TextConfig
-from nmt.text.foreign import Mapped, SubwordModel, language_code
+from nmt.text.codec import SubwordModel, TextCodec, TextConfig
+from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
 # The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.

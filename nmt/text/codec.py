@@ -10,12 +10,13 @@ import numpy as np
 from nmt.config import Normalization, SubwordKind
 from nmt.config.options import Config
 from nmt.errors import NmtError
-from nmt.text.foreign import MAPPED_KINDS, MappedKind, SubwordModel, load_subword
+from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.moses import WITHOUT_SPACES, base_language
-from nmt.text.subword import UNK
+from nmt.text.subword import UNK, Subword
 from nmt.text.words import Given, Phrase, groups_of_pieces, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
+SubwordModel = Subword | Mapped
 _MOSES, _ESCAPING_MOSES = "moses-", "escaping-moses-"
 
 
@@ -26,7 +27,7 @@ class TextConfig(Config):
     Attributes:
         source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de, or
             `escaping-moses-de` to also escape some characters and split at hyphens.
-        subword: a kind of `nmt.text.subword` or of `nmt.text.foreign`.
+        subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
         tags: words that are one piece each at the beginning of a source line.
     """
 
@@ -215,3 +216,10 @@ def _sampled(
     subword: SubwordModel, text: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
 ) -> list[list[list[int]]]:
     return [subword.sample([line] * len(of_line), strength, of_line) for line, of_line in zip(text, seeds, strict=True)]
+
+
+def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
+    """Returns the subword model of any kind that `to_bytes` returned."""
+    if kind in MAPPED_KINDS:
+        return Mapped.from_bytes(data, kind, origin)
+    return Subword.from_bytes(data, kind, origin)

@@ -1,6 +1,6 @@
 """Subword models, which convert text to piece ids and back. All of them are sentencepiece models.
 
-Models of other toolkits are in `nmt.text.foreign`.
+Models of other toolkits are in `nmt.text.mapped`.
 
 There are three kinds: `bpe` (Sennrich et al. 2016), `unigram` (Kudo 2018), and `wordpiece`, a vocabulary chosen by
 maximum likelihood and segmented greedily, longest match first (Wu et al. 2016, §4.1). Text that no piece covers is

@@ -12,8 +12,7 @@ from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
-from nmt.text.codec import TextCodec
-from nmt.text.foreign import SubwordModel
+from nmt.text.codec import SubwordModel, TextCodec
 
 _NAMED_PIECES = 5  # in a message
 

@@ -24,7 +24,7 @@ def learning_rate(update: int, d_model: int, config: TrainConfig) -> float:
         return config.lr * (warmup / update) ** 0.5
     if config.lr_schedule == "linear":
         return config.lr * max(0.0, (config.max_updates - update) / (config.max_updates - warmup))
-    return config.lr
+    return config.lr  # constant
 
 
 # The scale of the loss in fp16, whose range is too small for many gradients (Micikevicius et al. 2018).

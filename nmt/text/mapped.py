@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, Self, get_args
 import sentencepiece
 
 from nmt.errors import NmtError, importing
-from nmt.text.subword import EOS, UNK, Subword, clean_line, without_surrogates
+from nmt.text.subword import EOS, UNK, clean_line, without_surrogates
 
 MappedKind = Literal["marian", "subword-nmt"]
 MAPPED_KINDS = get_args(MappedKind)
@@ -124,16 +124,6 @@ class Mapped:
     def ids(self, pieces: list[str]) -> list[int]:
         """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""
         return [self._ids.get(piece, UNK) for piece in pieces]
-
-
-SubwordModel = Subword | Mapped
-
-
-def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:
-    """Returns the subword model of any kind that `to_bytes` returned."""
-    if kind in MAPPED_KINDS:
-        return Mapped.from_bytes(data, kind, origin)
-    return Subword.from_bytes(data, kind, origin)
 
 
 def _check_vocabulary(vocabulary: Any) -> None:
