@@ -64,8 +64,8 @@ class JobConfig(Config):
         return (int(found[1]) - 1, int(found[2])) if found else (0, 0)
 
     @property
-    def needed(self) -> str | None:
-        """The flag that only a job from files to a file can fulfil; None if there is none."""
+    def needs_shards(self) -> str | None:
+        """The first given flag that works only in a job with shards; None if there is none."""
         given = [flag_name(name) for name in ("cluster", "shard", "merge", "shard_lines") if getattr(self, name)]
         return given[0] if given else None
 

@@ -40,7 +40,7 @@ class PieceAlignment:
     shares_L: Tensor
 
     def to(self, device: torch.device) -> "PieceAlignment":
-        """Returns the alignment with their tensors on the device."""
+        """Returns the alignment with its tensors on the device."""
         return PieceAlignment(moved(self.places_L, device), moved(self.shares_L, device))
 
 

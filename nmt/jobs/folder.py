@@ -260,9 +260,9 @@ class JobFolder:
 
 @contextmanager
 def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfig) -> Iterator[JobFolder]:
-    """Yields the folder of the job that makes `dest`. If the block fails before a shard is finished, it is removed.
+    """Yields the folder of the job that makes `dest`. The block calls `finish` when `dest` is complete.
 
-    The block calls `finish` when `dest` is complete.
+    If the block fails before a shard is finished, the folder is removed, unless --shard or --merge is given.
 
     Args:
         flag: the flag that names `dest`, for messages.

@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records that are worked on together: their numbers in the input, themselves, and what the processor gets."""
+    """Records that the processor handles in one call: their numbers in the input, and their encoded form `work`."""
 
     numbers: Sequence[int]
     records: Sequence[Any]
@@ -64,7 +64,7 @@ class Processor(Protocol):
         """Returns the results of a batch."""
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls, within which converted weights are kept."""
+        """Returns a context for many calls, in which the processor may keep what it needs for each."""
 
 
 class Job(Protocol):
@@ -79,7 +79,7 @@ class Job(Protocol):
         """The files that `load` reads."""
 
     def with_models(self, paths: tuple[str, ...]) -> Self:
-        """Returns the same job with copies of its files."""
+        """Returns this job with its models at other paths."""
 
     def load(self, process: int) -> Processor:
         """Loads the processor; on GPU number `process` if there are several."""
@@ -125,9 +125,9 @@ def add_up(total: dict[str, float], values: dict[str, float]) -> None:
 
 
 _T = TypeVar("_T")
-# Lines that are sorted by length together: enough for full batches, few enough to bound memory.
+# Most lines that are sorted by length together if the job has no shards, and the most lines of a default shard.
 MAXI_BATCH = 8192
-# MaxiBatches in flight, so that workers do not wait for the last batch of a maxi_batch.
+# With two maxi-batches in flight, idle workers begin the next one while the last batch of the other is running.
 _MAXI_BATCHES_IN_FLIGHT = 2
 # How often a batch or a shard is tried if what works on it dies.
 ATTEMPTS = 3

@@ -72,7 +72,7 @@ class LayerCache:
 
 @dataclass(frozen=True)
 class DecoderCache:
-    """The decoder's state between steps; `step` uses it up.
+    """The decoder's state between steps. `step` writes into its tensors, so each cache is for one call.
 
     Attributes:
         layers: keys and values of every layer.
@@ -89,7 +89,7 @@ class DecoderCache:
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
         """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
 
-        Keeps only `sentences_B`, if given; B of `parents_BW` counts those.
+        If `sentences_B` is given, keeps only these sentences; `parents_BW` then has one row for each of them.
         """
         layers, biases, ancestors_BWT = self.layers, self.cross_biases, self.ancestors_BWT
         if sentences_B is not None:

@@ -18,7 +18,7 @@ class Cache(Protocol):
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
         """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
 
-        Keeps only `sentences_B`, if given; B of `parents_BW` counts those.
+        If `sentences_B` is given, keeps only these sentences; `parents_BW` then has one row for each of them.
         """
 
 

@@ -53,7 +53,7 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Returns the `k` largest numbers x + offset of each sentence, BC, and their places among its W·V numbers.
 
     Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the k
-    blocks with the largest maxima, or behind the last whole block, and finding maxima is much faster than `topk`.
+    blocks with the largest maxima, or after the last whole block, and finding maxima is much faster than `topk`.
     """
     sentences, width, vocabulary = x_BWV.shape
     blocks = vocabulary // _BLOCK

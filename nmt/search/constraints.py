@@ -1,6 +1,6 @@
 """Constraints on outputs: rules for the next token, and phrases that must occur (Post & Vilar 2018, Hu et al. 2019).
 
-A rule sets the log P of the other tokens to -inf and leaves the rest as the model gives it.
+A rule sets the log P of the tokens that it forbids to -inf, and leaves that of the other tokens as the model gives it.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, T tokens so far, V vocabulary.
 """
@@ -15,7 +15,7 @@ from nmt.search.api import Required, SearchBatch, contains
 
 
 class Rules:
-    """The rules for the outputs of a batch; a later rule overrides the earlier ones, and the user's own scorer.
+    """The rules for the outputs of a batch. The user's own scorer comes first; a later rule overrides the earlier ones.
 
     1. Tokens in `never` do not occur.
     2. No n-gram of pieces occurs twice.

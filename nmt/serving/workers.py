@@ -20,7 +20,7 @@ from nmt.translate.rescoring import EncodedPair
 
 
 class Operation(Protocol):
-    """Work for the model with this name. Tasks that are equal can share a batch."""
+    """What a worker does with a batch, for the model of this name. Requests of equal operations can share a batch."""
 
     @property
     def model(self) -> str: ...

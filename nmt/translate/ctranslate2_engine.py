@@ -57,12 +57,12 @@ _SUPPORTED = {
     "beam", "alpha", "max_length_offset", "n_best", "max_source_length", "batch_tokens", "min_length",
     "no_repeat_ngram", "alignments", "seed",
 }  # fmt: skip
-# Pairs that are scored at once.
+# Most tokens in a batch of pairs that are scored.
 _SCORED_TOKENS = 4096
 
 
 class _Part(NamedTuple):
-    """What is searched at once: the pieces of a part of a line, and those that its translation begins with."""
+    """One input of search: the pieces of a line or of a part, and those that its translation begins with."""
 
     pieces: list[str]
     prefix: list[str]

@@ -32,7 +32,7 @@ class Engine(Protocol):
     codec: TextCodec
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls, within which converted weights are kept."""
+        """Returns a context for many calls, within which autocast converts each weight only once."""
 
     def check(self, line: EncodedRequest, search: SearchConfig) -> None:
         """Raises NmtError if the engine cannot do what a line or its search asks for."""

@@ -53,7 +53,7 @@ class TranslationJob(ModelJob):
         return TranslationProcessor(engine, self.search, log_probs=self.lines.output == "jsonl")
 
     def record(self, row: Row, place: Place) -> Request:
-        """Returns the request of a row. Raises NmtError, naming the place, if it is none."""
+        """Returns the request of a row. Raises NmtError with the place of the row if it is not a valid request."""
         return self.lines.request(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
@@ -89,7 +89,7 @@ class TranslationProcessor:
         return self.engine.session()
 
 
-# Lines of a shard times bytes of the model on a CPU: less than a minute of work on two cores.
+# On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
 _CPU_SHARD = 10**11
 # Options that change the speed, but not the output.
 _SPEED = {"batch_tokens"}
@@ -97,9 +97,10 @@ _SPEED = {"batch_tokens"}
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutput:
-    """The output of a job.
+    """Runs a job on lines, and writes its output.
 
-    If all inputs and the output are regular files, the same command resumes the job when it was interrupted.
+    The same command resumes an interrupted job if all inputs are regular files, not `-`, and the output is a regular
+    file or does not exist yet.
 
     Attributes:
         segments: the input files; see `nmt.jobs.plan`.
@@ -120,7 +121,7 @@ class JobOutput:
     progress: console.Progress
 
     def write(self) -> dict[str, float] | None:
-        """Runs the job. Returns the sums of `LineJob.output`, or None if other parts of the job are not done.
+        """Runs the job. Returns the sums of the values of `LineJob.output`; None with --shard, which writes no output.
 
         Raises:
             StoppedError: a signal asked the process to end, and the same command resumes the job.
@@ -188,11 +189,11 @@ def is_resumable(inputs: Sequence[str], output: str) -> bool:
 
 def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
     """Raises NmtError if an option needs a job with shards, but these files allow none."""
-    if options.needed and not is_resumable(inputs, output):
+    if options.needs_shards and not is_resumable(inputs, output):
         missing = next((path for path in inputs if path != STDIO and not os.path.exists(path)), None)
         if missing:
             raise NmtError(f"{missing} does not exist; check the path")
-        raise NmtError(f"{options.needed} needs files as input and as --output; give the names of files")
+        raise NmtError(f"{options.needs_shards} needs files as input and as --output; give the names of files")
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
@@ -214,7 +215,7 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
 
 
 def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
-    """Returns how many lines a shard has: as many as are sorted by length together, or on a CPU, a minute's work."""
+    """Returns how many lines a shard has: MAXI_BATCH, or fewer for a large model on a CPU."""
     size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
     return MAXI_BATCH if runtime.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
 

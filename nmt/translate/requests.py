@@ -26,7 +26,7 @@ class Request(NamedTuple):
     Attributes:
         prefix: how the translation must begin, as raw text.
         constraints: phrases that must occur in the translation, as raw text.
-        others: what else the line says. It does not matter for the translation.
+        others: the JSON object of the line, whose fields are copied to the output; empty for text.
         place: what messages call the line; by default `line` and its number.
     """
 

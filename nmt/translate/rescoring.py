@@ -40,7 +40,7 @@ class ModelJob:
         return self.runtime.device
 
     def with_models(self, paths: tuple[str, ...]) -> Self:
-        """Returns the same job with copies of its checkpoints."""
+        """Returns this job with its checkpoints at other paths."""
         return replace(self, models=paths)
 
     def codec(self) -> TextCodec:
@@ -77,11 +77,11 @@ class RescoringJob(ModelJob):
         return Rescorer(translator, alignments=self.alignments)
 
     def record(self, row: Row, place: Place) -> Pair:
-        """Returns the pair of a row. Raises NmtError, naming the place, if it is none."""
+        """Returns the pair of a row. Raises NmtError with the place of the row if it is not a valid pair."""
         return self.lines.pair(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Pair], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a window of pairs, longest first. The translations of a line share a batch."""
+        """Yields the batches of a maxi-batch of pairs, longest first. The translations of a line share a batch."""
         lines = encode(codec, records, first_number)
         budget = self.batch_tokens or PADDED_TOKENS[device_type(self.runtime)]
         for batch in longest_first([line.tokens for line in lines], budget):

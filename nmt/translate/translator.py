@@ -41,7 +41,7 @@ from nmt.translate.requests import (
     parts_and_words,
 )
 
-# Samples of a line depend on its number, those of its i-th part on its number and i times this, counted from 0.
+# Part i (from 0) of line n is sampled with stream n + i · this, so that no two parts have the same random numbers.
 _STREAMS_OF_LINES = 2**40
 # The source positions of a batch are padded to a multiple of this, because a CPU's bf16 products are compiled for every
 # new number of rows.
@@ -49,7 +49,7 @@ _POSITIONS = 64
 
 
 class _Sentence(NamedTuple):
-    """What is searched at once: a line, or a part of one."""
+    """One input of search: a line, or a part of a long line."""
 
     ids: np.ndarray
     required: Required
@@ -130,7 +130,7 @@ class Translator:
         return found
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for several calls of `search`, within which converted weights are kept."""
+        """Returns a context for several calls of `search`, within which autocast converts each weight once."""
         return self.runtime.autocast()
 
     @torch.no_grad()
@@ -213,7 +213,7 @@ class Translator:
         return self._scorers[name]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
-        """Returns scores RV of the next token: the logits of one model, or log summed probabilities of several."""
+        """Returns scores RV of the next token: the logits, or for an ensemble, the log of the summed probabilities."""
         outputs = [step(model, tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
         caches = _EnsembleCache(tuple(c for _, c in outputs))
         if len(outputs) == 1:
