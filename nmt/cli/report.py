@@ -54,7 +54,7 @@ def report(
 def _serve(title: str, runs: list[str], names: list[str], sustained_tflops: float | None) -> None:
     from nmt.pages.page import page
     from nmt.pages.report import read_runs, report_data, version_of
-    from nmt.pages.server import Site, serve
+    from nmt.pages.report_server import Site, serve
 
     def current() -> dict[str, Any]:
         return report_data(read_runs(runs, names), sustained_tflops)

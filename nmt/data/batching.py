@@ -130,7 +130,9 @@ def make_plan(
 def draw_epoch(
     source_lengths: Lengths, target_lengths: Lengths, *, batch_tokens: int, groups: int, seed: int, epoch: int
 ) -> Epoch:
-    """Returns the random part of an epoch's plan. See `make_plan` for the arguments.
+    """Returns the random part of an epoch's plan.
+
+    An update has about `batch_tokens` tokens a side in `groups` groups. `seed` and `epoch` seed the random numbers.
 
     If `groups` is odd, the size of a sentence pair is the length of its longer side. If `groups` is even, it is the sum
     of both sides, and groups with more source tokens are paired with groups with more target tokens.

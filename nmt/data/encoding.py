@@ -13,8 +13,8 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, chunked
-from nmt.data.epochs import hash_of
 from nmt.data.filters import filter_pairs
+from nmt.data.mixture import hash_of
 from nmt.data.writer import Flat, flatten
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row

@@ -21,7 +21,7 @@ def filter_pairs(
     return np.flatnonzero(~(empty | too_long | uneven)), dropped
 
 
-def reasons(dropped: Counter[str], config: DataConfig) -> str:
+def dropped_in_words(dropped: Counter[str], config: DataConfig) -> str:
     """Returns the numbers of dropped pairs in words."""
     return (
         f"{dropped['empty']:,} with an empty side, "

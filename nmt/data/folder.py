@@ -28,7 +28,7 @@ from typing import Any, Self
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.epochs import EachOnce, EpochArray, Mixture, TokenArray
+from nmt.data.mixture import EachOnce, EpochArray, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
 

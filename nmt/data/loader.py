@@ -44,7 +44,9 @@ class PieceAlignment:
         return PieceAlignment(moved(self.places_L, device), moved(self.shares_L, device))
 
 
-def alignment_of(split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout) -> PieceAlignment:
+def piece_alignment_of(
+    split: ParallelSplit, blocks: Sequence[np.ndarray], source: Layout, target: Layout
+) -> PieceAlignment:
     """Returns the alignment of a padded micro-batch."""
     assert split.alignments and source.blocks and target.blocks
     places, shares, start = [], [], 0
@@ -213,7 +215,7 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
         source_tokens=sum(len(sentence) for block in sources for sentence in block),
         target_tokens=sum(len(sentence) for block in outputs for sentence in block),
         sentences=tuple(blocks),
-        alignments=alignment_of(split, blocks, source.layout, target.layout)
+        alignments=piece_alignment_of(split, blocks, source.layout, target.layout)
         if split.alignments and not packs
         else None,
         split=split,

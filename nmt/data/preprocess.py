@@ -30,9 +30,9 @@ from nmt.data.corpora import (
     useful_workers,
 )
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
-from nmt.data.epochs import Mixture
-from nmt.data.filters import reasons
+from nmt.data.filters import dropped_in_words
 from nmt.data.folder import TRAIN, SplitMeta
+from nmt.data.mixture import Mixture
 from nmt.data.writer import SplitWriter, StoreWriter
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing
@@ -163,7 +163,7 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
     if not split.pairs:
         folder.discard()
         raise NmtError(
-            f"all {folder.plan.rows:,} training pairs were dropped ({reasons(dropped, config)}); "
+            f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
     try:
@@ -222,7 +222,7 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
         ]
         console.info(f"{name}: {split.pairs:,} pairs, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {dropped.total():,} training pairs: {reasons(dropped, config)}")
+    console.info(f"dropped {dropped.total():,} training pairs: {dropped_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"

@@ -79,12 +79,12 @@ def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: P
 
 _ACTIVATIONS = ("relu", "gelu", "swish")
 # Options that change what the model computes, and that nmt does not have.
-_UNKNOWN = ("no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention")
+_UNSUPPORTED = ("no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention")
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
 _BUFFERS = "version", "embed_positions._float_tensor"
-# What the names and shapes of the tensors follow from, and what to do if they do not, for messages.
-_PLAN = "its options or --dict", "give the dict files of this model, or another model"
+# For messages about tensors that do not fit: what the expected names and shapes follow from, and the way out.
+_ADVICE = "its options or --dict", "give the dict files of this model, or another model"
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -116,7 +116,7 @@ def import_fairseq(
     pieces = [read_dictionary(Path(name)) for name in dictionaries]
     source, target = pieces[0], pieces[-1]
     ids = ids_of_dictionary(source), ids_of_dictionary(target)
-    weights = _weights(config, Tensors(_modern(tensors, config), path, *_PLAN), *ids)
+    weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), *ids)
     joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
     if joint:
         del weights["source_embedding.weight"]
@@ -146,7 +146,7 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
 
 def _config(options: Settings) -> ModelConfig:
     """Returns the architecture."""
-    for name in _UNKNOWN:
+    for name in _UNSUPPORTED:
         if options.values.get(name):
             raise options.unknown(name)
     sizes = {name: options.required(name) for name in ("encoder_layers", "decoder_layers", "dropout")}

@@ -73,7 +73,10 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Diversity:
-    """Hamming diversity between the groups of a sentence."""
+    """Hamming diversity between the groups of a sentence.
+
+    A token costs `strength` for each hypothesis of an earlier group that has just chosen it.
+    """
 
     groups: int
     strength: float
@@ -81,7 +84,7 @@ class Diversity:
     def candidates(self, log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, eos: int) -> Candidates:
         """Returns the `k` best candidates of each group, ranked with the penalty, with their log P without it.
 
-        EOS has no penalty, so that all groups can end at the length that suits them.
+        EOS costs nothing, so that all groups can end at the length that suits them.
         """
         _, width, vocabulary = log_probs_BWV.shape
         counts_XV = log_probs_BWV.new_zeros(len(log_probs_BWV) // self.groups, vocabulary)
@@ -121,10 +124,10 @@ class _Finished:
         self.counts[sentence] += 1
 
     def to_beat(self, sentence: int) -> float:
-        """Returns the score that another hypothesis must exceed.
+        """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
 
-        In greedy search, none can follow the first EOS. With required phrases, search stops after W hypotheses. Live
-        hypotheses that still lack a phrase keep a high log P for many steps, so search would hardly end.
+        That is so after the first EOS of greedy search, and with required phrases, after W hypotheses. Live hypotheses
+        that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
         found = self.found[sentence]
         if len(found) < self.kept:

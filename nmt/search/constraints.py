@@ -34,7 +34,7 @@ class Rules:
             [*wanted.prefix, *[batch.eos] * (self.longest_prefix - len(wanted.prefix))] for wanted in batch.required
         ]
         self.prefixes_BT = torch.tensor(padded, dtype=torch.long, device=device)
-        # A prefix is always whole, so the shortest output that it allows must be allowed.
+        # A prefix is never cut, so an output may have as many tokens as the prefix and EOS.
         self.max_lengths_B = torch.maximum(batch.max_lengths_B, self.prefix_lengths_B + 1)
         # The first length at which a hypothesis must end. A number on the host spares waiting for the device.
         self.first_end = int(self.max_lengths_B.min())
@@ -268,7 +268,7 @@ class Constraints:
             states_BCA = torch.where(fails_BCA, _at(self.failures_BAO, states_BCA), states_BCA)
 
     def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
-        """Returns the fewest tokens that complete all phrases, BC: those of the best phrase to complete first."""
+        """Returns the fewest tokens that complete all phrases, BC: the minimum over which one comes first."""
         unmet_BCA = states_BCA < self.lengths_BA[:, None]
         bits_A = 2 ** torch.arange(states_BCA.shape[2], device=self.device)
         others_BCA = (unmet_BCA * bits_A).sum(2, keepdim=True) - bits_A
@@ -277,7 +277,7 @@ class Constraints:
         return total_BCA.amin(2).masked_fill(~unmet_BCA.any(2), 0)
 
     def _banks(self, states_BCA: Tensor) -> Tensor:
-        """Returns how many tokens of phrases hypotheses match, BC."""
+        """Returns the bank of each candidate, BC: the tokens of met phrases and the most matched of an unmet phrase."""
         met_BCA = states_BCA == self.lengths_BA[:, None]
         return (states_BCA * met_BCA).sum(2) + (states_BCA * ~met_BCA).amax(2)
 

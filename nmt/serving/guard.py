@@ -82,8 +82,8 @@ class Access:
     """The rules of a server.
 
     Attributes:
-        hosts: names of this server that clients may use, besides its addresses. A foreign page whose own name resolves
-            to this machine (DNS rebinding) uses another one.
+        hosts: names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign
+            domain can resolve to this machine, but its requests name that domain as their host.
         origins: foreign origins whose pages may send requests.
         token: the secret that requests need; None if they need none.
     """

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nmt import console
-from nmt.data.epochs import TokenArray
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
+from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, is_out_of_memory, obstacle_to_compiling
 from nmt.model.masks import obstacle_to_packing

@@ -1,4 +1,4 @@
-"""Adam with the paper's learning rate (paper §5.3), and the loss scale of fp16."""
+"""Adam (paper §5.3), learning-rate schedules, clipping of gradients, and the loss scale of fp16."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.batching import make_plan
-from nmt.data.epochs import Mixture
 from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
+from nmt.data.mixture import Mixture
 
 
 @given(

@@ -23,8 +23,8 @@ from forks import At
 from nmt.config import DataConfig, JobConfig
 from nmt.data import corpora, encoding
 from nmt.data import preprocess as module
-from nmt.data.epochs import EpochArray
 from nmt.data.folder import DataFolder
+from nmt.data.mixture import EpochArray
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError
 from nmt.text.subword import Subword

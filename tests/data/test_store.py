@@ -13,8 +13,8 @@ from conftest import invented_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.data.epochs import TokenArray
 from nmt.data.folder import DataFolder, token_type
+from nmt.data.mixture import TokenArray
 from nmt.data.writer import SplitWriter, StoreWriter, flatten
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec

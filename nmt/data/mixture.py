@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 
-class Lengths:
+class StoredLengths:
     """The number of tokens of every sentence, EOS included, computed on demand to save memory."""
 
     def __init__(self, offsets: np.ndarray) -> None:
@@ -52,9 +52,9 @@ class TokenArray:
         return len(self.offsets) - 1
 
     @property
-    def lengths(self) -> Lengths:
+    def lengths(self) -> StoredLengths:
         """The number of tokens of every sentence, EOS included."""
-        return Lengths(self.offsets)
+        return StoredLengths(self.offsets)
 
     @property
     def longest(self) -> int:
@@ -230,7 +230,7 @@ class EpochLengths:
 
     def __init__(self, side: EpochArray) -> None:
         self._side = side
-        self._lengths: Lengths = side.array.lengths
+        self._lengths: StoredLengths = side.array.lengths
 
     def __len__(self) -> int:
         return len(self._side)
