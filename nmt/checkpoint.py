@@ -79,10 +79,12 @@ def write_checkpoint(checkpoint: Checkpoint, file: Output) -> None:
 
 
 def load_checkpoint(path: str | Path, *, verify: bool = False) -> Checkpoint:
-    """Returns the checkpoint in a file. All tensors are on the CPU and mapped into memory: nothing is read before use.
+    """Returns the checkpoint in a file. All tensors are on the CPU and mapped into memory.
+
+    The SHA-256 of a file of up to HASHED_BYTES is checked.
 
     Args:
-        verify: whether to compare the file with its SHA-256 even if it is large.
+        verify: whether to check the SHA-256 of a larger file, too.
 
     Raises:
         NmtError: the file is missing, not a checkpoint, damaged, or has another schema version.

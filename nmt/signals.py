@@ -51,7 +51,7 @@ def end_resumably() -> None:
 
 
 def end_as_usual() -> None:
-    """Undoes `end_resumably`."""
+    """Makes signals end this process in the usual way again, after `end_resumably`."""
     _restore([number for number in STOPPING if signal.getsignal(number) is _end_resumably])
 
 

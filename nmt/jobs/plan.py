@@ -190,7 +190,7 @@ class _LineIndex:
     def add(self, block: bytes) -> None:
         """Adds the next block."""
         self.hash.update(block)
-        # Newline n of this block, from 1, ends line `lines` + n. So the line that starts after it has that many before.
+        # Newline n of this block, from 1, ends line `lines` + n, so as many lines come before the line after it.
         starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (self._bytes + 1)
         # A copy, because a slice would keep all starts of the block in memory.
         self._found.append(starts[-(self.lines + 1) % self._every :: self._every].copy())

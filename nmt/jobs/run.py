@@ -72,7 +72,7 @@ class Job(Protocol):
 
     @property
     def device(self) -> str:
-        """`cuda` or `cpu`; `auto` if nothing depends on it."""
+        """`cuda` or `cpu`: whether a worker needs a GPU."""
 
     @property
     def models(self) -> tuple[str, ...]:

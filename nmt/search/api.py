@@ -54,7 +54,8 @@ class SearchBatch:
         required: prefix and phrases of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
         never: tokens that no output has.
-        scorer: changes the log P of the next tokens. Search may end early if it raises the log P of hypotheses.
+        scorer: changes the log P of the next tokens. Search may end too early if one gets a log P
+            above 0, because it expects that the log P of a hypothesis only falls.
     """
 
     max_lengths_B: Tensor

@@ -15,7 +15,7 @@ from nmt.search.constraints import Constraints, Rules, within
 from nmt.search.hypotheses import TokenHypothesis, length_penalty
 from nmt.search.sampling import sample
 
-# Numbers in a block; `largest` looks at the contents of few blocks only.
+# `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
 _BLOCK = 64
 
 
@@ -148,7 +148,10 @@ def _best(groups: list[list[TokenHypothesis]], n_best: int) -> list[TokenHypothe
 
 
 class _Beams:
-    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w."""
+    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w.
+
+    With --beam-groups, each group of a sentence counts as a sentence here.
+    """
 
     def __init__(self, rules: Rules, constraints: Constraints | None, width: int, bos: int) -> None:
         sentences, device = len(rules.max_lengths_B), rules.max_lengths_B.device
@@ -184,7 +187,7 @@ class _Beams:
         return Candidates.at(places_BC, best_BC, log_probs_BWV, eos)
 
     def ended(self, candidates: Candidates) -> list[tuple[int, list[int], list[float]]]:
-        """Returns the best W candidates that end here: sentence, tokens without EOS, log P of tokens and EOS."""
+        """Returns those of the best W candidates that end: sentence, tokens without EOS, log P of tokens and EOS."""
         best_BW = candidates.log_probs_BC[:, : self.width]
         b_E, w_E = (candidates.ended_BC[:, : self.width] & best_BW.isfinite()).nonzero(as_tuple=True)
         parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
@@ -193,7 +196,7 @@ class _Beams:
         return list(zip(self.sentences_B[b_E].tolist(), tokens_ET.tolist(), log_probs_ET.tolist(), strict=True))
 
     def advance(self, candidates: Candidates) -> Tensor:
-        """Continues with the best W candidates that do not end; returns the hypotheses that they continue, BW."""
+        """Continues with the first W of the candidates that do not end; returns what they continue, BW."""
         log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, ended_BC = candidates
         live_BW = candidates.live(self.width)
         parents_BW, tokens_BW = parents_BC.gather(1, live_BW), tokens_BC.gather(1, live_BW)
@@ -220,7 +223,11 @@ class _Beams:
         self.log_probs_BW[torch.tensor(done, dtype=torch.long, device=self.log_probs_BW.device)] = -torch.inf
 
     def leave(self, live: set[int], searched: Collection[int], groups: int) -> Tensor | None:
-        """Drops the sentences without a live group, once they are many."""
+        """Drops the sentences without a live group, once they are many; returns the places of the rest, or None.
+
+        Args:
+            searched: the groups in the order of axis B.
+        """
         live_sentences = {group // groups for group in live}
         chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
         if len(chosen) > (1 - DONE_SHARE) * len(searched):

@@ -277,7 +277,7 @@ class Constraints:
         return total_BCA.amin(2).masked_fill(~unmet_BCA.any(2), 0)
 
     def _banks(self, states_BCA: Tensor) -> Tensor:
-        """Returns the bank of each candidate, BC: the tokens of met phrases and the most matched of an unmet phrase."""
+        """Returns the number of each candidate's bank: the tokens of met phrases, and the most matched of others."""
         met_BCA = states_BCA == self.lengths_BA[:, None]
         return (states_BCA * met_BCA).sum(2) + (states_BCA * ~met_BCA).amax(2)
 

@@ -14,7 +14,7 @@ class TokenHypothesis:
 
     Attributes:
         tokens: its ids without EOS.
-        log_probs: the model's natural log P of each token; that of EOS is last.
+        log_probs: natural log P of each token, from the user's scorer if there is one; that of EOS is last.
         score: log P of the hypothesis over the length penalty.
         unmet: whether a required phrase is missing, because the longest output cannot hold all of them.
     """

@@ -185,7 +185,7 @@ class TextCodec:
         return words_of_pieces(subword.pieces(list(map(int, ids))), line.lower() if self.config.lowercase else line)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration and the subword models as plain data; `target_model` is None if there is one."""
+        """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""
         target = None if self.config.one_model else self.target.to_bytes()
         return {**self.config.to_dict(), "source_model": self.source.to_bytes(), "target_model": target}
 

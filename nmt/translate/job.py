@@ -63,7 +63,7 @@ class TranslationJob(ModelJob):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
     def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, float]]:
-        """Returns the text of a line. There is nothing to add up."""
+        """Returns the output for a line, and no values to add up."""
         return self.lines.written(record, result, self.search.outputs), {}
 
     def result(self, finished: Sequence[Finished]) -> Result:
@@ -197,7 +197,7 @@ def check_files(inputs: Sequence[str], output: str, options: JobConfig) -> None:
 
 
 def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") -> RuntimeConfig:
-    """Returns the device and the precision of a job in place of `auto`. A cluster must be connected."""
+    """Returns the runtime with a device and a precision in place of `auto`. With --cluster, it must be connected."""
     if options.cluster and runtime.user_module:
         raise NmtError(
             "--user-module does not work with --cluster, because other machines lack the file; leave out one"

@@ -47,7 +47,7 @@ class EncodedRequest:
         text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
         required: what the translation must have, as ids.
-        given: the same as text.
+        given: prefix and constraints once more, as text.
     """
 
     number: int
@@ -180,7 +180,7 @@ class Hypothesis:
 
 
 def joined(codec: TextCodec, parts: Sequence[Sequence[Hypothesis]], *, aligned: bool) -> list[Hypothesis]:
-    """Returns the translations of a line."""
+    """Returns the translations of a line; the n-th joins the n-th translation of every part."""
     if len(parts) == 1:
         return list(parts[0])
     if not parts:

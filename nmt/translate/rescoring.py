@@ -36,7 +36,7 @@ class ModelJob:
 
     @property
     def device(self) -> str:
-        """`cuda` or `cpu`; `auto` if nothing depends on it."""
+        """`cuda` or `cpu`: whether a worker needs a GPU."""
         return self.runtime.device
 
     def with_models(self, paths: tuple[str, ...]) -> Self:

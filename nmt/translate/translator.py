@@ -41,10 +41,10 @@ from nmt.translate.requests import (
     parts_and_words,
 )
 
-# Part i (from 0) of line n is sampled with stream n + i · this, so that no two parts have the same random numbers.
+# A stream is a number that seeds the random numbers of a sentence. Part i (from 0) of line n has stream n + i · this.
 _STREAMS_OF_LINES = 2**40
-# The source positions of a batch are padded to a multiple of this, because a CPU's bf16 products are compiled for every
-# new number of rows.
+# The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
+# bf16 products for every new number of rows.
 _POSITIONS = 64
 
 
@@ -181,7 +181,7 @@ class Translator:
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Searches sentences in blocks of one padded width each, so that none depends on the width of others."""
+        """Sorts sentences into blocks of one padded width each, so that none is padded to the width of another."""
         order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
         ordered = [sentences[i] for i in order]
         found = self._search_ordered(ordered, search)
