@@ -243,13 +243,17 @@ class _Driver:
             self._remove(self._workers[0])
 
     def _follow_machines(self) -> None:
-        """Removes the workers of machines that have died, and starts as many as there is room for."""
+        """Removes workers whose machines have died and idle ones beyond the room; starts as many as have room."""
         machines = [machine for machine in self._ray.nodes() if machine["Alive"]]
         alive = {machine["NodeID"]: machine["NodeManagerHostname"] for machine in machines}
         self._hosts |= alive
         for worker in [worker for worker in self._workers if worker.machine and worker.machine not in alive]:
             self._remove(worker)
         room = self._room([machine["Resources"] for machine in machines])
+        # A worker that Ray starts anew would wait for room that idle workers keep.
+        idle = [worker for worker in self._workers if not worker.shards]
+        for worker in idle[: max(0, len(self._workers) - room)]:
+            self._remove(worker)
         shards = len(self._todo) + sum(len(worker.shards) for worker in self._workers)
         for _ in range(min(room, self._most or room, shards) - len(self._workers)):
             worker = _Handle(self._start_worker())

@@ -186,6 +186,18 @@ def test_a_process_that_ray_starts_anew_loads_the_model(ray: FakeRay, tmp_path: 
     assert len(ray.actors) == 1
 
 
+def test_a_process_that_ray_starts_anew_gets_the_room_of_an_idle_worker(ray: FakeRay, tmp_path: Path) -> None:
+    """There are three workers and room for two, since a machine died before it had one of them."""
+    ray.machines = {name: {"CPU": 1} for name in "abc"}
+
+    def die() -> None:
+        del ray.machines["c"]
+        ray.actors[0].machine, ray.actors[0].worker = "", None  # the third worker gets its room
+
+    ray.events[3] = die
+    double(tmp_path)
+
+
 @pytest.mark.parametrize("error, message", [
     (DIED, "3 workers died on it, perhaps because memory ran out"),
     (RayTaskError(cause=ValueError("odd")), "ValueError: odd"),
