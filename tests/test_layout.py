@@ -85,6 +85,13 @@ def test_imports_point_down() -> None:
     assert not {module: names for module, names in above.items() if names}
 
 
+def test_slow_packages_are_imported_where_they_are_needed() -> None:
+    for module in MODULES:
+        imports = [node for node in parsed(module).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        first = [ast.unparse(node).split()[1] for node in imports]
+        assert not {"sacremoses", "sacrebleu", "ray"} & {name.split(".")[0] for name in first}, module
+
+
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
     graph = {unit: set[str]() for unit in LEVEL_OF}
     for module in MODULES:

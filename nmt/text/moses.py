@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-
 # Languages whose ordinary text survives Moses tokenisation and detokenisation. sacremoses has rules for more languages,
 # but they separate an apostrophe, a colon or a danda that belongs to a word (ca, el, fi, ga, nl, sv, tdt, and the
 # languages of India), or spaces appear that were never there (zh, yue).
@@ -76,6 +74,9 @@ class Moses:
     """
 
     def __init__(self, lang: str, normalize: bool = True, *, escapes: bool = False) -> None:
+        # Imported here, because its tables take 0.2 s to load, and many models need none.
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
         self.lang = lang
         self._escapes = escapes
         self._normalize = normalize

@@ -182,7 +182,8 @@ def test_the_launcher_ends_as_its_ranks_do(
         assert [launcher.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
         launcher.send(number)
     launcher.wait(code)
-    assert launcher.errors == said
+    # Without a network, torch warns that it cannot find the name of this machine.
+    assert "".join(line for line in launcher.errors.splitlines(True) if "[c10d]" not in line) == said
 
 
 def run_below_a_launcher() -> None:
