@@ -4,6 +4,7 @@ Every error of writing becomes an NmtError.
 """
 
 import errno
+import json
 import os
 import secrets
 import shutil
@@ -11,9 +12,9 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from nmt.errors import NmtError
 from nmt.signals import cleaning_up
@@ -206,6 +207,11 @@ def digest_of(path: str) -> str:
 
 
 # Folders
+
+
+def digest_of_json(value: Any) -> str:
+    """Returns the SHA-256, in hexadecimal, of a JSON value. The order of the keys does not matter."""
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def check_new(path: str | Path, flag: str) -> None:

@@ -4,6 +4,7 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, field, fields
+from functools import partial
 from reprlib import repr as shortened
 from textwrap import shorten
 from types import NoneType, UnionType
@@ -41,6 +42,10 @@ def option(
     bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     limits = {name: bound for name, bound in bounds.items() if bound is not None}
     return field(default=default, metadata={"help": help, "panel": panel, "limits": limits})
+
+
+# Options of several modules, in one section of the help page.
+hardware_option = partial(option, panel="Hardware")
 
 
 def flag_name(field_name: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MAIN_PANEL, MOST_PROCESSES, Config, option
+from nmt.config.options import MAIN_PANEL, MOST_PROCESSES, Config, hardware_option, option
 from nmt.errors import NmtError
 
 ValidMetric = Literal["bleu", "chrf", "nll"]
@@ -13,7 +13,6 @@ _GPU_TOKENS = 8192
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
 _CPU_ACTIVATIONS = 2**20
 # Options by the section of the help page that lists them.
-hardware_option = partial(option, panel="Hardware")
 batches_option = partial(option, panel="Batches")
 main_option = partial(option, panel=MAIN_PANEL)
 run_option = partial(option, panel="Run")

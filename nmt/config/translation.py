@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import Config, flag_name, option
+from nmt.config.options import Config, flag_name, hardware_option, option
 from nmt.errors import NmtError
 
 PairedTest = Literal["none", "bootstrap", "ar"]
@@ -12,7 +12,6 @@ PairedTest = Literal["none", "bootstrap", "ar"]
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
 metrics_option = partial(option, panel="Metrics")
-hardware_option = partial(option, panel="Hardware")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ import numpy as np
 from nmt import __version__, console
 from nmt.data.mixture import EachOnce, EpochArray, Mixture, TokenArray
 from nmt.errors import NmtError
+from nmt.files import digest_of_json
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
@@ -114,7 +115,7 @@ class Meta:
         """A hash of all that training depends on, which does not depend on where and when the data was made."""
         files = {name: file.sha256 for name, file in self.files.items()}
         mixtures = {name: split.mixture and asdict(split.mixture) for name, split in self.splits.items()}
-        return _hash([self.schema_version, self.text, files, mixtures])
+        return digest_of_json([self.schema_version, self.text, files, mixtures])
 
 
 def read_meta(folder: Path) -> Meta:
@@ -123,7 +124,7 @@ def read_meta(folder: Path) -> Meta:
     try:
         content = json.loads(path.read_bytes())
         version = content["schema_version"]
-        if version == SCHEMA_VERSION and content.pop("sha256") == _hash(content):
+        if version == SCHEMA_VERSION and content.pop("sha256") == digest_of_json(content):
             return _meta(content)
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.exists(folder):
@@ -158,11 +159,7 @@ def _split(mixture: dict[str, Any] | None, **values: Any) -> SplitMeta:
 def write_meta(meta: Meta) -> bytes:
     """Returns the content of meta.json. A byte that is not UTF-8, which the name of a file may have, becomes "?"."""
     content = json.loads(json.dumps(asdict(meta), ensure_ascii=False).encode(errors="replace"))
-    return json.dumps({"sha256": _hash(content), **content}, indent=1, ensure_ascii=False).encode()
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return json.dumps({"sha256": digest_of_json(content), **content}, indent=1, ensure_ascii=False).encode()
 
 
 _BLOCK_BYTES = 1 << 22

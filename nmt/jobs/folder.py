@@ -16,7 +16,16 @@ import numpy as np
 from nmt import console
 from nmt.config import JobConfig
 from nmt.errors import NmtError, StoppedError
-from nmt.files import is_partial, missing_folders, remove_empty, remove_partial_files, replaced_file, writing
+from nmt.files import (
+    digest_of,
+    digest_of_json,
+    is_partial,
+    missing_folders,
+    remove_empty,
+    remove_partial_files,
+    replaced_file,
+    writing,
+)
 from nmt.jobs.plan import Plan, Shard, make_plan
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
@@ -71,13 +80,8 @@ def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, An
     found = preparation.prepare(data, plan)
     manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": found}
     with replaced_file(path / MANIFEST, ADVICE) as file:
-        file.write(json.dumps({"sha256": _hash(manifest), **manifest}))
+        file.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
     return plan, found
-
-
-def identity(folder: Path) -> str:
-    """Returns what tells a job from any other."""
-    return sha256((folder / MANIFEST).read_bytes()).hexdigest()
 
 
 class _Manifest(NamedTuple):
@@ -89,17 +93,13 @@ class _Manifest(NamedTuple):
 def _read_manifest(path: Path) -> _Manifest | None:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest.pop("sha256") != _hash(manifest):
+        if manifest.pop("sha256") != digest_of_json(manifest):
             raise ValueError("checksum mismatch")
         return _Manifest(manifest["settings"], Plan.from_dict(manifest["plan"]), manifest["prepared"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NmtError(f"{path / MANIFEST} is damaged ({error}); delete {path} and start again") from error
-
-
-def _hash(value: Any) -> str:
-    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -204,7 +204,7 @@ class JobFolder:
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
-        self._identity = identity(path)
+        self._identity = digest_of(str(path / MANIFEST))  # tells a job from any other
         self.is_complete = False
         self.data = path / _DATA
         self._done = np.zeros(len(plan), bool)

@@ -1,4 +1,4 @@
-"""The interface of search: required tokens, finished hypotheses, and the step and the cache of a model."""
+"""The interface of search: required tokens, the sentences of a batch, and the step and the cache of a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,8 +54,8 @@ class SearchBatch:
         required: prefix and phrases of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
         never: tokens that no output has.
-        scorer: changes the log P of the next tokens. Search may end too early if one gets a log P
-            above 0, because it expects that the log P of a hypothesis only falls.
+        scorer: changes the log P of the next tokens. Search may end too early if one gets a log P above 0, because it
+            expects that the log P of a hypothesis only falls.
     """
 
     max_lengths_B: Tensor

@@ -151,13 +151,14 @@ class TrainingLoss(nn.Module):
 
     def _own_loss(self, criterion: "Criterion", hidden_MD: Tensor, labels_M: Tensor) -> Tensor:
         """Returns the loss of --criterion. Logits are computed a few rows at a time, and again in the backward pass."""
+        dtype = hidden_MD.dtype
 
         def of_rows(hidden_JD: Tensor, labels_J: Tensor) -> Tensor:
             weight, bias = self.model.softmax_matrix_VD.to(dtype), self.model.output_bias
             logits_JV = F.linear(hidden_JD, weight, None if bias is None else bias.to(dtype))
             return criterion(logits_JV.float(), labels_J)
 
-        dtype, real_M = hidden_MD.dtype, labels_M != PAD
+        real_M = labels_M != PAD
         rows = zip(*(x[real_M].split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)
         losses = [checkpoint(of_rows, *row, use_reentrant=False) for row in rows if len(row[0])]
         return torch.stack(losses).sum() if losses else hidden_MD.sum() * 0
