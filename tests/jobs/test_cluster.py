@@ -376,8 +376,9 @@ def test_a_real_cluster_writes_the_same_bytes(trained: Path, tmp_path: Path, mon
     for name in ("test.en", "test.de"):
         Path(f"{name}.gz").write_bytes(gzip.compress(Path(name).read_bytes()))
     command = ["rescore", "other/best.safetensors", "run/best.safetensors", "--device=cpu"]
-    command += ["--source=test.en.gz", "--target=test.de.gz"]
+    command += ["--source=test.en.gz", "--target=test.de.gz", "--shard-lines=4"]
     with running_cluster(1) as cluster:
-        run(*command, "--shard-lines=4", f"--output={tmp_path / 'out'}", "--cluster", cluster.address)
-    assert (tmp_path / "out").read_bytes() == run(*command).stdout
+        run(*command, f"--output={tmp_path / 'out'}", "--cluster", cluster.address)
+    run(*command, f"--output={tmp_path / 'alone'}")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "alone").read_bytes()
     assert not (tmp_path / "out.unfinished").exists()
