@@ -9,27 +9,25 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.benchmark import Timer
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
-from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import Update, updates
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, output_file, writing
-from nmt.jobs.pool import worker_pool
 from nmt.jobs.run import do_maxi_batches, in_line_order, survived
 from nmt.model.device import Runtime, resolve
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
@@ -39,6 +37,7 @@ from nmt.training.dry_run import timed_updates
 from nmt.training.loop import UpdateStream
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
+from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, TrainState, new_state
 from nmt.training.train import prepared
 from nmt.translate.job import TranslationJob
@@ -100,37 +99,20 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
         options: values by field name; None leaves an option out, and a tuple has several values.
         text: the standard input.
     """
-    flags = [flag for name, value in options.items() for flag in _flags(name, value)]
-    command = [sys.executable, "-m", "nmt", *arguments, *flags]
+    words = [word for name, value in options.items() if value is not None for word in flag_words(name, value)]
+    command = [sys.executable, "-m", "nmt", *arguments, *words]
     done = subprocess.run(command, input=text, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise NmtError(f"nmt {arguments[0]}, started by the benchmark, failed: {lines[-1].removeprefix('error: ')}")
 
 
-def _flags(name: str, value: Any) -> list[str]:
-    if isinstance(value, bool):
-        return [flag_name(name if value else f"no_{name}")]
-    values = value if isinstance(value, tuple) else () if value is None else (value,)
-    return [f"{flag_name(name)}={item}" for item in values]
-
-
-_WARM_UPS = 2
-_TRIALS = 5
-
-
 def product_flops(runtime: Runtime) -> float:
     """Returns the FLOP/s of large square matrix products in the runtime's precision, the best of a few trials."""
     size = 8192 if runtime.device.type == "cuda" else 2048
-    dtype = runtime.dtype
-    a, b = (torch.randn(size, size, device=runtime.device).to(dtype) for _ in range(2))
-    seconds = []
-    for _ in range(_WARM_UPS + _TRIALS):
-        started = time.perf_counter()
-        torch.mm(a, b)
-        runtime.wait()
-        seconds.append(time.perf_counter() - started)
-    return 2 * size**3 / min(seconds[_WARM_UPS:])
+    factors = torch.randn(2, size, size, device=runtime.device).to(runtime.dtype)
+    timer = Timer("torch.mm(*factors)", globals={"factors": factors}, num_threads=torch.get_num_threads())
+    return 2 * size**3 / min(timer.blocked_autorange(min_run_time=1).times)
 
 
 _PROFILED_ROWS = 20
@@ -295,15 +277,6 @@ _SAMPLED_UPDATES = 200
 
 def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) -> Report:
     """Returns a report on opening the folder, planning an epoch and making batches, each done `repeats` times."""
-    with worker_pool(partial(_measurer, config, repeats), 1, preload=__name__) as submit:
-        return submit(data_folder).result()
-
-
-def _measurer(config: PlanConfig, repeats: int, _worker: int) -> Callable[[str], Report]:
-    return partial(_measure_batching, config, repeats)
-
-
-def _measure_batching(config: PlanConfig, repeats: int, data_folder: str) -> Report:
     report = Report({})
     split, plan = _measure_planning(data_folder, config, repeats, report)
     sizes = [max(plan.tokens(index)) for index in range(len(plan))]

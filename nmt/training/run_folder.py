@@ -45,11 +45,12 @@ def command_line(data_folder: str, model_config: ModelConfig, config: TrainConfi
     words = ["nmt", "train", data_folder]
     for name, value in options_of(data_folder, model_config, config).items():
         if name != "data" and value != defaults.get(name):
-            words += _words(name, value)
+            words += flag_words(name, value)
     return shlex.join(words)
 
 
-def _words(name: str, value: Any) -> list[str]:
+def flag_words(name: str, value: Any) -> list[str]:
+    """Returns the words of a command line that give an option this value."""
     if isinstance(value, bool):
         return [flag_name(name if value else f"no_{name}")]
     values = value if isinstance(value, tuple) else (value,)

@@ -3,10 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,16 +77,9 @@ def test_measuring_preprocessing_leaves_no_data_folder(trained: Path, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-@contextmanager
-def in_this_process(make_task: Callable[[int], Callable[[str], Report]], *_: Any, **__: Any) -> Iterator[Any]:
-    """Takes the place of a pool of workers."""
-    yield lambda chunk: SimpleNamespace(result=lambda: make_task(0)(chunk))
-
-
-def test_batching_is_measured_on_data_and_generated_sentences(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batching_is_measured_on_data_and_generated_sentences(trained: Path) -> None:
     found = measured("batching", "--data", trained / "data", "--batch-tokens=400", "--device-tokens=400")
     assert set(found["figures"]) >= {"opening", "planning an epoch", "memory of a plan", "tokens an update", "padding"}
-    monkeypatch.setattr("nmt.benchmark.run.worker_pool", in_this_process)
     figures = measured("batching", "--pairs=3000", "--vocab-size=100", "--batch-tokens=2000")["figures"]
     assert figures["tokens an update"]["max"] < 2200
 
