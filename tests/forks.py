@@ -41,7 +41,7 @@ class At:
     """Makes a process do something at the n-th call of a function; give it to `start` as `before`.
 
     Attributes:
-        target: the function, for example `os.replace` or `nmt.training.run_folder.RunFolder.save_state`.
+        target: the function, for example `os.replace` or `nmt.training.run_folder.RunFolder.save`.
         call: the number of the call, from 1.
         do: a signal that the process sends to itself, or a picklable function to call.
         matching: only calls with an argument whose text contains this string are counted.

@@ -95,8 +95,8 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path: Path) -> Non
 def test_old_checkpoints_and_training_states_are_removed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for update in (5, 10, 100, 1000):
-        folder.save_snapshot(small_checkpoint(update), update, keep=3)
-        folder.save_state(small_checkpoint(update), update)
+        folder.save(small_checkpoint(update), "snapshot", update, 3)
+        folder.save(small_checkpoint(update), "state", update, 2)
     for kind, updates in (("snapshot", (10, 100, 1000)), ("state", (100, 1000))):
         assert [p.name for p in numbered(tmp_path, kind)] == [f"{kind}-{n:08d}.safetensors" for n in updates]
     assert load_checkpoint(tmp_path / "state-00001000.safetensors").training == {"counters": {"update": 1000}}
@@ -120,7 +120,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """Returns a run folder with training states of updates 1 and 2."""
     folder = RunFolder(tmp_path)
     for update in (1, 2):
-        folder.save_state(small_checkpoint(update), update)
+        folder.save(small_checkpoint(update), "state", update, 2)
     return folder
 
 

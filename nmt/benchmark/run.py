@@ -34,7 +34,7 @@ from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import MaxiBatches
 from nmt.training.dry_run import timed_updates
-from nmt.training.loop import UpdateStream
+from nmt.training.loop import endless_updates, plan_epoch
 from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
@@ -145,13 +145,12 @@ def benchmark_training(
 
 def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> Report:
     limit, state = product_flops(setup.runtime), new_state(setup)
-    stream = UpdateStream(setup, state)
-    with closing(stream.updates(stream.plan())) as made:
-        trials = [_trial(setup, state, made, updates) for _ in range(1 + repeats)][1:]
+    with closing(endless_updates(setup, state, plan_epoch(setup, state))) as stream:
+        trials = [_trial(setup, state, stream, updates) for _ in range(1 + repeats)][1:]
         memory = peak_memory_mib(setup.runtime.device)
         if trace:
             with _profiled(trace, setup.runtime):
-                _trial(setup, state, made, updates)
+                _trial(setup, state, stream, updates)
     report = Report({"device": state.gradients.hardware})
     report.add("speed", "target tok/s", *(record["target_tokens_per_second"] for record, _ in trials))
     report.add("padding", "%", *(100 * record["padding_share"] for record, _ in trials))

@@ -51,7 +51,7 @@ def rescore(
 
 
 def _show(totals: dict[str, float]) -> None:
-    from nmt.training.metrics import perplexity
+    from nmt.training.records import perplexity
 
     lines, pieces, log_prob = (totals.get(name, 0) for name in ("lines", "pieces", "log_prob"))
     per_piece = perplexity(-log_prob / max(pieces, 1))

@@ -15,7 +15,7 @@ from nmt.config.options import flag_name
 from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.locks import is_locked
-from nmt.training.records import METRICS, MetricsFile, Scores, best_updates, stalled_in_words
+from nmt.training.records import METRICS, MetricsFile, Scores, ranked, stalled_in_words
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Run:
         scores = [
             Scores(r["update"], r["nll"], r["bleu"], r.get("chrf")) for r in self.valid if r.get("nll") is not None
         ]
-        best = best_updates(scores, self._options["valid_metric"][0], 1)
+        best = [scores.update for scores in ranked(scores, self._options["valid_metric"][0])[:1]]
         return next((record for record in self.valid if record["update"] in best), None)
 
 

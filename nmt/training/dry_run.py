@@ -12,7 +12,8 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.loader import Update
 from nmt.model.architectures import training_flops
 from nmt.training.initial import start_from
-from nmt.training.loop import UpdateStream, train_update
+from nmt.training.log import show_lines
+from nmt.training.loop import endless_updates, train_update
 from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT
@@ -55,22 +56,21 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         state = new_state(setup)
         if config.init_from:
             start_from(config.init_from, state.loss.model, setup.data.codec)
-        stream = UpdateStream(setup, state)
-        plan = first_plan(setup, state, stream)
-        seconds_per_update = _seconds_per_update(setup, state, stream, plan)
+        plan = first_plan(setup, state)
+        seconds_per_update = _seconds_per_update(setup, state, plan)
         lines = {
             **_time(setup, plan, seconds_per_update),
             "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
             "disk": _disk(config, state.parameters, seconds_per_update),
         }
-        for name, value in lines.items():
-            console.info(f"{name:>10}  {value}")
+        show_lines(lines)
         console.info("dry run: nothing was written to --save-dir")
 
 
-def _seconds_per_update(setup: Setup, state: TrainState, stream: UpdateStream, plan: UpdatePlan) -> float:
+def _seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan) -> float:
     console.info("measuring the time of an update …")
-    with console.Progress("measuring", None, "micro-batch") as progress, closing(stream.updates(plan)) as updates:
+    stream = endless_updates(setup, state, plan)
+    with console.Progress("measuring", None, "micro-batch") as progress, closing(stream) as updates:
 
         def timed(count: int) -> float:
             return timed_updates(setup, state, updates, count, progress.advance)[1]

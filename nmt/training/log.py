@@ -3,9 +3,9 @@
 import platform
 import shlex
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import raw_name
 from nmt.errors import importing
 from nmt.files import writing
-from nmt.training.metrics import perplexity
-from nmt.training.records import best_updates
+from nmt.training.records import Scores, ranked
 from nmt.training.run_folder import BEST, RunFolder, numbered
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import Sample, Validation
@@ -58,9 +57,6 @@ def start_record(setup: Setup, state: TrainState) -> dict[str, Any]:
     }
 
 
-_COLUMNS = {
-    "update": 9, "epoch": 6, "loss": 8, "ppl": 10, "lr": 10, "norm": 7, "tok/s": 9, "elapsed": 10, "left": 10
-}  # fmt: skip
 # The longest part of a sample sentence that is printed, in characters.
 _SAMPLE_LENGTH = 160
 
@@ -71,41 +67,35 @@ class TrainingTable:
     def __init__(self) -> None:
         self._needs_header = True
 
-    def interval(self, record: dict[str, Any], seconds_left: float) -> None:
+    def interval(self, update: int, record: dict[str, Any], seconds_left: float) -> None:
         """Prints the record of an interval."""
         if self._needs_header:
-            console.info("".join(name.rjust(width) for name, width in _COLUMNS.items()))
+            console.info("   update epoch    loss       ppl        lr   norm    tok/s   elapsed      left")
             self._needs_header = False
-        cells = {
-            "update": f"{record['update']:,}",
-            "epoch": f"{record['epoch'] + 1:,}",
-            "loss": f"{record['loss']:.3f}",
-            "ppl": _short(record["ppl"]),
-            "lr": f"{record['lr']:.2e}",
-            "norm": _short(record["gradient_norm"]),
-            "tok/s": f"{record['target_tokens_per_second']:,.0f}",
-            "elapsed": console.clock(record["train_seconds"]),
-            "left": console.clock(seconds_left),
-        }
+        elapsed, left = console.clock(record["train_seconds"]), console.clock(seconds_left)
         skipped = f"  {record['skipped_updates']} skipped" if record["skipped_updates"] else ""
-        console.info("".join(cell.rjust(_COLUMNS[name]) for name, cell in cells.items()) + skipped)
-
-    def validation(self, update: int, found: Validation, is_best: bool, seconds: float) -> None:
-        """Prints the result of a validation that took `seconds`, and one translation."""
-        scores = scores_in_words(found.nll, found.ppl, found.bleu, found.chrf)
         console.info(
-            f"validation at update {update:,}: {scores}{', the best so far' if is_best else ''} "
-            f"({console.clock(seconds)})"
+            f"{update:9,}{record['epoch'] + 1:6,}{record['loss']:8.3f}{_short(record['ppl']):>10}"
+            f"{record['lr']:10.2e}{_short(record['gradient_norm']):>7}{record['target_tokens_per_second']:9,.0f}"
+            f"{elapsed:>10}{left:>10}{skipped}"
+        )
+
+    def validation(self, found: Validation, is_best: bool, seconds: float) -> None:
+        """Prints the result of a validation that took `seconds`, and one translation."""
+        console.info(
+            f"validation at update {found.scores.update:,}: {_in_words(found.scores)}"
+            f"{', the best so far' if is_best else ''} ({console.clock(seconds)})"
         )
         if found.samples:
             _show_sample(found.samples[0])
         self._needs_header = True
 
 
-def scores_in_words(nll: float, ppl: float, bleu: float | None, chrf: float | None) -> str:
+def _in_words(scores: Scores) -> str:
     """Returns the scores of a validation, such as `nll 1.500, ppl 4.48, BLEU 31.20`."""
-    translated = [f"{name} {score:.2f}" for name, score in (("BLEU", bleu), ("chrF", chrf)) if score is not None]
-    return ", ".join([f"nll {nll:.3f}", f"ppl {_short(ppl)}", *translated])
+    found = (("BLEU", scores.bleu), ("chrF", scores.chrf))
+    translated = [f"{name} {score:.2f}" for name, score in found if score is not None]
+    return ", ".join([f"nll {scores.nll:.3f}", f"ppl {_short(scores.ppl)}", *translated])
 
 
 def _show_sample(sample: Sample) -> None:
@@ -124,14 +114,19 @@ _SAMPLED_UPDATES = 100
 _MANY_EPOCHS = 2000
 
 
-def show_plan(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> None:
+def show_plan(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
     """Logs the plan of a training, and warnings about options that do not fit the corpus."""
-    for name, value in _plan_lines(setup, plan, parameters, hardware).items():
-        console.info(f"{name:>10}  {value}")
+    show_lines(_plan_lines(setup, state, plan))
     _warn_of_unsuitable_options(setup, plan)
 
 
-def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) -> dict[str, str]:
+def show_lines(lines: Mapping[str, str]) -> None:
+    """Logs names and values below each other."""
+    for name, value in lines.items():
+        console.info(f"{name:>10}  {value}")
+
+
+def _plan_lines(setup: Setup, state: TrainState, plan: UpdatePlan) -> dict[str, str]:
     data, model, config = setup.data, setup.model_config, setup.config
     text = data.codec.config
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
@@ -139,14 +134,14 @@ def _plan_lines(setup: Setup, plan: UpdatePlan, parameters: int, hardware: str) 
     name = f"{config.arch}: " if config.arch else ""
     padding = plan.padding_share(setup.device_tokens, _SAMPLED_UPDATES)
     return {
-        "model": f"{name}{model.in_words()}, {parameters:,} parameters"
+        "model": f"{name}{model.in_words()}, {state.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
         f"{data.split('train').target.lengths.total:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding:.1%} padding",
-        "device": f"{hardware}{processes}",
+        "device": f"{state.gradients.hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }
 
@@ -181,11 +176,8 @@ def show_summary(setup: Setup, state: TrainState, folder: RunFolder) -> None:
     console.info(
         f"finished {console.counted(counters.update, 'update')} after {console.clock(counters.seconds)} of training"
     )
-    best = next(iter(best_updates(state.validations, setup.config.valid_metric[0], 1)), None)
-    for scores in state.validations:
-        if scores.update == best:
-            found = scores_in_words(scores.nll, perplexity(scores.nll), scores.bleu, scores.chrf)
-            console.info(f"{'best':>10}  {folder.path / BEST}, of update {best:,}: {found}")
+    for best in ranked(state.validations, setup.config.valid_metric[0])[:1]:
+        console.info(f"{'best':>10}  {folder.path / BEST}, of update {best.update:,}: {_in_words(best)}")
     for i, command in enumerate(next_commands(setup, folder)):
         console.info(f"{'' if i else 'next':>10}  {command}")
 
@@ -215,60 +207,30 @@ def _joined(command: str, *words: Path | str | int) -> str:
     return " ".join([command, *map(shlex.quote, texts)])
 
 
-FOLDER = "tensorboard"
-_NO_METRICS = ("update", "epoch")
-
-
 def require_tensorboard() -> None:
     """Checks that TensorBoard can be used."""
     with importing("tensorboard", "--tensorboard"):
         import torch.utils.tensorboard  # noqa: F401
 
 
-@dataclass
 class EventFiles:
-    """The event files of a run folder, or nothing without --tensorboard."""
+    """The event files of a run folder, for TensorBoard."""
 
-    folder: Path | None
-    _writer: Any = None
-
-    def open(self, resumed_after: int) -> None:
-        """Begins an event file.
-
-        Args:
-            resumed_after: the update after which the training resumes. TensorBoard then ignores events of later updates
-                from earlier files.
-        """
-        if self.folder is None:
-            return
+    def __init__(self, folder: Path, resumed_after: int) -> None:
+        """Begins an event file. TensorBoard ignores events after update `resumed_after` from earlier files."""
         from torch.utils.tensorboard import SummaryWriter
 
-        path = self.folder / FOLDER
-        with writing(path, "make room for it, or leave out --tensorboard"):
-            self._writer = SummaryWriter(str(path), purge_step=resumed_after + 1)
+        self._path = folder / "tensorboard"
+        with self._writing():
+            self._writer = SummaryWriter(str(self._path), purge_step=resumed_after + 1)
 
-    def add(self, kind: str, record: dict[str, Any]) -> None:
+    def add(self, kind: str, record: Mapping[str, Any]) -> None:
         """Adds the numbers of a record of metrics.jsonl, for example `train/loss`."""
-        if self._writer is None:
-            return
-        with self._optional():
+        with self._writing():
             for name, value in record.items():
-                if isinstance(value, int | float) and name not in _NO_METRICS:
+                if isinstance(value, int | float) and name not in ("update", "epoch"):
                     self._writer.add_scalar(f"{kind}/{name}", value, record["update"])
             self._writer.flush()
 
-    def close(self) -> None:
-        """Ends the event file, if one was begun."""
-        if self._writer is not None:
-            with self._optional():
-                self._writer.close()
-
-    @contextmanager
-    def _optional(self) -> Iterator[None]:
-        """Goes on without event files if they cannot be written, because metrics.jsonl has all metrics."""
-        try:
-            yield
-        except OSError as error:
-            self._writer = None
-            reason = error.strerror or error
-            console.warn(f"{self.folder}/{FOLDER} cannot be written ({reason}); training continues without it")
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self._path, "make room for it, or leave out --tensorboard")

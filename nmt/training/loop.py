@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from nmt import console
+from nmt.checkpoint import save_checkpoint
 from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import MicroBatch, Update, updates
 from nmt.errors import NmtError, StoppedError
@@ -20,48 +20,45 @@ from nmt.model.device import is_out_of_memory
 from nmt.training.gradients import SkippedUpdates, first_not_finite
 from nmt.training.log import EventFiles, TrainingTable, show_summary, start_record
 from nmt.training.metrics import Interval, peak_memory_mib
-from nmt.training.records import Scores, best_updates, is_best, stalled_in_words
+from nmt.training.records import ranked, stalled_in_words
 from nmt.training.resume import checkpoint_of, snapshot_of
-from nmt.training.run_folder import RunFolder, command_line, options_of, write_config
+from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, command_line, options_of, write_config
 from nmt.training.state import Setup, TrainState
-from nmt.training.validation import Validator
+from nmt.training.validation import validate
 
 
-@dataclass(frozen=True)
-class UpdateStream:
-    """Plans epochs and yields this rank's part of their updates, from the position of the state's counters."""
+def plan_epoch(setup: Setup, state: TrainState) -> UpdatePlan:
+    """Returns the update plan of the epoch that the state is in."""
+    c, epoch = setup.config, state.counters.epoch
+    split = setup.data.split("train").in_epoch(c.seed, epoch)
+    lengths = split.source.lengths, split.target.lengths
+    drawn = setup.world.broadcast(
+        lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
+    )
+    return UpdatePlan(*lengths, drawn, c.batch_groups)
 
-    setup: Setup
-    state: TrainState
 
-    def plan(self) -> UpdatePlan:
-        """Returns the update plan of the epoch that the state is in."""
-        c, epoch = self.setup.config, self.state.counters.epoch
-        split = self.setup.data.split("train").in_epoch(c.seed, epoch)
-        lengths = split.source.lengths, split.target.lengths
-        drawn = self.setup.world.broadcast(
-            lambda: draw_epoch(*lengths, batch_tokens=c.batch_tokens, groups=c.batch_groups, seed=c.seed, epoch=epoch)
-        )
-        return UpdatePlan(*lengths, drawn, c.batch_groups)
+def endless_updates(setup: Setup, state: TrainState, plan: UpdatePlan) -> Generator[Update, None, None]:
+    """Yields this rank's part of every update, from the position of the state's counters and without end.
 
-    def updates(self, plan: UpdatePlan) -> Generator[Update, None, None]:
-        """Yields this rank's part of every update, without end.
+    If memory runs out in an update, it follows once more, in smaller micro-batches.
 
-        If memory runs out in an update, it follows once more, in smaller micro-batches.
-        """
-        counters, world, packs = self.state.counters, self.setup.world, self.state.gradients.packs
-        train = self.setup.data.split("train")
-        while True:
-            split, tokens = train.in_epoch(self.setup.config.seed, counters.epoch), self.state.device_tokens(self.setup)
-            rest = updates(split, plan, tokens, counters.update_in_epoch, world.rank, world.size, packs=packs)
-            with closing(rest) as prepared:
-                for update in prepared:
-                    yield update
-                    if self.state.device_tokens(self.setup) < tokens:
-                        break
-                else:
-                    counters.skip_to_next_epoch()
-                    plan = self.plan()
+    Args:
+        plan: the plan of the epoch that the state is in.
+    """
+    counters, world, packs = state.counters, setup.world, state.gradients.packs
+    while True:
+        split = setup.data.split("train").in_epoch(setup.config.seed, counters.epoch)
+        tokens = state.device_tokens(setup)
+        rest = updates(split, plan, tokens, counters.update_in_epoch, world.rank, world.size, packs=packs)
+        with closing(rest) as prepared:
+            for update in prepared:
+                yield update
+                if state.device_tokens(setup) < tokens:
+                    break
+            else:
+                counters.skip_to_next_epoch()
+                plan = plan_epoch(setup, state)
 
 
 class OutOfMemoryError(NmtError):
@@ -95,16 +92,19 @@ def train_update(
 
     Raises:
         StoppedError: on all ranks, if any of them was asked to stop.
-        OutOfMemoryError: memory ran out on one of several ranks.
     """
     counters, started = state.counters, time.monotonic()
     losses = torch.zeros(2, device=setup.runtime.device)
     for number, batch in enumerate(update.batches):
         setup.world.end_together(setup.stop.received)
         _seed_dropout(setup, counters.update + 1, number)
-        last = number == len(update.batches) - 1
-        added = _add(state, batch, 1 / update.target_tokens, last)
-        if added is None:
+        try:
+            added = state.gradients.add(batch, 1 / update.target_tokens, last=number == len(update.batches) - 1)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            added = None
+        if added is None:  # outside of the handler, because the error keeps tensors alive
             _lower_device_tokens(setup, state, batch)
             return None
         losses += torch.stack(added)
@@ -118,16 +118,6 @@ def train_update(
     counters.flops += training_flops(setup.model_config, vocabulary, update.source_tokens, update.target_tokens)
     counters.seconds += time.monotonic() - started
     return UpdateResult(losses, norm, skipped)
-
-
-def _add(state: TrainState, batch: MicroBatch, weight: float, last: bool) -> tuple[Tensor, Tensor] | None:
-    """Adds the gradient of a batch; returns None if memory runs out."""
-    try:
-        return state.gradients.add(batch, weight, last=last)
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            return None
-        raise
 
 
 def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> None:
@@ -158,10 +148,8 @@ def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[
     try:
         with torch.compiler.set_stance("force_eager"):  # compiled layers hide their activations
             return first_not_finite(state.loss, gradients())
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            return None
-        raise
+    except torch.OutOfMemoryError:  # the divergence matters more
+        return None
 
 
 def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
@@ -170,25 +158,17 @@ def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
 
 
-@dataclass(frozen=True)
 class TrainingLoop:
     """Trains a state, and writes checkpoints and metrics to a run folder."""
 
-    setup: Setup
-    state: TrainState
-    folder: RunFolder
-    skipped: SkippedUpdates
-    events: EventFiles
-    table: TrainingTable = field(default_factory=TrainingTable)
-
-    @classmethod
-    def of(cls, setup: Setup, state: TrainState, folder: RunFolder) -> "TrainingLoop":
-        """Returns a loop that ends with an error when training diverges."""
+    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder) -> None:
+        self.setup, self.state, self.folder = setup, state, folder
         explain = partial(explain_skipped, setup, state)
-        skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
-        return cls(setup, state, folder, skipped, EventFiles(folder.path if setup.config.tensorboard else None))
+        self.skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
+        self.table = TrainingTable()
+        self.events: EventFiles | None = None
 
-    def run(self, stream: UpdateStream, plan: UpdatePlan) -> None:
+    def run(self, plan: UpdatePlan) -> None:
         """Trains up to --max-updates; `plan` is the plan of the state's epoch.
 
         Raises:
@@ -200,23 +180,26 @@ class TrainingLoop:
         with self._recorded():
             self._catch_up()
             if not self.is_over():
-                self._train(stream, plan)
+                self._train(plan)
         self._show_end()
         if self.setup.world.is_main:
             show_summary(self.setup, self.state, self.folder)
 
-    def _train(self, stream: UpdateStream, plan: UpdatePlan) -> None:
+    def _train(self, plan: UpdatePlan) -> None:
         config, counters = self.setup.config, self.state.counters
         if config.init_from and not self.state.validations:
             self._validate()
         interval = Interval()
         with (
             console.Progress("train", config.max_updates, "update", completed=counters.update, lines=False) as progress,
-            closing(stream.updates(plan)) as updates,
+            closing(endless_updates(self.setup, self.state, plan)) as stream,
         ):
-            for update in updates:
-                if not self._update(update, interval):
+            for update in stream:
+                result = train_update(self.setup, self.state, update)
+                if result is None:
                     continue
+                interval.add(update.batches, *result)
+                self.skipped.note(counters.update, update.batches, result.skipped)
                 progress.advance(1)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
@@ -241,7 +224,7 @@ class TrainingLoop:
     def _show_end(self, prefix: str = "") -> None:
         config, update = self.setup.config, self.state.counters.update
         if self.state.out_of_patience(config):
-            (best,) = best_updates(self.state.validations, config.valid_metric[0], 1)
+            best = ranked(self.state.validations, config.valid_metric[0])[0].update
             reason = stalled_in_words(config.valid_metric, config.patience or 0)
             console.info(
                 f"{prefix}{self.folder.path} stopped at update {update:,}, because {reason}; "
@@ -260,47 +243,36 @@ class TrainingLoop:
             elif self.setup.world.is_main:
                 self.save_state()  # so that a process that is killed now does not validate again
 
-    def _update(self, update: Update, interval: Interval) -> bool:
-        """Returns whether the update was made; otherwise memory ran out."""
-        result = train_update(self.setup, self.state, update)
-        if result:
-            interval.add(update.batches, *result)
-            self.skipped.note(self.state.counters.update, update.batches, result.skipped)
-        return result is not None
-
     @contextmanager
     def _recorded(self) -> Iterator[None]:
         """Records the start of the training, and how the block ends: finished, stopped or failed."""
         if self.setup.world.is_main:
-            self._record_start()
-            self.events.open(self.state.counters.update)
+            command = str(self.setup.data.path), self.setup.model_config, self.setup.config
+            write_config(self.folder.path, options_of(*command))
+            self._record("start", start_record(self.setup, self.state) | {"command": command_line(*command)})
+            if self.setup.config.tensorboard:
+                self.events = EventFiles(self.folder.path, self.state.counters.update)
         try:
             yield
         except Exception as error:
             with suppress(NmtError):  # the error that ended the training matters more than a failure to record it
-                self._record_end("stopped" if isinstance(error, StoppedError) else "failed", str(error))
+                outcome = "stopped" if isinstance(error, StoppedError) else "failed"
+                self._record("end", {"outcome": outcome, "message": str(error)})
             raise
-        else:
-            self._record_end("finished", "")
-        finally:
-            self.events.close()
+        self._record("end", {"outcome": "finished", "message": ""})
 
-    def _record_start(self) -> None:
-        command = str(self.setup.data.path), self.setup.model_config, self.setup.config
-        write_config(self.folder.path, options_of(*command))
-        record = start_record(self.setup, self.state) | {"command": command_line(*command)}
-        self.folder.metrics.append("start", record)
-
-    def _record_end(self, outcome: str, message: str) -> None:
+    def _record(self, kind: str, values: dict[str, Any]) -> None:
+        """Adds a record to metrics.jsonl and, with --tensorboard, to the event files. The main rank does it."""
         if self.setup.world.is_main:
-            record = {"update": self.state.counters.update, "outcome": outcome, "message": message}
-            self.folder.metrics.append("end", record)
+            record = {"update": self.state.counters.update, **values}
+            self.folder.metrics.append(kind, record)
+            if self.events:
+                self.events.add(kind, record)
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.state.counters
         self.skipped.check()
         record = {
-            "update": counters.update,
             "epoch": counters.epoch,
             **interval.record(self.setup.world),
             "lr": self.state.optimizer.learning_rate(counters.update),
@@ -308,29 +280,24 @@ class TrainingLoop:
             "flops": counters.flops,
             "train_seconds": counters.seconds,
         }
-        if self.setup.world.is_main:
-            self.folder.metrics.append("train", record)
-            self.events.add("train", record)
-        self.table.interval(record, seconds_left)
+        self._record("train", record)
+        self.table.interval(counters.update, record, seconds_left)
 
     def _validate(self) -> None:
         counters, config = self.state.counters, self.setup.config
         started = time.monotonic()
-        with self.state.averaged():
-            found = Validator(self.setup, self.state.loss).validate()
-        validations = self.state.validations
-        validations.append(Scores(counters.update, found.nll, found.bleu, found.chrf))
-        best = is_best(validations, config.valid_metric[0])
-        self.table.validation(counters.update, found, best, time.monotonic() - started)
-        if self.setup.world.is_main:
-            record = {"update": counters.update, "train_seconds": counters.seconds, **asdict(found)}
-            self.folder.metrics.append("valid", record)
-            self.events.add("valid", record)
-            if best:
-                self.folder.save_best(snapshot_of(self.setup, self.state))
-            kept = best_updates(validations, config.valid_metric[0], config.keep_best)
-            if config.keep_best > 1 and counters.update in kept:
-                self.folder.keep_best(snapshot_of(self.setup, self.state), counters.update, kept)
+        found = validate(self.setup, self.state)
+        self.state.validations.append(found.scores)
+        best_first = [scores.update for scores in ranked(self.state.validations, config.valid_metric[0])]
+        is_best, kept = best_first[0] == counters.update, best_first[: config.keep_best]
+        self.table.validation(found, is_best, time.monotonic() - started)
+        self._record("valid", found.record() | {"train_seconds": counters.seconds})
+        if self.setup.world.is_main and counters.update in kept:
+            snapshot = snapshot_of(self.setup, self.state)
+            if is_best:
+                save_checkpoint(snapshot, self.folder.path / BEST)
+            if config.keep_best > 1:
+                self.folder.keep_best(snapshot, counters.update, kept)
 
     def _save(self) -> None:
         """Writes a checkpoint and a training state."""
@@ -338,11 +305,11 @@ class TrainingLoop:
         counters.snapshot_seconds = counters.seconds
         if self.setup.world.is_main:
             keep = self.setup.config.keep_checkpoints
-            path = self.folder.save_snapshot(snapshot_of(self.setup, self.state), counters.update, keep)
+            path = self.folder.save(snapshot_of(self.setup, self.state), "snapshot", counters.update, keep)
             console.info(f"saved {path}")
             self.save_state()
 
     def save_state(self) -> None:
         """Writes a training state if at least one update was made. One rank does it."""
         if self.state.counters.update:
-            self.folder.save_state(checkpoint_of(self.setup, self.state), self.state.counters.update)
+            self.folder.save(checkpoint_of(self.setup, self.state), "state", self.state.counters.update, STATES_KEPT)

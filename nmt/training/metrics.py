@@ -10,6 +10,7 @@ import torch
 from nmt.data.loader import MicroBatch
 from nmt.resources import process_peak_mib
 from nmt.training.ranks import World
+from nmt.training.records import perplexity
 
 
 def peak_memory_mib(device: torch.device) -> float:
@@ -84,8 +85,3 @@ class Interval:
 
 def _ratio(total: float, count: float) -> float:
     return total / count if count else math.nan
-
-
-def perplexity(nll: float) -> float:
-    """Returns the perplexity e^nll of a loss in nats per piece, or infinity if it overflows."""
-    return math.inf if nll >= 700 else math.exp(nll)

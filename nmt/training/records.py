@@ -94,6 +94,11 @@ class Scores:
     bleu: float | None = None
     chrf: float | None = None
 
+    @property
+    def ppl(self) -> float:
+        """The perplexity of a target piece."""
+        return perplexity(self.nll)
+
     def quality(self, metric: str) -> tuple[float, float]:
         """Returns what is larger for a better validation: the score, and for equal scores the negative loss."""
         score = {"nll": -self.nll, "bleu": self.bleu, "chrf": self.chrf}[metric]
@@ -102,16 +107,14 @@ class Scores:
         return score, -math.inf if math.isnan(self.nll) else -self.nll
 
 
-def is_best(validations: Sequence[Scores], metric: str) -> bool:
-    """Returns whether the last validation is better than all others. The first one always is."""
-    *earlier, last = (scores.quality(metric) for scores in validations)
-    return all(last > other for other in earlier)
+def perplexity(nll: float) -> float:
+    """Returns the perplexity e^nll of a loss in nats per piece, or infinity if it overflows."""
+    return math.inf if nll >= 700 else math.exp(nll)
 
 
-def best_updates(validations: Sequence[Scores], metric: str, count: int) -> list[int]:
-    """Returns the updates of the best validations, best first; of equal ones, the earlier is better."""
-    ranked = sorted(validations, key=lambda scores: scores.quality(metric), reverse=True)
-    return [scores.update for scores in ranked[:count]]
+def ranked(validations: Sequence[Scores], metric: str) -> list[Scores]:
+    """Returns the validations, best first; of equal ones, the earlier is better."""
+    return sorted(validations, key=lambda scores: scores.quality(metric), reverse=True)
 
 
 def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], min_delta: float) -> int:

@@ -173,21 +173,13 @@ class RunFolder:
             f"training starts from the beginning"
         )
 
-    def save_state(self, checkpoint: Checkpoint, update: int) -> None:
-        """Writes a training state, and then removes all but the newest `STATES_KEPT`."""
-        save_checkpoint(checkpoint, numbered_path(self.path, "state", update))
-        remove_older(self.path, "state", STATES_KEPT)
-
-    def save_snapshot(self, checkpoint: Checkpoint, update: int, keep: int) -> Path:
-        """Writes a checkpoint and returns its path; then removes all but the newest `keep`."""
-        path = numbered_path(self.path, "snapshot", update)
+    def save(self, checkpoint: Checkpoint, kind: str, update: int, keep: int) -> Path:
+        """Writes `kind`-NUMBER.safetensors and returns its path; then removes all but the newest `keep` of its kind."""
+        path = numbered_path(self.path, kind, update)
         save_checkpoint(checkpoint, path)
-        remove_older(self.path, "snapshot", keep)
+        for old in numbered(self.path, kind)[:-keep]:
+            old.unlink(missing_ok=True)
         return path
-
-    def save_best(self, checkpoint: Checkpoint) -> None:
-        """Writes the checkpoint best.safetensors."""
-        save_checkpoint(checkpoint, self.path / BEST)
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:
         """Writes one of the best checkpoints, best-NUMBER.safetensors; removes those that no longer belong to them."""
@@ -217,12 +209,6 @@ def numbered(folder: Path, kind: str) -> list[Path]:
 def numbered_path(folder: Path, kind: str, update: int) -> Path:
     """Returns the path of the checkpoint or training state after an update."""
     return folder / f"{kind}-{update:08d}{SUFFIX}"
-
-
-def remove_older(folder: Path, kind: str, keep: int) -> None:
-    """Removes all files `kind`-NUMBER.safetensors except the newest `keep`."""
-    for old in numbered(folder, kind)[:-keep]:
-        old.unlink(missing_ok=True)
 
 
 def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None) -> list[Path]:

@@ -14,12 +14,11 @@ from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.errors import NmtError, StoppedError
 from nmt.scoring.metrics import tokenizer_warning
-from nmt.signals import StopSignals
 from nmt.training.initial import start_from
 from nmt.training.log import require_tensorboard, show_plan
-from nmt.training.loop import OutOfMemoryError, TrainingLoop, UpdateStream
+from nmt.training.loop import OutOfMemoryError, TrainingLoop, plan_epoch
 from nmt.training.optimizer import ADAM_BYTES
-from nmt.training.ranks import World, join_ranks
+from nmt.training.ranks import join_ranks
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import AVERAGE_BYTES, Setup, TrainState, new_state
@@ -100,34 +99,21 @@ def prepared(data_folder: str, model_config: ModelConfig, config: TrainConfig, s
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.meta.fingerprint, "precision": runtime.precision, **flags})
         check_fit(data, model_config, config)
-        _verify(data, world, stop)
+        if world.is_main:
+            data.verify(lambda: stop.received)
+        world.barrier()  # ends the other ranks if the data is damaged
         setup = Setup(data, model_config, config, runtime, world, stop)
         check_device_tokens(data.split("train"), setup.device_tokens)
         yield setup
 
 
-def _verify(data: DataFolder, world: World, stop: StopSignals) -> None:
-    """Makes the main rank verify the data. Raises its error on all ranks."""
-
-    def damage() -> NmtError | None:
-        try:
-            data.verify(lambda: stop.received)
-        except NmtError as error:
-            return error
-        return None
-
-    if error := world.broadcast(damage):
-        raise error
-
-
 def _train(setup: Setup, folder: RunFolder) -> None:
     state = new_state(setup)
-    loop = TrainingLoop.of(setup, state, folder)
+    loop = TrainingLoop(setup, state, folder)
     try:
         if not resume(setup, state, folder) and setup.config.init_from:
             start_from(setup.config.init_from, state.loss.model, setup.data.codec)
-        stream = UpdateStream(setup, state)
-        loop.run(stream, first_plan(setup, state, stream))
+        loop.run(first_plan(setup, state))
     except OutOfMemoryError as error:
         # All ranks have the same state, but the main rank waits for the gradients of this one.
         if folder.path.is_dir():
@@ -148,9 +134,9 @@ def _place(state: TrainState, folder: RunFolder) -> str:
     return f"after update {update:,} with its state saved in {folder.path}" if update else "before the first update"
 
 
-def first_plan(setup: Setup, state: TrainState, stream: UpdateStream) -> UpdatePlan:
+def first_plan(setup: Setup, state: TrainState) -> UpdatePlan:
     """Returns the plan of the state's epoch; logs it, and checks that batches fit into memory."""
-    plan = stream.plan()
-    show_plan(setup, plan, state.parameters, state.gradients.hardware)
+    plan = plan_epoch(setup, state)
+    show_plan(setup, state, plan)
     state.gradients.check_memory(plan.epoch.widest, state.device_tokens(setup), state.missing_bytes)
     return plan

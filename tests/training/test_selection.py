@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from nmt.config import TrainConfig
 from nmt.errors import StoppedError
 from nmt.training import loop
-from nmt.training.records import Scores, best_updates, is_best, without_improvement
-from nmt.training.validation import Validation, Validator
+from nmt.training.records import Scores, ranked, without_improvement
+from nmt.training.validation import Validation
 
 NAN = math.nan
 
@@ -37,7 +37,8 @@ def of_nll(*losses: float) -> list[Scores]:
     (of_nll(NAN, math.inf, 7.0), "nll", [True, False, True]),
 ])  # fmt: skip
 def test_every_better_validation_is_the_best(validations: list[Scores], metric: str, expected: list[bool]) -> None:
-    assert [is_best(validations[: i + 1], metric) for i in range(len(validations))] == expected
+    found = [ranked(validations[: i + 1], metric)[0] is validations[i] for i in range(len(validations))]
+    assert found == expected
 
 
 @pytest.mark.parametrize("validations, min_delta, expected", [
@@ -63,19 +64,18 @@ def test_one_of_several_metrics_that_improves_is_enough() -> None:
 @given(st.lists(st.sampled_from([0.0, 1.0, 2.0, NAN]), min_size=1, max_size=9), st.integers(1, 9))
 def test_the_best_are_those_that_no_other_beats(scores: list[float], count: int) -> None:
     validations = of_bleu(*scores)
-    kept = best_updates(validations, "bleu", count)
+    kept = [scores.update for scores in ranked(validations, "bleu")][:count]
     assert len(kept) == len(set(kept)) == min(count, len(scores))
     quality = {v.update: v.quality("bleu") for v in validations}
     left = [quality[update] for update in quality if update not in kept]
     assert all(quality[update] >= other for update in kept for other in left)
-    newest_best = [v.update for i, v in enumerate(validations) if is_best(validations[: i + 1], "bleu")][-1]
-    assert kept[0] == newest_best
+    assert kept[0] == next(update for update in quality if quality[update] == max(quality.values()))
 
 
 def script(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:
     """Makes the validations find these BLEU scores, one after the other."""
     left = iter(scores)
-    monkeypatch.setattr(Validator, "validate", lambda _: Validation(5.0, 1.0, bleu=next(left)))
+    monkeypatch.setattr(loop, "validate", lambda _, s: Validation(Scores(s.counters.update, 5.0, next(left))))
 
 
 OPTIONS = ["--max-updates=14", "--valid-updates=2", "--save-updates=1", "--patience=3"]
