@@ -1,13 +1,13 @@
 """The gradient of an update, summed over micro-batches and ranks, and updates that are not finite."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.modules.module import register_module_forward_hook
 
 from nmt import console
 from nmt.data.folder import ParallelSplit
@@ -32,18 +32,18 @@ class SkippedUpdates:
         """`explain` describes what is not finite in an update of this rank's batches; None if it finds nothing."""
         self.limit, self.world, self.explain = limit, world, explain
         self.in_a_row = 0
-        self._unread: tuple[int, list[MicroBatch], Callable[[], bool]] | None = None
         self._last: tuple[int, list[MicroBatch]] = 0, []
+        self._was_skipped: Callable[[], bool] | None = None  # until it is counted
 
     def note(self, update: int, batches: list[MicroBatch], skipped: Tensor) -> None:
         """Records an update that the device is computing, and checks the update before it. Raises as `check` does."""
         self.check()
-        self._unread = update, batches, _readable_later(skipped)
+        self._last, self._was_skipped = (update, batches), _readable_later(skipped)
 
     def check(self) -> None:
         """Ends training that has diverged; all ranks must call this method."""
-        update, batches = self.read()
-        if self.in_a_row >= self.limit:
+        if self.last_was_skipped() and self.in_a_row >= self.limit:
+            update, batches = self._last
             found = next(filter(None, self.world.gather(self.explain(update, batches))), "the gradient")
             raise NmtError(
                 f"training diverged: --max-skipped-updates {self.limit} in a row were skipped up to update {update:,}, "
@@ -52,22 +52,19 @@ class SkippedUpdates:
             )
 
     def last_was_skipped(self) -> bool:
-        """Returns whether the last update was skipped. Saving now could replace good training states by bad ones."""
-        self.read()
-        return self.in_a_row > 0
+        """Waits for the last update, and returns whether it was skipped.
 
-    def read(self) -> tuple[int, list[MicroBatch]]:
-        """Waits for the last update, counts it if it was skipped, and returns its number and batches."""
-        if self._unread is not None:
-            update, batches, was_skipped = self._unread
-            self._unread = None
-            self._last = update, batches
-            self.in_a_row = self.in_a_row + 1 if was_skipped() else 0
+        Saving after a skipped update could replace good training states by bad ones.
+        """
+        if self._was_skipped:
+            self.in_a_row = self.in_a_row + 1 if self._was_skipped() else 0
+            self._was_skipped = None
             if self.in_a_row:
                 console.warn(
-                    f"update {update:,} was skipped: its loss or gradient is not finite ({self.in_a_row} in a row)"
+                    f"update {self._last[0]:,} was skipped: its loss or gradient is not finite "
+                    f"({self.in_a_row} in a row)"
                 )
-        return self._last
+        return self.in_a_row > 0
 
 
 def _readable_later(flag: Tensor) -> Callable[[], bool]:
@@ -92,37 +89,21 @@ def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> st
         passes: an iterator that runs the model forward for each item, and yields the gradients of all parameters that
             are trained.
     """
-    for name, parameter in model.named_parameters():
-        if not parameter.isfinite().all():
-            return f"parameter {name}"
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    with _outputs_not_finite(model) as found:
+    found = [f"parameter {name}" for name, parameter in model.named_parameters() if not parameter.isfinite().all()]
+    modules = {module: name for name, module in model.named_modules()}
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+    def check(module: nn.Module, _: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        if not all(x.isfinite().all() for x in outputs if isinstance(x, Tensor)):
+            found.append(f"the output of {modules[module] or 'the loss'}")
+
+    with register_module_forward_hook(check):
         for gradients in passes:
-            found += [f"the gradient of {n}" for n, g in zip(names, gradients, strict=True) if not g.isfinite().all()]
+            found += [f"the gradient of {n}" for n, g in zip(trained, gradients, strict=True) if not g.isfinite().all()]
             if found:
-                return found[0]
-    return None
-
-
-@contextmanager
-def _outputs_not_finite(model: nn.Module) -> Iterator[list[str]]:
-    """Yields a list that receives a description of the first module output that is not finite."""
-    found: list[str] = []
-
-    def check(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(_: nn.Module, __: Any, output: Any) -> None:
-            tensors = output if isinstance(output, tuple) else (output,)
-            if not found and not all(t.isfinite().all() for t in tensors if isinstance(t, Tensor)):
-                found.append(f"the output of {name or 'the loss'}")
-
-        return hook
-
-    handles = [module.register_forward_hook(check(name)) for name, module in model.named_modules()]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
+                break
+    return found[0] if found else None
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -139,6 +120,8 @@ class Gradients:
         self._compiled = False
         self.scale = float(world.size)  # DistributedDataParallel averages, but the update needs the sum
         self.wrapped = world.wrap(model)
+        # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
+        self._unsynchronised = getattr(self.wrapped, "no_sync", nullcontext)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     @property
@@ -176,28 +159,16 @@ class Gradients:
             The loss and the negative log-likelihood, summed over the batch's target tokens on this rank.
         """
         with nullcontext() if last else self._unsynchronised():
-            return self._forward_backward(batch, weight)
-
-    def _unsynchronised(self) -> AbstractContextManager[None]:
-        return self.wrapped.no_sync() if isinstance(self.wrapped, DistributedDataParallel) else nullcontext()
-
-    def _forward_backward(self, batch: MicroBatch, weight: float) -> tuple[Tensor, Tensor]:
-        loss, nll = self._losses(self.wrapped, batch)
-        (loss * self._factor(loss, weight)).backward()
+            with self.runtime.autocast():
+                loss, nll = self.wrapped(batch.to(self.runtime.device))
+            factor = torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
+            (loss * (factor * self.loss_scale.scale if self.loss_scale else factor)).backward()
         return loss.detach(), nll
-
-    def _losses(self, module: nn.Module, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        with self.runtime.autocast():
-            loss, nll = module(batch.to(self.runtime.device))
-        return loss, nll
-
-    def _factor(self, loss: Tensor, weight: float) -> Tensor:
-        factor = torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
-        return factor * self.loss_scale.scale if self.loss_scale else factor
 
     def compute(self, batch: MicroBatch) -> list[Tensor]:
         """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""
-        loss, _ = self._losses(self.model, batch)
+        with self.runtime.autocast():
+            loss, _ = self.model(batch.to(self.runtime.device))
         return list(torch.autograd.grad(loss, self.parameters))
 
     def check_memory(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> None:
@@ -217,8 +188,7 @@ class Gradients:
             batch = self._batch_of_copies(lengths, device_tokens // max(lengths))
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
-                with self._unsynchronised():
-                    self._forward_backward(batch, 0.0)
+                self.add(batch, 0.0, last=False)
                 del reserved
             except RuntimeError as error:
                 if not is_out_of_memory(error):

@@ -20,6 +20,7 @@ from nmt.model.device import is_out_of_memory
 from nmt.training.gradients import SkippedUpdates, first_not_finite
 from nmt.training.log import EventFiles, TrainingTable, show_summary, start_record
 from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.optimizer import learning_rate
 from nmt.training.records import ranked, stalled_in_words
 from nmt.training.resume import checkpoint_of, snapshot_of
 from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, command_line, options_of, write_config
@@ -275,7 +276,7 @@ class TrainingLoop:
         record = {
             "epoch": counters.epoch,
             **interval.record(self.setup.world),
-            "lr": self.state.optimizer.learning_rate(counters.update),
+            "lr": learning_rate(counters.update, self.setup.model_config.d_model, self.setup.config),
             "peak_memory_mib": peak_memory_mib(self.setup.runtime.device),
             "flops": counters.flops,
             "train_seconds": counters.seconds,

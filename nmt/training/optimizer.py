@@ -79,10 +79,6 @@ class Optimizer:
         """Memory in bytes that the first update will allocate; 0 after it."""
         return 0 if self._adam.state else ADAM_BYTES * sum(p.numel() for p in self._parameters)
 
-    def learning_rate(self, update: int) -> float:
-        """Returns the learning rate of an update, counted from 1."""
-        return learning_rate(update, self._d_model, self._config)
-
     def step(self, update: int) -> tuple[Tensor, Tensor]:
         """Performs update number `update`, counted from 1, and clears the gradients.
 
@@ -90,7 +86,7 @@ class Optimizer:
             The gradient's norm before clipping; and 1 if the update was skipped because the norm is not finite, else 0.
         """
         for group in self._adam.param_groups:
-            group["lr"] = self.learning_rate(update)
+            group["lr"] = learning_rate(update, self._d_model, self._config)
         norm = self._clip()
         skipped = (~norm.isfinite()).float()
         self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
@@ -122,11 +118,4 @@ class Optimizer:
         for name, tensor in tensors.items():
             number, part = name.split(".")
             state[int(number)][part] = tensor.clone()
-        for parts, parameter in zip(state.values(), self._parameters, strict=True):
-            if {part: tensor.shape for part, tensor in parts.items()} != {
-                "step": (),
-                "exp_avg": parameter.shape,
-                "exp_avg_sq": parameter.shape,
-            }:
-                raise ValueError("Adam's state is that of other parameters")
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})

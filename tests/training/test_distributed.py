@@ -212,6 +212,15 @@ def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
     assert "Traceback" not in log
 
 
+def test_damaged_data_is_noticed_by_one_rank_and_ends_all(data: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(data, tmp_path / "data"))
+    content = (damaged / "train.de.tokens").read_bytes()
+    (damaged / "train.de.tokens").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    log = train_on_two(command(damaged, tmp_path / "run"), 1, 1)
+    assert log.count("error: ") == log.count("train.de.tokens is damaged") == 1
+    assert "Traceback" not in log
+
+
 def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """Like a full disk, a limit on the size of files makes a write fail when a part has been written."""
     train, limit = command(data, tmp_path), partial(resource.setrlimit, resource.RLIMIT_FSIZE, (50_000, 50_000))

@@ -38,7 +38,9 @@ def fail() -> NoReturn:
 
 def out_of_memory(update: int) -> forks.At:
     """Makes memory run out when the gradient of an update with one micro-batch has been computed."""
-    return forks.At("nmt.training.gradients.Gradients.add", update, fail, after=True)
+    return forks.At(
+        "nmt.training.loop.train_update", update, forks.At("nmt.training.gradients.Gradients.add", 1, fail, after=True)
+    )
 
 
 def command(trained: Path, folder: Path, *options: str) -> list[str]:
