@@ -15,9 +15,8 @@ from nmt.training.initial import start_from
 from nmt.training.log import show_lines
 from nmt.training.loop import endless_updates, train_update
 from nmt.training.metrics import Interval, peak_memory_mib
-from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.run_folder import STATES_KEPT
-from nmt.training.state import AVERAGE_BYTES, Setup, TrainState, new_state
+from nmt.training.state import Setup, TrainState, new_state, state_bytes
 from nmt.training.train import first_plan, prepared
 
 
@@ -96,8 +95,7 @@ def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
 
 def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
-    state_bytes = WEIGHT_BYTES + ADAM_BYTES + (AVERAGE_BYTES if config.ema is not None else 0)
-    checkpoint, state = (parameters * n / 2**20 for n in (WEIGHT_BYTES, state_bytes))
+    checkpoint, state = (parameters * n / 2**20 for n in (WEIGHT_BYTES, state_bytes(config)))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
     # best.safetensors and, with --keep-best, numbered copies

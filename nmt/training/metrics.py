@@ -27,19 +27,15 @@ class Interval:
     Sums of losses and tokens cover this rank's share of the updates. Tensors stay on the device until they are read.
 
     Attributes:
-        updates, skipped: the number of updates, and how many of them were skipped.
-        loss, nll, norm, trained_tokens: sums over updates that were not skipped; `trained_tokens` are target tokens.
+        updates: the number of updates.
+        trained: loss, nll, gradient norm, target tokens and 1, summed over the updates that were not skipped; [5].
         source_tokens, target_tokens: sums over all updates, padding left out.
         positions: the positions of both sides in all updates, padding included.
         started: when the interval began, on the monotonic clock, moved by the time of excluded work.
     """
 
     updates: int = 0
-    skipped: torch.Tensor | float = 0.0
-    loss: torch.Tensor | float = 0.0
-    nll: torch.Tensor | float = 0.0
-    norm: torch.Tensor | float = 0.0
-    trained_tokens: torch.Tensor | float = 0.0
+    trained: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     source_tokens: int = 0
     target_tokens: int = 0
     positions: int = 0
@@ -48,13 +44,9 @@ class Interval:
     def add(self, batches: list[MicroBatch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
         """Adds an update."""
         self.updates += 1
-        self.skipped = self.skipped + skipped
         tokens = sum(batch.target_tokens for batch in batches)
-        loss, nll, norm, trained = (torch.where(skipped > 0, 0.0, x) for x in (*losses, norm, float(tokens)))
-        self.loss = self.loss + loss
-        self.nll = self.nll + nll
-        self.norm = self.norm + norm
-        self.trained_tokens = self.trained_tokens + trained
+        sums = torch.stack([*losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
+        self.trained = self.trained + torch.where(skipped > 0, 0.0, sums)
         self.target_tokens += tokens
         self.source_tokens += sum(batch.source_tokens for batch in batches)
         self.positions += sum(batch.positions for batch in batches)
@@ -67,16 +59,16 @@ class Interval:
 
     def record(self, world: World) -> dict[str, float]:
         """Returns the metrics of the interval over all ranks, which must all call this method."""
-        shares = (self.loss, self.nll, self.trained_tokens, self.source_tokens, self.target_tokens, self.positions)
-        loss, nll, trained, source, target, positions = world.sum(*map(float, shares))
+        loss, nll, norm, trained, updates = self.trained.tolist()
+        shares = (loss, nll, trained, self.source_tokens, self.target_tokens, self.positions)
+        loss, nll, trained, source, target, positions = world.sum(*shares)
         seconds = time.monotonic() - self.started  # the sums above have waited for the device
-        skipped = int(self.skipped)
         return {
             "loss": _ratio(loss, trained),
             "nll": _ratio(nll, trained),
             "ppl": perplexity(_ratio(nll, trained)),
-            "gradient_norm": _ratio(float(self.norm), self.updates - skipped),
-            "skipped_updates": skipped,
+            "gradient_norm": _ratio(norm, updates),
+            "skipped_updates": self.updates - int(updates),
             "source_tokens_per_second": source / seconds,
             "target_tokens_per_second": target / seconds,
             "padding_share": 1 - (source + target) / positions,

@@ -75,9 +75,9 @@ class Optimizer:
         self._adam = torch.optim.Adam(self._parameters, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
 
     @property
-    def missing_bytes(self) -> int:
-        """Memory in bytes that the first update will allocate; 0 after it."""
-        return 0 if self._adam.state else ADAM_BYTES * sum(p.numel() for p in self._parameters)
+    def has_state(self) -> bool:
+        """Whether Adam's moments have been allocated, which the first update does."""
+        return bool(self._adam.state)
 
     def step(self, update: int) -> tuple[Tensor, Tensor]:
         """Performs update number `update`, counted from 1, and clears the gradients.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt import extensions
-from nmt.checkpoint import new_model
+from nmt.checkpoint import WEIGHT_BYTES, new_model
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
@@ -16,7 +16,7 @@ from nmt.model.device import Runtime
 from nmt.signals import StopSignals
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import LossScale, Optimizer
+from nmt.training.optimizer import ADAM_BYTES, LossScale, Optimizer
 from nmt.training.ranks import World
 from nmt.training.records import Scores, without_improvement
 
@@ -46,20 +46,17 @@ _GROUPS = {
 }
 
 
-def is_frozen(name: str, groups: Sequence[str]) -> bool:
-    """Returns whether a weight belongs to one of the groups."""
-    return any(name.startswith(_GROUPS[group]) for group in groups)
-
-
 def freeze(model: nn.Module, groups: Sequence[str]) -> None:
     """Excludes the weights of the groups from training."""
     for name, weight in model.named_parameters():
-        weight.requires_grad_(not is_frozen(name, groups))
+        weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in groups))
     if not any(weight.requires_grad for weight in model.parameters()):
         raise NmtError("--freeze leaves no weights to train; leave out one of its values")
 
 
-AVERAGE_BYTES = 4  # for each parameter
+def state_bytes(config: TrainConfig) -> int:
+    """Returns the size of a training state, in bytes for each parameter."""
+    return WEIGHT_BYTES + ADAM_BYTES + (0 if config.ema is None else WEIGHT_BYTES)
 
 
 class MovingAverage:
@@ -146,11 +143,9 @@ class TrainState:
         """Returns a context in which the model has its averaged weights, if there are any."""
         return self.average.in_use() if self.average else nullcontext()
 
-    @property
-    def missing_bytes(self) -> int:
-        """Memory in bytes that the first update will allocate."""
-        missing = self.optimizer.missing_bytes
-        return missing + (AVERAGE_BYTES * self.parameters if missing and self.average else 0)
+    def missing_bytes(self, config: TrainConfig) -> int:
+        """Returns the memory in bytes that the first update will allocate; 0 after it."""
+        return 0 if self.optimizer.has_state else (state_bytes(config) - WEIGHT_BYTES) * self.parameters
 
     @property
     def parameters(self) -> int:

@@ -17,14 +17,10 @@ from nmt.scoring.metrics import tokenizer_warning
 from nmt.training.initial import start_from
 from nmt.training.log import require_tensorboard, show_plan
 from nmt.training.loop import OutOfMemoryError, TrainingLoop, plan_epoch
-from nmt.training.optimizer import ADAM_BYTES
 from nmt.training.ranks import join_ranks
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
-from nmt.training.state import AVERAGE_BYTES, Setup, TrainState, new_state
-
-# Bytes that training needs for each parameter: the weight, its gradient and Adam's moments.
-_TRAINING_BYTES = 2 * WEIGHT_BYTES + ADAM_BYTES
+from nmt.training.state import Setup, TrainState, new_state, state_bytes
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -46,8 +42,7 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if config.device == "cpu" or not torch.cuda.is_available():
-        bytes_each = _TRAINING_BYTES if config.ema is None else _TRAINING_BYTES + AVERAGE_BYTES
-        check_memory(model_config, data.codec, config.gpus * bytes_each)
+        check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))  # with gradients
 
 
 def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -138,5 +133,5 @@ def first_plan(setup: Setup, state: TrainState) -> UpdatePlan:
     """Returns the plan of the state's epoch; logs it, and checks that batches fit into memory."""
     plan = plan_epoch(setup, state)
     show_plan(setup, state, plan)
-    state.gradients.check_memory(plan.epoch.widest, state.device_tokens(setup), state.missing_bytes)
+    state.gradients.check_memory(plan.epoch.widest, state.device_tokens(setup), state.missing_bytes(setup.config))
     return plan
