@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 # Grace period in which other ranks may report that they lost the same rank.
 _GRACE_SECONDS = 2.0
 # NCCL's timeout is longer by this much than the control group's, because the control group's error says more.
-_NCCL_GRACE_SECONDS = 60.0
+_NCCL_GRACE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,7 @@ class World:
 
     def sum(self, *numbers: float) -> list[float]:
         """Returns the sum of each number over the ranks."""
-        total = torch.tensor(numbers, dtype=torch.float64)
-        if self.control is not None:
-            dist.all_reduce(total, group=self.control)
-        return total.tolist()
+        return [sum(of_ranks) for of_ranks in zip(*self.gather(numbers), strict=True)]
 
     def gather(self, value: _T) -> list[_T]:
         """Returns the values of all ranks, on every rank."""
@@ -182,11 +179,8 @@ def _connect(runtime: Runtime, timeout: float) -> World:
         shared, rank, size = next(iter(rendezvous("env://", timeout=limit)))
         # Ranks that torchrun restarts may get the same store, which still holds the addresses of the earlier ranks.
         store = dist.PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", shared)
-        if runtime.device.type == "cuda":
-            nccl_limit = timedelta(seconds=timeout + _NCCL_GRACE_SECONDS)
-            dist.init_process_group("nccl", store=store, rank=rank, world_size=size, timeout=nccl_limit)
-        else:
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=limit)
+        backend, longer = ("nccl", _NCCL_GRACE) if runtime.device.type == "cuda" else ("gloo", timedelta())
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit + longer)
         control = dist.new_group(backend="gloo", timeout=limit)
     except (RuntimeError, ValueError) as error:
         raise NmtError(
@@ -204,10 +198,8 @@ def _first_line(error: BaseException) -> str:
 def _end_after_failure(world: World, error: BaseException, stop: StopSignals, timeout: float) -> None:
     """Exits without a message if another rank has shown its error; raises an NmtError if a rank was lost."""
     lost = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
-    if lost:
-        missing = _missing_ranks(world)
-    failures = _in_time(lambda: int(world.store.add("failed", 1)))
-    if (lost and stop.received) or (failures or 1) > 1:
+    missing, failures = _seen_by_all(world, lost)
+    if (lost and stop.received) or failures > 1:
         raise SystemExit(1) from None
     if lost:
         raise NmtError(
@@ -216,33 +208,29 @@ def _end_after_failure(world: World, error: BaseException, stop: StopSignals, ti
         ) from error
 
 
-def _missing_ranks(world: World) -> str:
-    """Describes the ranks that do not report within the grace period that they lost a connection too."""
+def _seen_by_all(world: World, lost: bool) -> tuple[str, int]:
+    """Exchanges with the other ranks, through the store, who has `lost` a connection and who has failed.
 
-    def ask() -> list[str]:
-        world.store.set(f"waiting/{world.rank}", "")
-        time.sleep(_GRACE_SECONDS)
-        return [str(rank) for rank in range(world.size) if not world.store.check([f"waiting/{rank}"])]
-
-    missing = _in_time(ask)
-    if missing is None:
-        return "the machine that started the run"
-    return f"rank {', '.join(missing)}" if missing else "the other ranks"
-
-
-def _in_time(ask_store: Callable[[], _T]) -> _T | None:
-    """Returns the store's answer, or None if it comes too late. A request to a dead machine could block forever."""
-    answers: queue.Queue[_T] = queue.Queue()
+    Returns:
+        The ranks that do not report within the grace period that they lost a connection, too, in words; and the number
+        of ranks that have failed, this one included.
+    """
+    answers: queue.Queue[tuple[list[str], int]] = queue.Queue()
 
     def ask() -> None:
         with suppress(RuntimeError):
-            answers.put(ask_store())
+            if lost:
+                world.store.set(f"waiting/{world.rank}", "")
+                time.sleep(_GRACE_SECONDS)
+            missing = [str(rank) for rank in range(world.size) if not world.store.check([f"waiting/{rank}"])]
+            answers.put((missing, int(world.store.add("failed", 1))))
 
-    threading.Thread(target=ask, daemon=True).start()
+    threading.Thread(target=ask, daemon=True).start()  # a request to a dead machine could block forever
     try:
-        return answers.get(timeout=2 * _GRACE_SECONDS)
+        missing, failures = answers.get(timeout=2 * _GRACE_SECONDS)
     except queue.Empty:
-        return None
+        return "the machine that started the run", 1
+    return f"rank {', '.join(missing)}" if missing else "the other ranks", failures
 
 
 # How often the launcher looks whether a rank has ended, in seconds.
