@@ -1,6 +1,6 @@
 """Fine-tuning: a training begins with the weights of a checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,35 +48,34 @@ def _check(path: str, checkpoint: Checkpoint, config: ModelConfig, codec: TextCo
 
 def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:
     """Returns the weights that have a row for each piece, with the checkpoint's rows for the pieces that it has."""
-    weights = checkpoint.weights
-    old = {
-        "target": (checkpoint.codec.target, weights["target_embedding.weight"]),
-        "source": (checkpoint.codec.source, weights.get("source_embedding.weight", weights["target_embedding.weight"])),
-    }
+    weights, old = checkpoint.weights, checkpoint.codec
+    target = _by_piece(old.target, weights["target_embedding.weight"])
+    source = _by_piece(old.source, weights.get("source_embedding.weight", weights["target_embedding.weight"]))
     rows: dict[str, Tensor] = {}
     if model.output_bias is not None:
-        bias_of = (checkpoint.codec.target, weights["output_bias"])
-        rows["output_bias"], _ = _rows(codec.target, model.output_bias, [bias_of])
-    tables = {"target_embedding.weight": (codec.target, model.target_embedding, [old["target"]])}
+        rows["output_bias"], _ = _rows(codec.target, model.output_bias, _by_piece(old.target, weights["output_bias"]))
+    tables = {"target_embedding.weight": (codec.target, model.target_embedding, target)}
     if model.source_embedding is None:
-        tables["target_embedding.weight"][2].append(old["source"])
+        tables["target_embedding.weight"] = (codec.target, model.target_embedding, source | target)
     else:
-        tables["source_embedding.weight"] = (codec.source, model.source_embedding, [old["source"]])
+        tables["source_embedding.weight"] = (codec.source, model.source_embedding, source)
     for name, (subword, embedding, known) in tables.items():
         rows[name], new = _rows(subword, embedding.weight, known)
         _show_new(path, len(subword), new)
     return rows
 
 
-def _rows(
-    subword: SubwordModel, fresh: Tensor, tables: Sequence[tuple[SubwordModel, Tensor]]
-) -> tuple[Tensor, list[str]]:
-    """Returns the rows of the first table that has the piece, otherwise fresh ones; and the pieces with fresh ones."""
-    found = fresh.detach().cpu().clone()
-    known: dict[str, Tensor] = {}
-    for old, weight in reversed(tables):
-        known |= {piece: weight[i] for i, piece in enumerate(old.pieces(list(range(len(old)))))}
-    pieces = subword.pieces(list(range(len(subword))))
+def _by_piece(subword: SubwordModel, weight: Tensor) -> dict[str, Tensor]:
+    return dict(zip(_pieces(subword), weight, strict=True))
+
+
+def _pieces(subword: SubwordModel) -> list[str]:
+    return subword.pieces(list(range(len(subword))))
+
+
+def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
+    """Returns the known rows of the pieces, or fresh ones; and the pieces with fresh ones."""
+    found, pieces = fresh.detach().cpu().clone(), _pieces(subword)
     for i, piece in enumerate(pieces):
         if piece in known:
             found[i] = known[piece]

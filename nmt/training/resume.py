@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, load_weights
+from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
@@ -40,15 +40,12 @@ def check_changes(
         raise NmtError(f"{refusal}, because the optimiser has a state for the trained weights only")
     if changes and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
-    _log_changes([_change(*option) for option in options if option not in planning], changes)
-    return bool(changes)
-
-
-def _log_changes(harmless: list[str], changes: list[str]) -> None:
-    for change in harmless:
-        console.info(f"changed option: {change}")
+    for option in options:
+        if option not in planning:
+            console.info(f"changed option: {_change(*option)}")
     for change in changes:
         console.warn(f"resuming although {change}")
+    return bool(changes)
 
 
 def _changes(checkpoint: Checkpoint, data: DataFolder, model_config: ModelConfig) -> list[str]:
@@ -106,7 +103,7 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
     found = folder.newest_state() if setup.world.is_main else None
     path = setup.world.broadcast(lambda: found[0] if found else None)
     if path is not None:
-        _load(setup, state, path, found[1] if found else folder.wait_for_state(path))
+        _load(setup, state, path, found[1] if found else _state_of_main_rank(path))
         console.info(f"resumed from {path} after update {state.counters.update:,}")
     if setup.world.is_main:
         if path is None:
@@ -115,6 +112,14 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
             folder.remove_checkpoints_after(state.counters.update)
         folder.metrics.rewind(state.counters.update)
     return path is not None
+
+
+def _state_of_main_rank(path: Path) -> Checkpoint:
+    if not path.exists():
+        raise NmtError(
+            f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines share"
+        )
+    return load_checkpoint(path, verify=True)
 
 
 def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -> None:

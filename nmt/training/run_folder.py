@@ -4,7 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -24,8 +23,6 @@ from nmt.model.architectures import ARCHITECTURES
 from nmt.training.records import METRICS, MetricsFile, Scores
 
 CONFIG = "config.toml"
-# Options that are meant for a single start of a training.
-_FOR_ONCE = ("resume_changed",)
 
 
 def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
@@ -34,9 +31,8 @@ def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig)
     default = architecture.to_dict()
     model = {name: value for name, value in model_config.to_dict().items() if default.get(name) != value}
     options = {"data": data_folder, **config.to_dict(), **model}
-    return {
-        name: value for name, value in options.items() if value is not None and value != () and name not in _FOR_ONCE
-    }
+    del options["resume_changed"]  # it is meant for a single start
+    return {name: value for name, value in options.items() if value is not None and value != ()}
 
 
 def command_line(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> str:
@@ -62,7 +58,7 @@ def write_config(folder: Path, options: dict[str, Any]) -> None:
     path = folder / CONFIG
     lines = [f"{name.replace('_', '-')} = {_toml(value)}\n" for name, value in options.items()]
     text = "# nmt train --config THIS_FILE starts or resumes this training.\n" + "".join(lines)
-    with writing(path, "give another --save-dir"), replaced_file(path, "give another --save-dir") as file:
+    with replaced_file(path, "give another --save-dir") as file:
         file.write(text.encode(errors="surrogateescape"))  # as file names are decoded
 
 
@@ -79,8 +75,6 @@ BEST = f"best{SUFFIX}"
 _OWN = (*(f"{kind}-[0-9]*{SUFFIX}" for kind in ("state", "snapshot", "best")), BEST, METRICS, CONFIG)
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
-# How long to wait for a file. A network file system may show another machine's new files late.
-_SHARED_FOLDER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -139,18 +133,6 @@ class RunFolder:
             f"no training state in {self.path} is intact; remove {', '.join(p.name for p in states)} there to start "
             f"from the beginning, or give another --save-dir"
         )
-
-    def wait_for_state(self, path: Path) -> Checkpoint:
-        """Returns a training state of the folder; waits until a file that another machine sees appears here too."""
-        deadline = time.monotonic() + _SHARED_FOLDER_SECONDS
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.5)
-        if not path.exists():
-            raise NmtError(
-                f"rank 0 resumes from {path}, but this machine has no such file; give a --save-dir that all machines "
-                f"share"
-            )
-        return load_checkpoint(path, verify=True)
 
     def remove_checkpoints_after(self, update: int) -> None:
         """Removes the checkpoints of updates after `update`, because a resumed training repeats these updates."""
@@ -231,10 +213,7 @@ def _best_of_folder(folder: Path, best: int) -> list[Path]:
             f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; take fewer, or let nmt train "
             f"keep more with --keep-best"
         )
-    if len(found) == best:
-        return found
-    ranked = sorted(found, key=_quality, reverse=True)
-    return sorted(ranked[:best])
+    return sorted(sorted(found, key=_quality, reverse=True)[:best])
 
 
 def _quality(path: Path) -> tuple[float, float]:
