@@ -44,52 +44,33 @@ from nmt.translate.job import TranslationJob
 from nmt.translate.requests import Hypothesis, Request
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One measured quantity."""
-
-    values: tuple[float, ...]
-    unit: str
-
-    @property
-    def median(self) -> float:
-        """The median of the repeats."""
-        return statistics.median(self.values)
-
-    def __str__(self) -> str:
-        digits = 0 if self.median >= 100 else 2
-        unit = f" {self.unit}" if self.unit else ""
-        text = f"{self.median:,.{digits}f}{unit}"
-        if len(self.values) > 1:
-            text += (
-                f"  ({min(self.values):,.{digits}f} to {max(self.values):,.{digits}f}, median of {len(self.values)})"
-            )
-        return text
-
-
 @dataclass
 class Report:
-    """The result of a benchmark."""
+    """The result of a benchmark: what was measured, and each figure with its unit, values, median and range."""
 
     subject: dict[str, str]
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, name: str, unit: str, *values: float) -> None:
         """Adds a figure with one value for each repeat."""
-        self.figures[name] = Figure(values, unit)
+        spread = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+        self.figures[name] = {"unit": unit, **spread, "values": values}
 
     def to_json(self) -> str:
-        """Returns one JSON object with the subject, and the values, median and range of every figure."""
-        figures: dict[str, Any] = {
-            name: {"unit": f.unit, "median": f.median, "min": min(f.values), "max": max(f.values), "values": f.values}
-            for name, f in self.figures.items()
-        }
-        return json.dumps({**self.subject, "figures": figures})
+        """Returns one JSON object."""
+        return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:
-        rows = {**self.subject, **{name: str(figure) for name, figure in self.figures.items()}}
+        rows = {**self.subject, **{name: _in_words(figure) for name, figure in self.figures.items()}}
         width = max(map(len, rows))
         return "\n".join(f"{name:>{width}}  {value}" for name, value in rows.items())
+
+
+def _in_words(figure: Mapping[str, Any]) -> str:
+    digits, repeats = 0 if figure["median"] >= 100 else 2, len(figure["values"])
+    median, least, most = (f"{figure[name]:,.{digits}f}" for name in ("median", "min", "max"))
+    spread = f"  ({least} to {most}, median of {repeats})" if repeats > 1 else ""
+    return f"{median} {figure['unit']}".rstrip() + spread
 
 
 def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None:

@@ -185,7 +185,9 @@ class Gradients:
         if max(map(max, pairs)) > device_tokens:
             return False
         for lengths in set(pairs):
-            batch = self._batch_of_copies(lengths, device_tokens // max(lengths))
+            pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
+            copies = np.zeros(device_tokens // max(lengths), dtype=int)
+            batch = make_micro_batch(pair, [copies], packs=self.packs)
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
                 self.add(batch, 0.0, last=False)
@@ -197,8 +199,3 @@ class Gradients:
             finally:
                 self.model.zero_grad(set_to_none=False)
         return True
-
-    def _batch_of_copies(self, lengths: tuple[int, int], count: int) -> MicroBatch:
-        """Returns a micro-batch with `count` copies of a sentence pair of these lengths."""
-        pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
-        return make_micro_batch(pair, [np.zeros(count, dtype=int)], packs=self.packs)

@@ -20,7 +20,7 @@ from nmt.files import writing
 from nmt.training.records import Scores, ranked
 from nmt.training.run_folder import BEST, RunFolder, numbered
 from nmt.training.state import Setup, TrainState
-from nmt.training.validation import Sample, Validation
+from nmt.training.validation import Validation
 
 
 def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class TrainingTable:
             f"{', the best so far' if is_best else ''} ({console.clock(seconds)})"
         )
         if found.samples:
-            _show_sample(found.samples[0])
+            _show_sample(**found.samples[0])
         self._needs_header = True
 
 
@@ -98,8 +98,8 @@ def _in_words(scores: Scores) -> str:
     return ", ".join([f"nll {scores.nll:.3f}", f"ppl {_short(scores.ppl)}", *translated])
 
 
-def _show_sample(sample: Sample) -> None:
-    for name, text in (("source", sample.source), ("reference", sample.reference), ("translation", sample.output)):
+def _show_sample(source: str, reference: str, output: str) -> None:
+    for name, text in (("source", source), ("reference", reference), ("translation", output)):
         shown = text if len(text) <= _SAMPLE_LENGTH else f"{text[: _SAMPLE_LENGTH - 1]}…"
         console.info(f"  {name:<13}{shown}")
 

@@ -73,21 +73,16 @@ class World:
         options: dict[str, Any] = {keep_buffers: False, "gradient_as_bucket_view": True}
         return DistributedDataParallel(module, **options)
 
-    def any(self, flag: bool) -> bool:
-        """Returns whether the flag is set on any rank."""
-        if self.control is None:
-            return flag
-        found = torch.tensor(int(flag))
-        dist.all_reduce(found, dist.ReduceOp.MAX, group=self.control)
-        return bool(found)
-
     def end_together(self, stopped: bool) -> None:
         """Ends the work of all ranks at the same place. All ranks must call this method there.
 
         Raises:
             StoppedError: any rank was asked to stop.
         """
-        if self.any(stopped):
+        stopped_ranks = torch.tensor(int(stopped))
+        if self.control is not None:
+            dist.all_reduce(stopped_ranks, group=self.control)
+        if stopped_ranks:
             raise StoppedError
 
     def sum(self, *numbers: float) -> list[float]:
@@ -286,7 +281,6 @@ def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is here, and no rank starts one
     }
 

@@ -80,7 +80,7 @@ def checkpoint_of(setup: Setup, state: TrainState) -> Checkpoint:
         training["loss_scale"] = scale.state_dict()
     tensors = {_OPTIMIZER + name: tensor for name, tensor in state.optimizer.state_dict().items()}
     if state.average:
-        tensors |= {_AVERAGE + name: tensor for name, tensor in state.average.state_dict().items()}
+        tensors |= {_AVERAGE + name: tensor for name, tensor in state.average.averages.items()}
     return replace(_checkpoint(setup, state), training=training, training_tensors=tensors)
 
 
@@ -148,4 +148,4 @@ def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:
     if (scale := state.optimizer.loss_scale) and "loss_scale" in checkpoint.training:
         scale.load_state_dict(checkpoint.training["loss_scale"])
     if state.average:
-        state.average.load_state_dict(without_prefix(tensors, _AVERAGE))
+        state.average.load(without_prefix(tensors, _AVERAGE))

@@ -68,36 +68,32 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._weights, self.decay = dict(model.named_parameters()), decay
-        self._averages: dict[str, Tensor] = {}  # until the first update
+        self.averages: dict[str, Tensor] = {}  # of each weight, from the first update on
 
     def add(self, update: int) -> None:
         """Adds the weights after an update, counted from 1."""
         weights = [weight.detach() for weight in self._weights.values()]
-        if not self._averages:
-            self._averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
+        if not self.averages:
+            self.averages = dict(zip(self._weights, (weight.clone() for weight in weights), strict=True))
         decay = min(self.decay, (1 + update) / (10 + update))
-        torch._foreach_lerp_(list(self._averages.values()), weights, 1 - decay)
+        torch._foreach_lerp_(list(self.averages.values()), weights, 1 - decay)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Gives the model the average in place of its weights until the block ends."""
-        weights = {name: self._weights[name].data for name in self._averages}
+        weights = {name: self._weights[name].data for name in self.averages}
         try:
-            for name, average in self._averages.items():
+            for name, average in self.averages.items():
                 self._weights[name].data = average
             yield
         finally:
             for name, weight in weights.items():
                 self._weights[name].data = weight
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Returns the average of each weight."""
-        return dict(self._averages)
-
-    def load_state_dict(self, averages: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state_dict` returned, or from the model's weights if that is empty."""
+    def load(self, averages: Mapping[str, Tensor]) -> None:
+        """Goes on from these averages, or from the model's weights if there are none."""
         weights = self._weights if averages else {}
-        self._averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
+        self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 
 
 @dataclass

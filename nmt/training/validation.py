@@ -23,14 +23,6 @@ from nmt.translate.translator import Translator
 _SAMPLES = 8
 
 
-class Sample(NamedTuple):
-    """A line of the validation set with its reference and its translation."""
-
-    source: str
-    reference: str
-    output: str
-
-
 class Validation(NamedTuple):
     """The result of a validation.
 
@@ -38,18 +30,17 @@ class Validation(NamedTuple):
         scores: the loss, EOS included and without label smoothing; and sacreBLEU's scores of the detokenised beam
             output against the raw reference, if --valid-metric asks for them.
         bleu_signature: sacreBLEU's signature of BLEU, which names the tokeniser; None without BLEU.
-        samples: translations of a few lines, the same lines in every validation.
+        samples: the source, the reference and the output of a few lines, the same lines in every validation.
     """
 
     scores: Scores
     bleu_signature: str | None = None
-    samples: tuple[Sample, ...] = ()
+    samples: Sequence[dict[str, str]] = ()
 
     def record(self) -> dict[str, Any]:
         """Returns the record of metrics.jsonl."""
-        samples = [sample._asdict() for sample in self.samples]
-        found = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": samples}
-        return asdict(self.scores) | found
+        others = {"ppl": self.scores.ppl, "bleu_signature": self.bleu_signature, "samples": self.samples}
+        return asdict(self.scores) | others
 
 
 @torch.no_grad()
@@ -121,5 +112,5 @@ def _scored(setup: Setup, scores: Scores, shares: Sequence[list[str]]) -> Valida
     return Validation(
         replace(scores, bleu=bleu, chrf=chrf),
         found["bleu"].signature if "bleu" in found else None,
-        tuple(Sample(source[i], reference[i], output[i]) for i in chosen),
+        [{"source": source[i], "reference": reference[i], "output": output[i]} for i in chosen],
     )
