@@ -7,17 +7,20 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 import forks
+import numpy as np
 import pytest
 import sentencepiece
 import torch
 from commands import SMALL, TRAIN
 from hypothesis import HealthCheck, settings
+
+from nmt.data.mixture import TokenArray
 
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -54,6 +57,11 @@ def invented_pairs(pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     words = ["".join(draw.choices(_SYLLABLES, k=draw.randint(1, 4))) for _ in range(200)]
     sources = [draw.choices(words, k=draw.randint(2, 12)) for _ in range(pairs)]
     return [(" ".join(source).capitalize() + ".", " ".join(source)[::-1] + " !") for source in sources]
+
+
+def token_arrays(*columns: Sequence[np.ndarray]) -> list[TokenArray]:
+    """Returns each column of sentences as it lies in a data folder."""
+    return [TokenArray(np.concatenate(column), np.cumsum([0, *map(len, column)])) for column in columns]
 
 
 def write_pairs(prefix: Path, pairs: list[tuple[str, str]]) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 import sentencepiece
 
 from nmt.data.folder import token_type
-from nmt.data.writer import Flat, SplitWriter, StoreWriter
+from nmt.data.writer import Flat, SplitWriter, complete
+from nmt.files import new_folder
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
@@ -69,14 +70,14 @@ class Generated:
         random = np.random.default_rng(0)
         codec = self.codec()
         done = {}
-        with StoreWriter.at(folder) as writer:
+        with new_folder(folder, "--dest") as data:
             for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
-                with SplitWriter(writer, split, codec.config, raw=split == "valid") as out:
+                with SplitWriter(data, split, codec.config, raw=split == "valid") as out:
                     for first in range(0, pairs, _PAIRS_AT_ONCE):
                         both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
                         out.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))
                 done[split] = out.meta
-            writer.finish(codec, done, {"generated": vars(self)})
+            complete(data, codec, done, {"generated": vars(self)})
 
     def sentences(self, codec: TextCodec) -> list[str]:
         """Returns the source sentences as text."""

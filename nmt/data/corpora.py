@@ -2,22 +2,20 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar, get_args
 
 from nmt import console
 from nmt.config import DataConfig, Tokenizer
-from nmt.data.folder import TRAIN
 from nmt.errors import NmtError
 from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
-from nmt.text.corpus import parallel_paths, read_lines, read_pairs, read_rows
+from nmt.text.corpus import parallel_paths, read_lines, read_rows
 from nmt.text.moses import MOSES, base_language, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import parse_pharaoh
@@ -27,15 +25,7 @@ CHUNK_PAIRS = 2000
 _CHUNK_CHARACTERS = 1 << 20  # bounds the memory of chunks whose lines are as long as books
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """The two files of one corpus, and the number of lines in each."""
-
-    source: Path
-    target: Path
-    pairs: int
-    alignments: Path | None = None
-    tag: str = ""
+Record = tuple[str, str, str, str]  # source, target, alignment and tag
 
 
 class Chunk(NamedTuple):
@@ -54,43 +44,24 @@ class Chunk(NamedTuple):
     first: int = 0
 
 
-def split_prefixes(config: DataConfig) -> dict[str, tuple[str, ...]]:
-    """Returns the prefixes of the corpora of every split. The test splits are called test, test1, test2, …"""
-    tests = {f"test{i or ''}": (prefix,) for i, prefix in enumerate(config.test)}
-    return {TRAIN: config.train, "valid": (config.valid,), **tests}
-
-
-def check(config: DataConfig, plan: Plan) -> dict[str, list[Corpus]]:
-    """Returns the corpora of every split."""
+def check(config: DataConfig, plan: Plan) -> None:
+    """Checks the text of all splits. The files of the training text are those of the plan."""
     langs = config.source_lang, config.target_lang
     if config.valid in config.train:
         console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")
-    others = {name: prefixes for name, prefixes in split_prefixes(config).items() if name != TRAIN}
-    files = {
-        name: make_plan([list(map(str, parallel_paths(prefix, *langs))) for prefix in prefixes], sys.maxsize).segments
-        for name, prefixes in others.items()
-    }
-    splits = {
-        name: [_checked(source, target, langs) for source, target, *_ in segments]
-        for name, segments in ({TRAIN: plan.segments} | files).items()
-    }
+    others = [list(map(str, parallel_paths(prefix, *langs))) for prefix in (config.valid, *config.test)]
+    for source, target, *_ in (*plan.segments, *make_plan(others, sys.maxsize).segments):
+        _check_text(source, target, langs)
     if config.alignments:
-        splits[TRAIN] = [
-            replace(corpus, alignments=_checked_alignments(corpus, Path(path)))
-            for corpus, path in zip(splits[TRAIN], config.alignments, strict=True)
-        ]
-    splits[TRAIN] = [
-        replace(corpus, tag=tag) for corpus, tag in zip(splits[TRAIN], config.tag or repeat(""), strict=False)
-    ]
-    return splits
+        for paths in plan.paths:
+            _check_alignments(*paths)
 
 
-def _checked(source: File, target: File, langs: tuple[str, str]) -> Corpus:
-    """Returns the corpus of two files. Warns if they look swapped or hold the same text."""
+def _check_text(source: File, target: File, langs: tuple[str, str]) -> None:
+    """Raises NmtError if two files are empty. Warns if they look swapped or hold the same text."""
     if not source.lines:
         raise NmtError(f"{source.path} and {target.path} have no lines; give another corpus or check how it was made")
-    corpus = Corpus(Path(source.path), Path(target.path), source.lines)
-    first = next(chunked(read_corpora([corpus])))
+    first = next(chunked(read_corpora([(source.path, target.path)])))
     if look_swapped(first.source, first.target, *langs):
         console.warn(
             f"{source.path} looks like {langs[1]}, and {target.path} looks like {langs[0]}; check whether "
@@ -100,12 +71,11 @@ def _checked(source: File, target: File, langs: tuple[str, str]) -> Corpus:
         console.warn(
             f"{source.path} and {target.path} contain the same text; check whether one is in the wrong language"
         )
-    return corpus
 
 
-def _checked_alignments(corpus: Corpus, path: Path) -> Path:
-    """Returns the path of a corpus's alignments after checking each line of the file."""
-    for number, (source, target, line) in enumerate(read_rows(corpus.source, corpus.target, path), start=1):
+def _check_alignments(source_path: str, target_path: str, path: str) -> None:
+    """Checks each line of a file with the word alignments of a corpus."""
+    for number, (source, target, line) in enumerate(read_rows(source_path, target_path, path), start=1):
         try:
             alignments = parse_pharaoh(line)
         except ValueError as error:
@@ -117,18 +87,16 @@ def _checked_alignments(corpus: Corpus, path: Path) -> Path:
                     f"{path}, line {number} links word {link[0]} to word {link[1]}, but the sentences have {words[0]} "
                     f"and {words[1]} words, counted from 0 and separated by spaces; align the raw text"
                 )
-    return path
 
 
-def read_corpora(corpora: Iterable[Corpus]) -> Iterator[tuple[str, str, str, str]]:
-    """Yields the sentence pairs of all corpora in order, each with its word alignment and its tag."""
-    for corpus in corpora:
-        alignments = repeat("") if corpus.alignments is None else read_lines(corpus.alignments)
-        for (source, target), linked in zip(read_pairs(corpus.source, corpus.target), alignments, strict=False):
-            yield source, target, linked, corpus.tag
+def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
+    """Yields the sentence pairs of corpora in order, without alignments and tags. A corpus begins with two paths."""
+    for paths in corpora:
+        for source, target in read_rows(*paths[:2]):
+            yield source, target, "", ""
 
 
-def chunked(pairs: Iterable[tuple[str, str, str, str]], first: int = 0) -> Iterator[Chunk]:
+def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
     """Yields the pairs in chunks. A chunk ends when it reaches a number of pairs or of characters."""
     chunk, characters = Chunk([], [], [], [], first), 0
     for source, target, alignments, tag in pairs:
@@ -182,8 +150,8 @@ def show_tokenizers(text: TextConfig) -> None:
     console.info(f"tokenisation: {tokenizers}{normalized}")
 
 
-def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
-    """Returns the codec. Its subword model is read from --subword-model or trained on a sample of `train`."""
+def make_codec(config: DataConfig, plan: Plan) -> TextCodec:
+    """Returns the codec. Its subword model is read from --subword-model or trained on a sample of the text."""
     text = text_config(config)
     if config.subword_model:
         model = _load_model(config.subword_model, config.subword)
@@ -191,11 +159,10 @@ def make_codec(config: DataConfig, train: list[Corpus]) -> TextCodec:
             raise NmtError(f"--subword-model {config.subword_model} has no piece {unknown[0]}; leave out --tag")
         return TextCodec(text, model, model)
     if config.joint_vocab:
-        model = _train_model(config, text, train, ("source", "target"))
+        model = _train_model(config, text, plan, ("source", "target"))
         return TextCodec(text, model, model)
-    return TextCodec(
-        text, _train_model(config, text, train, ("source",)), _train_model(config, text, train, ("target",))
-    )
+    source, target = (_train_model(config, text, plan, (side,)) for side in get_args(Side))
+    return TextCodec(text, source, target)
 
 
 def _load_model(path: str, kind: str) -> Subword:
@@ -211,17 +178,16 @@ def _load_model(path: str, kind: str) -> Subword:
     return model
 
 
-def _train_model(config: DataConfig, text: TextConfig, train: list[Corpus], sides: tuple[Side, ...]) -> Subword:
+def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[Side, ...]) -> Subword:
     """Trains a subword model on a sample of one side or of both."""
-    total = sum(corpus.pairs for corpus in train)
-    sampled = min(total, config.subword_sample)
+    sampled = min(plan.rows, config.subword_sample)
     named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    chunks = chunked(sample(read_corpora(train), total, sampled, config.seed))
+    chunks = chunked(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.processes, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:
-        lines = (line for chunk in prepared for side in (chunk.source, chunk.target) for line in side)
+        lines = chain.from_iterable(prepared)
         tags = text.tags if "source" in sides else ()
         return Subword.train(lines, config.subword, config.vocab_size, _read_symbols(config.symbols), tags)
 
@@ -239,14 +205,13 @@ def _read_symbols(path: str | None) -> list[str]:
     return symbols
 
 
-def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[Chunk], Chunk]:
-    """Returns a function that prepares a chunk for the subword model. A side that is not in `sides` becomes empty."""
-    preparers = [Preparer(text, side) if side in sides else None for side in get_args(Side)]
+def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[Chunk], list[str]]:
+    """Returns a function that returns the lines of some sides of a chunk as the subword model segments them."""
+    preparers = {side: Preparer(text, side) for side in sides}
 
-    def prepare(chunk: Chunk) -> Chunk:
-        pairs = zip(preparers, (chunk.source, chunk.target), strict=True)
-        source, target = ([preparer.prepare(line) for line in lines] if preparer else [] for preparer, lines in pairs)
-        return Chunk(source, target, [], [])
+    def prepare(chunk: Chunk) -> list[str]:
+        lines = {"source": chunk.source, "target": chunk.target}
+        return [preparer.prepare(line) for side, preparer in preparers.items() for line in lines[side]]
 
     return prepare
 

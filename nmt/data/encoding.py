@@ -1,5 +1,6 @@
 """Encodes and filters training text: as chunks, with sampled segmentations, and as work that workers share."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,8 +13,7 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.data.corpora import Chunk, chunked
-from nmt.data.filters import filter_pairs
+from nmt.data.corpora import Chunk, Record, chunked
 from nmt.data.mixture import hash_of
 from nmt.data.writer import Flat, flatten
 from nmt.jobs.folder import Result
@@ -30,13 +30,13 @@ class Sampling:
     """Which sides of the training text are sampled, and how.
 
     Attributes:
-        strength: --subword-dropout or --subword-alpha; None for plain encodings.
-        sides: the sides that are sampled: `both`, `source` or `target`.
+        sides: the sides that are sampled.
+        strength: --subword-dropout or --subword-alpha.
         count: the encodings of each sentence on a side that is sampled.
     """
 
-    strength: float | None = None
-    sides: str = "both"
+    sides: tuple[str, ...] = ()
+    strength: float = 0.0
     count: int = 1
     seed: int = 1
 
@@ -46,24 +46,22 @@ class Sampling:
         if not config.samples:
             return cls()
         config.check_sampling(codec.config.subword)
-        return cls(config.subword_dropout or config.subword_alpha, config.sampled_side, config.encodings, config.seed)
+        sides = ("source", "target") if config.sampled_side == "both" else (config.sampled_side,)
+        return cls(sides, config.subword_dropout or config.subword_alpha or 0.0, config.encodings, config.seed)
 
     def encodings(self, side: Side) -> int:
         """Returns how many encodings each sentence of a side gets."""
-        return self.count if self._samples(side) else 1
-
-    def _samples(self, side: Side) -> bool:
-        return self.strength is not None and self.sides in ("both", side)
+        return self.count if side in self.sides else 1
 
     def encode(
-        self, side: Side, codec: TextCodec, chunk: Chunk, kept: list[int], plain: list[Ids], longest: int | None
+        self, side: Side, codec: TextCodec, chunk: Chunk, kept: list[int], plain: list[Ids], longest: float
     ) -> list[Ids]:
         """Returns all encodings of the kept sentences of one side of a chunk, one sentence after the other.
 
         They depend on the seed, the line and its number alone. An encoding of more than `longest` pieces is replaced by
         the plain one.
         """
-        if self.strength is None or not self._samples(side):
+        if side not in self.sides:
             return [plain[i] for i in kept]
         lines, sample = (chunk.source, codec.sample_source) if side == "source" else (chunk.target, codec.sample_target)
         seeds = [
@@ -72,9 +70,7 @@ class Sampling:
         ]
         sampled = sample([lines[i] for i in kept], self.strength, seeds)
         return [
-            plain[i] if longest is not None and len(ids) > longest else ids
-            for i, drawn in zip(kept, sampled, strict=True)
-            for ids in drawn
+            ids if len(ids) <= longest else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn
         ]
 
 
@@ -85,21 +81,33 @@ class EncodedChunk(NamedTuple):
     target: Flat
     alignments: Flat
     kept: int
-    pairs: int  # including the dropped ones
     dropped: Counter[str]
+
+
+def filter_pairs(
+    source: list[Ids], target: list[Ids], max_length: float, max_ratio: float
+) -> tuple[list[int], Counter[str]]:
+    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
+    lengths = np.array([list(map(len, source)), list(map(len, target))])
+    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    empty = shorter == 0
+    too_long = ~empty & (longer > max_length)
+    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
+    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
+    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
+    return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
 
 
 class Encoder:
     """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.run.Processor`.
 
-    The plain encodings decide which pairs are dropped.
+    The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
     """
 
     def __init__(
-        self, codec_values: dict[str, Any], limits: tuple[int, float] | None, sampling: Sampling, _worker: int = 0
+        self, codec: TextCodec, limits: tuple[int, float] | None = None, sampling: Sampling | None = None
     ) -> None:
-        self.codec = TextCodec.from_dict(codec_values, "the codec of this run")
-        self._limits, self._sampling = limits, sampling
+        self.codec, self._limits, self._sampling = codec, limits, sampling or Sampling()
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls."""
@@ -107,24 +115,23 @@ class Encoder:
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         """Returns the encoded pairs of a chunk that are kept."""
-        codec, limits, sampling = self.codec, self._limits, self._sampling
+        codec, sampling = self.codec, self._sampling
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
-        kept, dropped = np.arange(len(source)), Counter[str]()
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
-        longest = limits[0] - max(map(len, tags)) if limits else None
-        if limits and longest is not None:
-            kept, dropped = filter_pairs(source, target, longest, limits[1])
-        places = kept.tolist()
-        alignments = [_aligned_pieces(codec, chunk, i, source[i], target[i]) for i in places]
-        source = sampling.encode("source", codec, chunk, places, source, longest)
-        target = sampling.encode("target", codec, chunk, places, target, longest)
-        source, alignments = _tagged([tags[i] for i in places], source, alignments, sampling.encodings("source"))
+        kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
+        if self._limits:
+            longest = self._limits[0] - max(map(len, tags))
+            kept, dropped = filter_pairs(source, target, longest, self._limits[1])
+        alignments = [_aligned_pieces(codec, chunk, i, source[i], target[i]) for i in kept]
+        source = sampling.encode("source", codec, chunk, kept, source, longest)
+        target = sampling.encode("target", codec, chunk, kept, target, longest)
+        source, alignments = _tagged([tags[i] for i in kept], source, alignments, sampling.encodings("source"))
         flat = (
             flatten(source, len(codec.source)),
             flatten(target, len(codec.target)),
             flatten(alignments, LONGEST_ALIGNED),
         )
-        return EncodedChunk(*flat, len(kept), len(chunk.source), dropped)
+        return EncodedChunk(*flat, len(kept), dropped)
 
 
 def _tagged(
@@ -151,9 +158,6 @@ def _aligned_pieces(codec: TextCodec, chunk: Chunk, pair: int, source: list[int]
     return [number for (i, a), (j, b) in pieces if (a, b) in linked for number in (i, j)]
 
 
-_Record = tuple[str, str, str, str]  # source, target, alignment and tag
-
-
 @dataclass(frozen=True)
 class EncodingJob:
     """How training text is encoded; a `nmt.jobs.run.Job`."""
@@ -162,12 +166,8 @@ class EncodingJob:
     limits: tuple[int, float]
     sampling: Sampling
     tags: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-
-    @property
-    def device(self) -> str:
-        """Text is encoded on CPUs."""
-        return "cpu"
+    device = "cpu"
+    models = ()
 
     def with_models(self, _: tuple[str, ...]) -> Self:
         """Returns this job, which has no files to copy to other machines."""
@@ -175,17 +175,17 @@ class EncodingJob:
 
     def load(self, _: int) -> Encoder:
         """Returns the encoder."""
-        return Encoder(self.codec_values, self.limits, self.sampling)
+        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling)
 
     def codec(self) -> None:
         """Returns None: cutting text into batches needs no subword model."""
 
-    def record(self, row: Row, place: Place) -> _Record:
+    def record(self, row: Row, place: Place) -> Record:
         """Returns the pair of a row with its alignment and its tag."""
         alignments = row[2] if len(row) > 2 else ""
         return row[0], row[1], alignments, self.tags[place.segment] if self.tags else ""
 
-    def batched(self, _: Any, records: Sequence[_Record], first_number: int) -> Iterator[Batch]:
+    def batched(self, _: Any, records: Sequence[Record], first_number: int) -> Iterator[Batch]:
         """Yields the pairs in chunks."""
         for chunk in chunked(records, first=first_number - 1):
             yield Batch(range(chunk.first + 1, chunk.first + 1 + len(chunk.source)), [], chunk)

@@ -21,14 +21,15 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from nmt import __version__, console
-from nmt.data.mixture import EachOnce, EpochArray, Mixture, TokenArray
+from nmt.data.mixture import MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
 from nmt.files import digest_of_json
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
@@ -166,47 +167,31 @@ _BLOCK_BYTES = 1 << 22
 _COPY_AGAIN = "copy the data folder again or run nmt preprocess again"
 
 
+@dataclass(frozen=True)
 class ParallelSplit:
     """Both sides of a split. Sentence i of the target is the translation of sentence i of the source.
 
-    Args:
+    Attributes:
         alignments: word alignments in pieces: for each sentence, the numbers of a source and a target piece, in turn.
         mixture: the corpora of the split and their shares of an epoch; None if an epoch has each pair once.
     """
 
-    def __init__(
-        self,
-        source: TokenArray | EpochArray,
-        target: TokenArray | EpochArray,
-        alignments: TokenArray | EpochArray | None = None,
-        *,
-        mixture: Mixture | None = None,
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.alignments = alignments
-        self.mixture = mixture
+    source: TokenArray
+    target: TokenArray
+    alignments: TokenArray | None = None
+    mixture: Mixture | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.source)
 
     def in_epoch(self, seed: int, epoch: int) -> "ParallelSplit":
         """Returns what an epoch trains on: the pairs of a mixture, and one of the encodings of each sentence."""
-        sides = (self.source, self.target)
-        if self.mixture is None and not any(isinstance(side, EpochArray) for side in sides):
-            return self
-        order = self.mixture.order(seed, epoch) if self.mixture else EachOnce(len(self), epoch)
-        arrays = [side.array if isinstance(side, EpochArray) else side for side in sides]
-        counts = [side.encodings if isinstance(side, EpochArray) else 1 for side in sides]
-        source = EpochArray(arrays[0], counts[0], order, 2 * seed)
-        target = EpochArray(arrays[1], counts[1], order, 2 * seed + 1, slow=True)
-        alignments = EpochArray(self.alignments, 1, order, 0) if isinstance(self.alignments, TokenArray) else None
-        return ParallelSplit(source, target, alignments)
-
-
-def sentences_of(side: TokenArray | EpochArray, block: np.ndarray) -> list[np.ndarray]:
-    """Returns the ids of the sentences of a block, without EOS."""
-    return side.sentences(block) if isinstance(side, EpochArray) else [side[i] for i in block]
+        of_epoch = partial(replace, epoch=epoch, order=self.mixture and MixedOrder(self.mixture, seed, epoch))
+        return ParallelSplit(
+            of_epoch(self.source, seed=2 * seed),
+            of_epoch(self.target, seed=2 * seed + 1, slow=True),
+            self.alignments and of_epoch(self.alignments),
+        )
 
 
 class DataFolder:
@@ -233,9 +218,7 @@ class DataFolder:
                 size = (path / name).stat().st_size
             if size != recorded.bytes:
                 raise NmtError(f"{path / name} has {size:,} bytes instead of {recorded.bytes:,}; {_COPY_AGAIN}")
-        config = TextConfig.from_dict(meta.text, str(path / META))
-        source, target = (read_model(path / name, config.subword) for name in model_names(config))
-        return cls(path, meta, TextCodec.checked(config, source, source if config.one_model else target, str(path)))
+        return cls(path, meta, read_codec(path, TextConfig.from_dict(meta.text, str(path / META))))
 
     def verify(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Compares the content of every file with its SHA-256 in meta.json; ends early when `stopped()` is true.
@@ -279,18 +262,21 @@ class DataFolder:
 
     def _open_split(self, name: str) -> ParallelSplit:
         described, config = self.meta.splits[name], self.codec.config
-        source = self._side(name, config.source_lang, len(self.codec.source), described.source_encodings)
-        target = self._side(name, config.target_lang, len(self.codec.target), described.target_encodings)
+        sides = (
+            (config.source_lang, len(self.codec.source), described.source_encodings),
+            (config.target_lang, len(self.codec.target), described.target_encodings),
+        )
+        source, target = (
+            self._array(array_names(name, lang), token_type(vocab_size), encodings)
+            for lang, vocab_size, encodings in sides
+        )
         names = alignment_names(name, config)
         alignments = self._array(names, ALIGNMENT_TYPE) if names[0] in self.meta.files else None
         return ParallelSplit(source, target, alignments, mixture=described.mixture)
 
-    def _side(self, split: str, lang: str, vocab_size: int, encodings: int) -> TokenArray | EpochArray:
-        array = self._array(array_names(split, lang), token_type(vocab_size))
-        return array if encodings == 1 else EpochArray(array, encodings, EachOnce(len(array) // encodings, 0), 0)
-
-    def _array(self, names: tuple[str, str], kind: np.dtype[Any]) -> TokenArray:
-        return TokenArray(_map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE))
+    def _array(self, names: tuple[str, str], kind: np.dtype[Any], encodings: int = 1) -> TokenArray:
+        tokens, offsets = _map(self.path / names[0], kind), _map(self.path / names[1], OFFSET_TYPE)
+        return TokenArray(tokens, offsets, encodings)
 
 
 def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
@@ -300,8 +286,13 @@ def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
         return np.asarray(np.memmap(path, dtype=kind, mode="r"))
 
 
-def read_model(path: Path, kind: str) -> SubwordModel:
-    """Returns the subword model in a file of a data folder."""
+def read_codec(folder: Path, config: TextConfig) -> TextCodec:
+    """Returns the codec with the subword models in a data folder."""
+    source, target = (_read_model(folder / name, config.subword) for name in model_names(config))
+    return TextCodec.checked(config, source, source if config.one_model else target, str(folder))
+
+
+def _read_model(path: Path, kind: str) -> SubwordModel:
     with _reading(path):
         return load_subword(path.read_bytes(), kind, str(path))
 

@@ -8,11 +8,12 @@ Shapes: see docs/architecture.md; B sentences, F flat positions of either side, 
 include padding.
 """
 
-import queue
-import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import UpdatePlan
-from nmt.data.folder import ParallelSplit, sentences_of
+from nmt.data.folder import ParallelSplit
 from nmt.model.masks import Block, Layout, moved
 from nmt.text.subword import PAD, with_bos, with_eos
 
@@ -51,7 +52,7 @@ def piece_alignment_of(
     assert split.alignments and source.blocks and target.blocks
     places, shares, start = [], [], 0
     for block, of_source, of_target in zip(blocks, source.blocks, target.blocks, strict=True):
-        for alignments in sentences_of(split.alignments, block):
+        for alignments in split.alignments.sentences(block):
             i, j = alignments.astype(np.int64).reshape(-1, 2).T
             places.append(start + j * of_source.width + i)
             shares.append(1 / np.bincount(j)[j])
@@ -198,8 +199,8 @@ def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> BatchSide:
 
 def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> MicroBatch:
     """Returns a micro-batch on the CPU."""
-    sources = [[with_eos(ids) for ids in sentences_of(split.source, block)] for block in blocks]
-    targets = [sentences_of(split.target, block) for block in blocks]
+    sources = [[with_eos(ids) for ids in split.source.sentences(block)] for block in blocks]
+    targets = [split.target.sentences(block) for block in blocks]
     outputs = [[with_eos(ids) for ids in block] for block in targets]
     inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
@@ -250,39 +251,18 @@ def updates(
     Another thread prepares the next updates. Close the generator if you do not exhaust it. See `make_update`.
     """
     make = partial(make_update, split, plan, device_tokens=device_tokens, rank=rank, ranks=ranks, packs=packs)
-    return prefetched(make(index) for index in range(first, len(plan)))
+    return prefetched(make, range(first, len(plan)))
 
 
-def prefetched(items: Iterable[_Item]) -> Generator[_Item, None, None]:
-    """Yields the same items while another thread prepares the next few. An exception of that thread is raised here."""
-    ready: queue.Queue[_Item | BaseException | None] = queue.Queue(_PREFETCHED_UPDATES)
-    stop = threading.Event()
-
-    def put(item: _Item | BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                pass
-
-    def work() -> None:
+def prefetched(make: Callable[[int], _Item], numbers: Iterable[int]) -> Generator[_Item, None, None]:
+    """Yields `make(number)` for each number, while another thread makes the next few. Its errors are raised here."""
+    todo = iter(numbers)
+    with ThreadPoolExecutor(1, "nmt-loader") as thread:
+        ready = deque(thread.submit(make, number) for number in islice(todo, _PREFETCHED_UPDATES + 1))
         try:
-            for item in items:
-                put(item)
-                if stop.is_set():
-                    return
-            put(None)
-        except BaseException as error:
-            put(error)
-
-    thread = threading.Thread(target=work, daemon=True, name="nmt-loader")
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        thread.join()
+            while ready:
+                item = ready.popleft().result()
+                ready.extend(thread.submit(make, number) for number in islice(todo, 1))
+                yield item
+        finally:
+            thread.shutdown(cancel_futures=True)

@@ -4,108 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
-
-
-class StoredLengths:
-    """The number of tokens of every sentence, EOS included, computed on demand to save memory."""
-
-    def __init__(self, offsets: np.ndarray) -> None:
-        self._offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def __getitem__(self, sentences: np.ndarray, /) -> np.ndarray:
-        """Returns the lengths of the sentences with these numbers: int64 [numbers]."""
-        sentences = np.asarray(sentences, dtype=np.int64)
-        return self._offsets[sentences + 1] - self._offsets[sentences] + 1
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Returns the lengths of all sentences: int32 [sentences], unless numpy asks for another `dtype`."""
-        lengths = np.empty(len(self), dtype=dtype or np.int32)
-        np.subtract(self._offsets[1:], self._offsets[:-1], out=lengths, casting="unsafe")
-        lengths += 1
-        return lengths
-
-    @property
-    def total(self) -> int:
-        """The sum of all lengths."""
-        return int(self._offsets[-1]) + len(self)
-
-
-class TokenArray:
-    """The sentences of one side of a split.
-
-    Args:
-        tokens: the ids of all sentences, end to end; [tokens].
-        offsets: sentence i is tokens[offsets[i] : offsets[i + 1]]; [sentences + 1].
-    """
-
-    def __init__(self, tokens: np.ndarray, offsets: np.ndarray) -> None:
-        self.tokens = tokens
-        self.offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> StoredLengths:
-        """The number of tokens of every sentence, EOS included."""
-        return StoredLengths(self.offsets)
-
-    @property
-    def longest(self) -> int:
-        """The number of tokens of the longest sentence, EOS included."""
-        return int(np.max(self.lengths, initial=0))
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        """Returns the ids of a sentence, without EOS, as a read-only view of the file."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"sentence {index} of {len(self)}")
-        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
-
 
 # Lengths that are computed at once, to bound the memory.
 _AT_ONCE = 1 << 20
 # Constants of SplitMix64 (Steele et al. 2014), a hash of 64-bit numbers.
 _GAMMA, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
-class Visits(NamedTuple):
-    """Visits of an epoch to sentence pairs.
-
-    Attributes:
-        pairs: the numbers of the pairs; int64 [visits].
-        earlier: how often each pair was visited before; int64 [visits].
-    """
-
-    pairs: np.ndarray
-    earlier: np.ndarray
-
-
-class Order(Protocol):
-    """Which pairs an epoch visits. `visits(n)` are the visits with the numbers n, each from 0 to `len(order)` - 1."""
-
-    def __len__(self) -> int: ...
-    def visits(self, numbers: np.ndarray) -> Visits: ...
-
-
-@dataclass(frozen=True)
-class EachOnce:
-    """An epoch that visits each pair once."""
-
-    count: int
-    epoch: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def visits(self, numbers: np.ndarray) -> Visits:
-        """Returns the visits with these numbers."""
-        return Visits(numbers, np.full_like(numbers, self.epoch))
 
 
 @dataclass(frozen=True)
@@ -125,10 +31,6 @@ class Mixture:
         sizes = [(weight * count) ** (1 / temperature) for weight, count in zip(weights, pairs, strict=True)]
         return cls(tuple(pairs), tuple(size / sum(sizes) for size in sizes))
 
-    def order(self, seed: int, epoch: int) -> "MixedOrder":
-        """Returns the visits of an epoch."""
-        return MixedOrder(self, seed, epoch)
-
     def earlier_visits(self, epoch: int) -> np.ndarray:
         """Returns how many visits each corpus had in the epochs before `epoch`: int64 [corpora]."""
         return np.floor(epoch * sum(self.pairs) * np.array(self.shares)).astype(np.int64)
@@ -136,7 +38,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class MixedOrder:
-    """The visits of an epoch to a mixture, corpus by corpus."""
+    """The visits of an epoch to the pairs of a mixture, corpus by corpus."""
 
     mixture: Mixture
     seed: int
@@ -151,15 +53,18 @@ class MixedOrder:
     def __len__(self) -> int:
         return int(self._begins[-1])
 
-    def visits(self, numbers: np.ndarray) -> Visits:
-        """Returns the visits with these numbers."""
+    def visits(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the pairs that the visits with these numbers go to, and how often each was visited before.
+
+        All are int64 [visits]. The numbers begin with 0.
+        """
         begins, sizes = self._begins, np.array(self.mixture.pairs)
         corpora = np.searchsorted(begins, numbers, side="right") - 1
         places = self.mixture.earlier_visits(self.epoch)[corpora] + numbers - begins[corpora]
         earlier, place = np.divmod(places, sizes[corpora])
         steps, offsets = self._shuffles
         first = np.cumsum(sizes) - sizes
-        return Visits(first[corpora] + (place * steps[corpora] + offsets[corpora]) % sizes[corpora], earlier)
+        return first[corpora] + (place * steps[corpora] + offsets[corpora]) % sizes[corpora], earlier
 
     @cached_property
     def _shuffles(self) -> np.ndarray:
@@ -175,39 +80,50 @@ class MixedOrder:
         return step, hash_of(self.seed, corpus, 1) % size
 
 
-class EpochArray:
-    """One side of a split in one epoch.
+@dataclass(frozen=True, eq=False)
+class TokenArray:
+    """One side of a split, as an epoch trains on it.
 
-    Pair i has its encodings in rows i·K to i·K + K - 1 of the array. In K visits, it has each of them once. Pairs begin
-    with different ones.
+    Pair i has its encodings in rows i·K to i·K + K - 1. In K visits, it has each of them once. Pairs begin with
+    different ones.
 
-    Args:
+    Attributes:
+        tokens: the ids of all rows, end to end; [tokens].
+        offsets: row i is tokens[offsets[i] : offsets[i + 1]]; [rows + 1].
         encodings: K.
-        order: the pairs of the epoch.
-        seed: the seed of the choice.
+        epoch: the number of the epoch, and how often each pair was visited before if there is no `order`.
+        order: the pairs that the epoch visits; None for each pair once.
+        seed: the seed of the choice of encodings.
         slow: skips one encoding after every K visits. If only one side of a pair does so, K² visits have all
             combinations of the encodings of both sides.
     """
 
-    def __init__(self, array: TokenArray, encodings: int, order: Order, seed: int, *, slow: bool = False) -> None:
-        self.array, self.encodings, self.order, self.seed, self.slow = array, encodings, order, seed, slow
+    tokens: np.ndarray
+    offsets: np.ndarray
+    encodings: int = 1
+    epoch: int = 0
+    order: MixedOrder | None = None
+    seed: int = 0
+    slow: bool = False
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.order) if self.order else (len(self.offsets) - 1) // self.encodings
 
     @property
-    def lengths(self) -> "EpochLengths":
+    def lengths(self) -> "StoredLengths":
         """The number of tokens of every sentence, EOS included."""
-        return EpochLengths(self)
+        return StoredLengths(self)
 
     @property
     def longest(self) -> int:
         """The number of tokens of the longest encoding of any sentence, EOS included."""
-        return self.array.longest
+        parts = (self.offsets[first : first + _AT_ONCE + 1] for first in range(0, len(self.offsets), _AT_ONCE))
+        return 1 + max(int(np.diff(part).max(initial=-1)) for part in parts)
 
     def rows(self, sentences: np.ndarray) -> np.ndarray:
         """Returns the rows of the sentences with these numbers: int64 [numbers]."""
-        pairs, earlier = self.order.visits(np.asarray(sentences, dtype=np.int64))
+        numbers = np.asarray(sentences, dtype=np.int64)
+        pairs, earlier = self.order.visits(numbers) if self.order else (numbers, self.epoch)
         if self.encodings == 1:
             return pairs
         begin = _hashed(pairs.astype(np.uint64) + _hashed(np.uint64(self.seed))) % np.uint64(self.encodings)
@@ -222,22 +138,24 @@ class EpochArray:
 
     def sentences(self, numbers: np.ndarray) -> list[np.ndarray]:
         """Returns the ids of the sentences with these numbers, much faster than one by one."""
-        return [self.array[row] for row in self.rows(numbers).tolist()]
+        rows = self.rows(numbers)
+        bounds = zip(self.offsets[rows].tolist(), self.offsets[rows + 1].tolist(), strict=True)
+        return [self.tokens[start:end] for start, end in bounds]
 
 
-class EpochLengths:
-    """The number of tokens of every sentence, EOS included, computed on demand."""
+class StoredLengths:
+    """The number of tokens of every sentence, EOS included, computed on demand to save memory."""
 
-    def __init__(self, side: EpochArray) -> None:
+    def __init__(self, side: TokenArray) -> None:
         self._side = side
-        self._lengths: StoredLengths = side.array.lengths
 
     def __len__(self) -> int:
         return len(self._side)
 
     def __getitem__(self, sentences: np.ndarray, /) -> np.ndarray:
         """Returns the lengths of the sentences with these numbers: int64 [numbers]."""
-        return self._lengths[self._side.rows(sentences)]
+        rows, offsets = self._side.rows(sentences), self._side.offsets
+        return offsets[rows + 1] - offsets[rows] + 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Returns the lengths of all sentences: int32 [sentences], unless numpy asks for another `dtype`."""

@@ -7,8 +7,6 @@ job (nmt/jobs), so that interrupted work resumes after the last finished shard.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,28 +15,15 @@ from typing import Any
 from nmt import __version__, console
 from nmt.config import DataConfig, JobConfig
 from nmt.config.options import flag_name
-from nmt.data.corpora import (
-    Chunk,
-    Corpus,
-    check,
-    chunked,
-    make_codec,
-    read_corpora,
-    show_tokenizers,
-    split_prefixes,
-    text_config,
-    useful_workers,
-)
+from nmt.data.corpora import check, chunked, make_codec, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
-from nmt.data.filters import dropped_in_words
-from nmt.data.folder import TRAIN, SplitMeta
+from nmt.data.folder import TRAIN, SplitMeta, read_codec
 from nmt.data.mixture import Mixture
-from nmt.data.writer import SplitWriter, StoreWriter
+from nmt.data.writer import SplitWriter, complete, write_models
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Plan
-from nmt.jobs.pool import in_order
 from nmt.jobs.run import finish_shards
 from nmt.signals import held
 from nmt.text.codec import TextCodec, TextConfig
@@ -70,17 +55,16 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         prepare=partial(_prepare, config, like),
     )
     with job_folder(config.dest, "--dest", preparation, options) as folder:
-        writer = StoreWriter(folder.data)
-        codec = like or writer.read_models(text)
+        codec = like or read_codec(folder.data, text)
         if not options.merge:
             _encode_training(folder, codec, config, options)
         if options.shard:
             return
-        done = {TRAIN: _merge_training(writer, folder, codec, config)}
-        for name, corpora in _other_corpora(folder.prepared).items():
-            done[name] = _encode_split(writer, name, corpora, codec, config)
-        done = {name: replace(done[name], corpora=prefixes) for name, prefixes in split_prefixes(config).items()}
-        writer.finish(codec, done, config.to_dict())
+        done = {TRAIN: _merge_training(folder, codec, config)}
+        tests = {f"test{i or ''}": prefix for i, prefix in enumerate(config.test)}
+        for name, prefix in {"valid": config.valid, **tests}.items():
+            done[name] = _encode_split(folder.data, name, prefix, codec)
+        complete(folder.data, codec, done, config.to_dict())
         with writing(f"--dest {config.dest}", "move what is there, or choose another --dest"), held():
             folder.data.rename(config.dest)
             folder.is_complete = True
@@ -95,21 +79,11 @@ def _training_files(config: DataConfig) -> list[list[str]]:
     return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
 
 
-def _prepare(config: DataConfig, like: TextCodec | None, folder: Path, plan: Plan) -> dict[str, Any]:
-    """Checks all text and writes the subword models into the folder. Returns the corpora of the other splits."""
-    splits = check(config, plan)
-    train = splits.pop(TRAIN)
+def _prepare(config: DataConfig, like: TextCodec | None, folder: Path, plan: Plan) -> None:
+    """Checks all text and writes the subword models into the folder."""
+    check(config, plan)
     show_tokenizers(_text_config(config, like))
-    StoreWriter(folder).write_models(like or make_codec(config, train))
-    return {name: [(str(c.source), str(c.target), c.pairs) for c in corpora] for name, corpora in splits.items()}
-
-
-def _other_corpora(prepared: dict[str, Any]) -> dict[str, list[Corpus]]:
-    """Returns what `_prepare` returned as corpora again."""
-    return {
-        name: [Corpus(Path(source), Path(target), pairs) for source, target, pairs in corpora]
-        for name, corpora in prepared.items()
-    }
+    write_models(folder, like or make_codec(config, plan))
 
 
 def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
@@ -150,12 +124,12 @@ def _encode_training(folder: JobFolder, codec: TextCodec, config: DataConfig, op
         finish_shards(job, folder, options, workers, progress)
 
 
-def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
+def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> SplitMeta:
     """Joins the encoded shards."""
     sampling = Sampling.of(config, codec)
     counts = sampling.encodings("source"), sampling.encodings("target")
     kept, dropped = [0] * len(config.train), Counter[str]()
-    with SplitWriter(writer, TRAIN, codec.config, False, aligned=bool(config.alignments), encodings=counts) as split:
+    with SplitWriter(folder.data, TRAIN, codec.config, aligned=bool(config.alignments), encodings=counts) as split:
         for shard, result in folder.results():
             split.append(*flats_of(result))
             kept[shard.segment] += result.summary["kept"]
@@ -163,11 +137,11 @@ def _merge_training(writer: StoreWriter, folder: JobFolder, codec: TextCodec, co
     if not split.pairs:
         folder.discard()
         raise NmtError(
-            f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
+            f"all {folder.plan.rows:,} training pairs were dropped ({_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
     try:
-        return replace(split.meta, dropped=dict(dropped), mixture=_mixture(config, kept))
+        return replace(split.meta, corpora=config.train, dropped=dict(dropped), mixture=_mixture(config, kept))
     except NmtError:
         folder.discard()  # the way out is another --train, which is another job
         raise
@@ -186,29 +160,19 @@ def _mixture(config: DataConfig, kept: list[int]) -> Mixture | None:
     return mixture
 
 
-def _encode_split(
-    writer: StoreWriter, name: str, corpora: list[Corpus], codec: TextCodec, config: DataConfig
-) -> SplitMeta:
-    """Encodes a split and stores its raw text."""
-    total = sum(corpus.pairs for corpus in corpora)
-    make_encoder = partial(Encoder, codec.to_dict(), None, Sampling())
-    workers = useful_workers(config.processes, total)
+def _encode_split(folder: Path, name: str, prefix: str, codec: TextCodec) -> SplitMeta:
+    """Encodes a split without dropping pairs, and stores its raw text."""
+    encoder, paths = Encoder(codec), parallel_paths(prefix, codec.config.source_lang, codec.config.target_lang)
     with (
-        SplitWriter(writer, name, codec.config, raw=True) as split,
-        console.Progress(f"Encoding {name}", total, "pair") as progress,
-        closing(in_order(make_encoder, _stored_raw(corpora, split), workers, preload=Encoder.__module__)) as results,
+        SplitWriter(folder, name, codec.config, raw=True) as split,
+        console.Progress(f"Encoding {name}", None, "pair") as progress,
     ):
-        for encoded in results:
+        for chunk in chunked(read_corpora([list(map(str, paths))])):
+            encoded = encoder(chunk)
             split.append(encoded.source, encoded.target)
-            progress.advance(encoded.pairs)
-    return split.meta
-
-
-def _stored_raw(corpora: Iterable[Corpus], split: SplitWriter) -> Iterator[Chunk]:
-    """Yields the chunks of the corpora after storing the raw text of each."""
-    for chunk in chunked(read_corpora(corpora)):
-        split.append_raw(chunk.source, chunk.target)
-        yield chunk
+            split.append_raw(chunk.source, chunk.target)
+            progress.advance(encoded.kept)
+    return replace(split.meta, corpora=(prefix,))
 
 
 def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta]) -> None:
@@ -222,9 +186,18 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
         ]
         console.info(f"{name}: {split.pairs:,} pairs, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {dropped.total():,} training pairs: {dropped_in_words(dropped, config)}")
+    console.info(f"dropped {dropped.total():,} training pairs: {_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"
     console.info(f"vocabulary: {sizes} ({config.like or config.subword_model or codec.config.subword})")
     console.info(f"wrote {config.dest}")
+
+
+def _in_words(dropped: Counter[str], config: DataConfig) -> str:
+    """Returns the numbers of dropped pairs in words."""
+    return (
+        f"{dropped['empty']:,} with an empty side, "
+        f"{dropped['too_long']:,} longer than --max-length {config.max_length}, "
+        f"{dropped['uneven']:,} beyond --max-length-ratio {config.max_length_ratio:g}"
+    )

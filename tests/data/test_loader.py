@@ -2,15 +2,15 @@
 
 import itertools
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+from conftest import token_arrays
 
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import ParallelSplit
-from nmt.data.loader import MicroBatch, make_micro_batch, make_side, prefetched, updates
+from nmt.data.loader import make_micro_batch, make_side, prefetched, updates
 from nmt.text.subword import BOS, EOS, PAD
 
 
@@ -20,12 +20,12 @@ def split_and_plan(pairs: int, batch_tokens: int, groups: int) -> tuple[Parallel
     sides = [[random.integers(4, 30, random.integers(1, 9)) for _ in range(pairs)] for _ in range(2)]
     lengths = [np.array([len(s) + 1 for s in side]) for side in sides]
     plan = make_plan(*lengths, batch_tokens=batch_tokens, groups=groups, seed=1, epoch=0)
-    return ParallelSplit(*sides), plan  # type: ignore[arg-type]
+    return ParallelSplit(*token_arrays(*sides)), plan
 
 
 def test_a_padded_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11])]]
-    batch = make_micro_batch(ParallelSplit(*sides), [np.array([1, 0])])  # type: ignore[arg-type]
+    batch = make_micro_batch(ParallelSplit(*token_arrays(*sides)), [np.array([1, 0])])
     assert batch.source.ids_F.tolist() == [7, EOS, PAD, 5, 6, EOS] + [PAD] * 122
     assert batch.target.ids_F.tolist() == [BOS, 9, 10, 11, BOS, 8, PAD, PAD] + [PAD] * 120
     assert batch.labels_M.tolist() == [9, 10, 11, EOS, 8, EOS, PAD, PAD] + [PAD] * 120
@@ -70,23 +70,24 @@ def test_ranks_share_an_update_and_idle_ranks_get_only_padding_as_labels() -> No
 
 
 def loader_threads() -> set[threading.Thread]:
-    return {thread for thread in threading.enumerate() if thread.name == "nmt-loader"}
+    return {thread for thread in threading.enumerate() if thread.name.startswith("nmt-loader")}
 
 
 def test_an_exception_in_the_thread_is_raised_where_the_batches_are_used() -> None:
-    def failing() -> Iterator[list[MicroBatch]]:
-        yield []
-        raise OSError("disk gone")
+    def make(number: int) -> int:
+        if number:
+            raise OSError("disk gone")
+        return number
 
-    before, batches = loader_threads(), prefetched(failing())
-    assert next(batches) == []
+    before, batches = loader_threads(), prefetched(make, range(9))
+    assert next(batches) == 0
     with pytest.raises(OSError, match="disk gone"):
         next(batches)
     assert loader_threads() <= before
 
 
 def test_closing_the_batches_early_ends_the_thread() -> None:
-    before, batches = loader_threads(), prefetched(itertools.repeat([]))
+    before, batches = loader_threads(), prefetched(abs, itertools.count())
     next(batches)
     assert len(loader_threads() - before) == 1
     batches.close()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
-from nmt.data.mixture import Mixture
+from nmt.data.mixture import MixedOrder, Mixture
 
 
 @given(
@@ -28,7 +28,7 @@ def test_shares_are_exact_and_even(corpora: list[tuple[int, float]], temperature
     begins = np.cumsum([0, *sizes])
     total, visited = 0, Counter[int]()
     for epoch in range(first, first + 10):
-        order = mixture.order(seed, epoch)
+        order = MixedOrder(mixture, seed, epoch)
         pairs, _ = order.visits(np.arange(len(order)))
         assert len(order) == len(pairs)
         total += len(pairs)
@@ -46,7 +46,7 @@ def test_earlier_visits_are_counted(sizes: list[int], seed: int) -> None:
     mixture = Mixture.of(sizes, [1.0 + 3 * i for i in range(len(sizes))], 1.0)
     seen = Counter[int]()
     for epoch in range(6):
-        order = mixture.order(seed, epoch)
+        order = MixedOrder(mixture, seed, epoch)
         pairs, earlier = order.visits(np.arange(len(order)))
         for pair, before in zip(pairs.tolist(), earlier.tolist(), strict=True):
             assert seen[pair] == before

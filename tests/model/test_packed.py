@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.attention.varlen
 from commands import records, train, weights
+from conftest import token_arrays
 from torch import Tensor
 
 from nmt.config import ModelConfig
@@ -95,12 +96,12 @@ def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> MicroBa
         [random.integers(4, VOCABULARY, length) for length in random.integers(0, longest, sentences)] for _ in "st"
     ]
     numbers = np.split(np.arange(sentences), np.cumsum(blocks)[:-1])
-    return make_micro_batch(ParallelSplit(*sides), numbers, packs=packs)  # type: ignore[arg-type]
+    return make_micro_batch(ParallelSplit(*token_arrays(*sides)), numbers, packs=packs)
 
 
 def test_a_packed_batch_equals_one_made_by_hand() -> None:
     sides = [[np.array([5, 6]), np.array([7])], [np.array([8]), np.array([9, 10, 11, 12, 13])]]
-    found = make_micro_batch(ParallelSplit(*sides), [np.array([1]), np.array([0])], packs=True)  # type: ignore[arg-type]
+    found = make_micro_batch(ParallelSplit(*token_arrays(*sides)), [np.array([1]), np.array([0])], packs=True)
     assert found.source.ids_F.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
     assert found.source.layout.positions_F.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
     assert found.source.layout.lengths_B.tolist() == [2, 3, 3]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from commands import SMALL, TRAIN, failed, numbers, run, train
-from conftest import invented_pairs
+from conftest import invented_pairs, token_arrays
 
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.loader import make_micro_batch
@@ -73,7 +73,7 @@ def test_the_loss_is_the_mean_of_minus_log_attention_over_the_links_of_each_targ
     lengths = random.integers(2, 9, (2, 7))
     sides = [[random.integers(4, 300, n) for n in side] for side in lengths]
     links = [random.permutation(np.argwhere(random.random((s, t)) < 0.3)).ravel() for s, t in lengths.T]
-    split, plain = ParallelSplit(*sides, links), ParallelSplit(*sides)  # type: ignore[arg-type]
+    split, plain = ParallelSplit(*token_arrays(*sides, links)), ParallelSplit(*token_arrays(*sides))
     blocks = [np.array([4, 0, 1]), np.array([2, 6, 3, 5])]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
         both, alone = (module(make_micro_batch(pairs, blocks))[0] for pairs in (split, plain))

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from conftest import token_arrays
 from torch import nn
 from torch.nn import functional as F
 
@@ -23,7 +24,7 @@ def batch(pairs: int, vocabulary: int) -> MicroBatch:
     """Returns a batch with several chunks of labels and with padding between and after the sentences."""
     random = np.random.default_rng(0)
     sentences = [random.integers(4, vocabulary, random.integers(5, 20)) for _ in range(pairs)]
-    split = ParallelSplit(sentences, sentences)  # type: ignore[arg-type]
+    split = ParallelSplit(*token_arrays(sentences, sentences))
     return make_micro_batch(split, [np.arange(pairs // 2), np.arange(pairs // 2, pairs)])
 
 
