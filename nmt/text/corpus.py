@@ -96,21 +96,9 @@ def _one_side(prefix: str, lang: str) -> Path:
     plain = Path(f"{prefix}.{lang}")
     compressed = Path(f"{prefix}.{lang}.gz")
     for path in (plain, compressed):
-        if _exists(path):
+        if os.path.exists(path):
             return path
     raise NmtError(f"neither {plain} nor {compressed} exists; {_similar_files(plain.parent, Path(prefix).name)}")
-
-
-def _exists(path: Path) -> bool:
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as error:
-        raise NmtError(
-            f"{path} cannot be read ({error.strerror}); check the prefix and the permissions of its folders"
-        ) from error
-    return True
 
 
 def _similar_files(folder: Path, stem: str) -> str:
@@ -125,11 +113,6 @@ def _similar_files(folder: Path, stem: str) -> str:
         return f"no file in {folder} starts with {stem!r}, so check the prefix"
     listed = ", ".join(similar[:_LISTED_FILES]) + (", …" if len(similar) > _LISTED_FILES else "")
     return f"{folder} has {listed}, so check the prefix and the languages"
-
-
-def read_pairs(source_path: str | Path, target_path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yields line i of the source file together with line i of the target file; see `read_rows`."""
-    return ((source, target) for source, target in read_rows(source_path, target_path))
 
 
 def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import sentencepiece
 
@@ -108,10 +108,6 @@ class Mapped:
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
         return [self.ids(self._pieces.split(without_surrogates(line))) for line in lines]
-
-    def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> NoReturn:  # noqa: ARG002
-        """Raises NmtError, because a model of this kind cannot be sampled."""
-        raise NmtError(f"a {self.kind} model cannot be sampled; leave out --subword-dropout and --subword-alpha")
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Returns one line of text for each sequence of ids. Special ids are dropped."""

@@ -77,7 +77,6 @@ class Moses:
         # Imported here, because its tables take 0.2 s to load, and many models need none.
         from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-        self.lang = lang
         self._escapes = escapes
         self._normalize = normalize
         self._tokenizer = MosesTokenizer(lang)

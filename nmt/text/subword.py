@@ -13,17 +13,15 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
-from typing import Self, get_args
+from typing import Self
 
 import numpy as np
 import sentencepiece
 
-from nmt.config import SubwordKind
 from nmt.errors import NmtError
 from nmt.text.segmentation import BpeDropout, Greedy, Sampler, UnigramSampling
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-KINDS: tuple[str, ...] = get_args(SubwordKind)
 
 _SPACE = "▁"
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every
@@ -56,11 +54,11 @@ class Subword:
             symbols: words that each become one piece. With symbols, the model may have fewer pieces than `vocab_size`.
             tags: more pieces, which need not occur in the text.
         """
-        guarded = _Guarded(lines)
         model = io.BytesIO()
+        errors: list[BaseException] = []
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(guarded),
+                sentence_iterator=_guarded(lines, errors),
                 model_writer=model,
                 model_type="bpe" if kind == "bpe" else "unigram",
                 vocab_size=vocab_size,
@@ -78,18 +76,14 @@ class Subword:
                 minloglevel=2,
             )
         except RuntimeError as error:
-            if guarded.error:
-                raise guarded.error from None
+            if errors:
+                raise errors[0] from None
             raise _training_error(str(error), kind, vocab_size) from error
         return cls(model.getvalue(), kind)
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: str, origin: str) -> Self:
         """Returns the model that `to_bytes` returned, or any sentencepiece model with the same special ids."""
-        if kind not in KINDS:
-            raise NmtError(
-                f"{origin} has a subword model of the unknown kind {kind!r}; the kinds are {', '.join(KINDS)}"
-            )
         try:
             if not data:  # sentencepiece would regard empty data as a missing argument
                 raise RuntimeError("no data")
@@ -128,13 +122,13 @@ class Subword:
     def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> list[list[int]]:
         """Returns the ids of a random segmentation of each line, which depends on the line and its seed alone.
 
+        The model must be of the kind bpe or unigram.
+
         Args:
             strength: for bpe, the probability with which a merge is left out; for unigram, the power of the probability
                 that a segmentation is drawn with.
             seeds: one for each line.
         """
-        if self.kind not in _SAMPLERS:
-            raise NmtError(f"a {self.kind} model cannot be sampled; use one of {', '.join(_SAMPLERS)}")
         if self._sampler is None:
             self._sampler = _SAMPLERS[self.kind](self._processor)
         clean = [str(self._processor.normalize(without_surrogates(line))) for line in lines]
@@ -174,20 +168,13 @@ def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.append(np.asarray(ids, dtype=np.int64), EOS)
 
 
-class _Guarded:
-    """Lines for sentencepiece. It keeps the exception of the lines, which sentencepiece turns into a RuntimeError."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self.lines = lines
-        self.error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            for line in self.lines:
-                yield without_surrogates(line)
-        except BaseException as error:
-            self.error = error
-            raise
+def _guarded(lines: Iterable[str], errors: list[BaseException]) -> Iterator[str]:
+    """Yields lines for sentencepiece. Keeps an error of the lines, which sentencepiece turns into a RuntimeError."""
+    try:
+        yield from map(without_surrogates, lines)
+    except BaseException as error:
+        errors.append(error)
+        raise
 
 
 def _training_error(message: str, kind: str, vocab_size: int) -> NmtError:

@@ -21,14 +21,8 @@ def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
     The text of the pieces may differ from the line where normalisation or detokenisation changed it. A piece that is a
     space alone belongs to the word behind it.
     """
-    spelt = [_bytes(piece) for piece in pieces]
-    words = _words_of_bytes(b"".join(spelt), line)
-    found, start = [], 0
-    for piece in spelt:
-        counts = Counter(word for word in words[start : start + max(len(piece), 1)] if word != NO_WORD)
-        found.append(counts.most_common(1)[0][0] if counts else NO_WORD)
-        start += len(piece)
-    return found
+    words = _words_in_pieces(pieces, line)
+    return [Counter(of_piece).most_common(1)[0][0] if of_piece else NO_WORD for of_piece in words]
 
 
 def groups_of_pieces(pieces: Sequence[str], line: str) -> tuple[list[str], list[int]]:
@@ -40,18 +34,26 @@ def groups_of_pieces(pieces: Sequence[str], line: str) -> tuple[list[str], list[
     places = [place for place, character in enumerate(line) if not character.isspace()]
     if not places:
         return [], [NO_WORD] * len(pieces)
-    spelt = [_bytes(piece) for piece in pieces]
-    characters = _words_of_bytes(b"".join(spelt), " ".join(line[place] for place in places))
-    cuts, found, start, newest = [0], [], 0, 0
-    for piece in spelt:
-        # A piece that is a space alone is in the part of the character behind it.
-        own = [number for number in characters[start : start + max(len(piece), 1)] if number != NO_WORD]
+    cuts, found, newest = [0], [], 0
+    for own in _words_in_pieces(pieces, " ".join(line[place] for place in places)):
         if own and own[0] > newest:
             cuts.append(places[own[0] - 1] + 1)
         newest = max([newest, *own])
         found.append(len(cuts) - 1)
-        start += len(piece)
     return [line[a:b] for a, b in pairwise([*cuts, len(line)])], found
+
+
+def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
+    """Yields the number of the word of each byte of a piece, for all pieces. Bytes without a word are left out.
+
+    A piece that is a space alone has the number of the byte behind it.
+    """
+    spelt = [_bytes(piece) for piece in pieces]
+    words = _words_of_bytes(b"".join(spelt), line)
+    start = 0
+    for piece in spelt:
+        yield [word for word in words[start : start + max(len(piece), 1)] if word != NO_WORD]
+        start += len(piece)
 
 
 def _bytes(piece: str) -> bytes:

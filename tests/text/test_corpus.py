@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
-from nmt.text.corpus import parallel_paths, read_lines, read_pairs
+from nmt.text.corpus import parallel_paths, read_lines, read_rows
 
 any_line = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
     lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
@@ -86,7 +86,7 @@ def test_missing_permissions_are_reported(unprivileged: Callable[[], AbstractCon
     with unprivileged():
         with pytest.raises(NmtError, match=r"^closed/text cannot be read \(permission denied"):
             list(read_lines("closed/text"))
-        with pytest.raises(NmtError, match=r"^closed/train\.en cannot be read \(Permission denied\); check the prefix"):
+        with pytest.raises(NmtError, match=r"exists; the folder closed cannot be listed \(Permission denied\), so"):
             parallel_paths("closed/train", "en", "de")
         with pytest.raises(NmtError, match=r"exists; the folder unlisted cannot be listed \(Permission denied\), so"):
             parallel_paths("unlisted/train", "en", "de")
@@ -97,8 +97,8 @@ def test_missing_permissions_are_reported(unprivileged: Callable[[], AbstractCon
     ("tain", r"no file in .* starts with 'tain'"),
     ("no/train", "folder .*/no does not exist"),
     ("train.fr/train", r"train\.fr does not exist either"),
-    ("loop", r"loop\.en cannot be read \(Too many levels of symbolic links\); check"),
-    ("x" * 5000, r"xxx\.en cannot be read \(File name too long\); check"),
+    ("loop", r"neither .*/loop\.en nor .*/loop\.en\.gz exists; .* has loop\.en, so check"),
+    ("x" * 5000, r"no file in .* starts with 'xxx"),
 ])  # fmt: skip
 def test_the_message_about_a_missing_side_says_what_was_found(tmp_path: Path, prefix: str, message: str) -> None:
     for name in ("train.en", "train.fr"):
@@ -113,7 +113,7 @@ def test_a_prefix_finds_plain_files_before_compressed_files(tmp_path: Path) -> N
     write(tmp_path / "c.v2.de.gz", b"b\n")
     paths = parallel_paths(str(tmp_path / "c.v2"), "en", "de")
     assert [path.name for path in paths] == ["c.v2.en", "c.v2.de.gz"]
-    assert list(read_pairs(*paths)) == [("a", "b")]
+    assert list(read_rows(*paths)) == [("a", "b")]
     write(tmp_path / "c.v2.de", b"plain\n")
     assert parallel_paths(str(tmp_path / "c.v2"), "en", "de")[1].name == "c.v2.de"
 
@@ -122,9 +122,9 @@ def test_a_prefix_finds_plain_files_before_compressed_files(tmp_path: Path) -> N
 def test_the_line_counts_of_misaligned_files_are_named(tmp_path: Path, source: int, target: int, counts: str) -> None:
     paths = write(tmp_path / "a", b"x\n" * source), write(tmp_path / "b", b"y\n" * target)
     with pytest.raises(NmtError, match=rf"a has {counts} the two must be aligned line by line"):
-        list(read_pairs(*paths))
+        list(read_rows(*paths))
 
 
 def test_pairs_are_streamed(tmp_path: Path) -> None:
     paths = write(tmp_path / "a", b"x\n\xff\n"), write(tmp_path / "b", b"y\n")
-    assert next(read_pairs(*paths)) == ("x", "y")
+    assert next(read_rows(*paths)) == ("x", "y")
