@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from nmt import __version__, console
@@ -17,8 +18,7 @@ from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.pages.page import STYLE, page
 from nmt.serving import schema
-from nmt.serving.guard import RETRY, Metrics, with_fields
-from nmt.serving.scheduler import BusyError
+from nmt.serving.guard import RETRY, with_fields
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
@@ -35,11 +35,11 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service, metrics: Metrics, engine: str) -> FastAPI:
+def create_app(service: Service, engine: str) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     app.include_router(_work_routes(service))
-    app.include_router(_status_routes(service, metrics, engine))
+    app.include_router(_status_routes(service, engine))
     app.include_router(_page_routes())
     app.add_exception_handler(NmtError, _failed)
     app.add_exception_handler(RequestValidationError, _misshapen)
@@ -82,7 +82,7 @@ def _work_routes(service: Service) -> APIRouter:
     return router
 
 
-def _status_routes(service: Service, metrics: Metrics, engine: str) -> APIRouter:
+def _status_routes(service: Service, engine: str) -> APIRouter:
     """Returns the routes about the server."""
     router = APIRouter()
 
@@ -98,9 +98,9 @@ def _status_routes(service: Service, metrics: Metrics, engine: str) -> APIRouter
         return JSONResponse({"status": "ok"})
 
     @router.get("/metrics")
-    async def show_metrics() -> Response:
+    async def metrics() -> Response:
         """Returns counters in the format of Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(generate_latest(), media_type="text/plain; version=0.0.4")
 
     return router
 
@@ -164,12 +164,9 @@ async def _gone(request: Request) -> None:
 
 async def _failed(_: Request, error: Exception) -> Response:
     """Answers a request that cannot be done."""
-    sentence = with_fields(str(error))
     if isinstance(error, WorkerDiedError):
         return _failure(503, "a worker process of the server died on this request; send less or try later", RETRY)
-    if isinstance(error, BusyError):
-        return _failure(503, sentence, RETRY)
-    return _failure(400, sentence)
+    return _failure(400, with_fields(str(error)))
 
 
 async def _misshapen(_: Request, error: Exception) -> Response:

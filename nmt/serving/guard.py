@@ -4,24 +4,24 @@ import hmac
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from fastapi import FastAPI
+from prometheus_client import Counter, Gauge, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
 
 # Fields of SearchConfig that the server sets.
 _OF_SERVER = {"batch_tokens"}
-_MOST_CONSTRAINTS = 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A translation may be this many pieces longer than its source at most.
 _LARGEST_OFFSET = 256
@@ -36,13 +36,15 @@ SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in _O
 
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:
     """Returns the options of search in a request."""
-    known = {field.name for field in SEARCH_FIELDS}
-    for name in values:
-        if name not in known:
-            raise NmtError(f"{name!r:.60} is no field of this request; /docs lists the fields")
+    if unknown := values.keys() - {field.name for field in SEARCH_FIELDS}:
+        raise NmtError(f"{min(unknown)!r:.60} is no field of this request; /docs lists the fields")
     search = SearchConfig(**values)
-    most = {"beam": limits.max_beam, "samples": limits.max_beam, "max_length_offset": _LARGEST_OFFSET}
-    most["max_source_length"] = SearchConfig.max_source_length
+    most = {
+        "beam": limits.max_beam,
+        "samples": limits.max_beam,
+        "max_length_offset": _LARGEST_OFFSET,
+        "max_source_length": SearchConfig.max_source_length,
+    }
     for name, largest in most.items():
         if getattr(search, name) > largest:
             raise NmtError(f"{name} must be at most {largest} on this server, but is {getattr(search, name)}")
@@ -67,77 +69,8 @@ def check_text(texts: Sequence[str], limits: ServeConfig) -> None:
         raise NmtError("the text has half of a surrogate pair, such as \\ud800; send whole characters")
 
 
-def check_constraints(constraints: list[str]) -> None:
-    """Raises NmtError if a request has too many constraints."""
-    if len(constraints) > _MOST_CONSTRAINTS:
-        raise NmtError(f"constraints must be at most {_MOST_CONSTRAINTS}, but are {len(constraints)}")
-
-
-# What a page needs before its user can enter a token.
-OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
-
-
-@dataclass(frozen=True)
-class Access:
-    """The rules of a server.
-
-    Attributes:
-        hosts: names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign
-            domain can resolve to this machine, but its requests name that domain as their host.
-        origins: foreign origins whose pages may send requests.
-        token: the secret that requests need; None if they need none.
-    """
-
-    hosts: Collection[str]
-    origins: Collection[str]
-    token: str | None
-
-    @classmethod
-    def of(cls, config: ServeConfig) -> "Access":
-        """Returns the rules that the options set."""
-        hosts = {"localhost", config.host.lower(), *(host.lower() for host in config.allow_host)}
-        return cls(hosts, set(config.allow_origin), _token(config.token_file))
-
-    def check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raises HTTPException if a request may not be answered."""
-        host = headers.get("host", "")
-        if not self._is_own(host):
-            raise HTTPException(
-                421, f"the host {host!r:.80} is not allowed; use the address of the server, or --allow-host"
-            )
-        origin = headers.get("origin")
-        if origin is not None and origin not in self.origins and origin.partition("://")[2] != host:
-            raise HTTPException(
-                403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
-            )
-        if self.token is not None and not is_open(path):
-            given = headers.get("authorization", "").encode()
-            if not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
-                message = "the request needs the header Authorization: Bearer with the token of this server"
-                raise HTTPException(401, message)
-
-    def _is_own(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        return name in self.hosts or _is_address(name)
-
-
-def is_open(path: str) -> bool:
-    """Returns whether a path needs no token: pages without content of users, and health."""
-    return path in OPEN_PATHS or path.startswith("/static/")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _token(path: str | None) -> str | None:
+def token_in(path: str | None) -> str | None:
+    """Returns the secret in the file of --token-file; None if there is no such file."""
     if path is None:
         return None
     try:
@@ -149,44 +82,12 @@ def _token(path: str | None) -> str | None:
     return token
 
 
-_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-
-
-class Metrics:
-    """The counters of one server."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        self._requests = Counter(
-            "nmt_requests", "Requests that were answered.", ["route", "status"], registry=self.registry
-        )
-        self._seconds = Histogram(
-            "nmt_request_seconds", "Time to the answer.", ["route"], buckets=_SECONDS, registry=self.registry
-        )
-        self._batches = Histogram(
-            "nmt_batch_sentences", "Sentences of a batch.", buckets=_SENTENCES, registry=self.registry
-        )
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Counts a request."""
-        self._requests.labels(route, status).inc()
-        self._seconds.labels(route).observe(seconds)
-
-    def batch_started(self, sentences: int) -> None:
-        """Counts a batch."""
-        self._batches.observe(sentences)
-
-    def watch_queue(self, waiting: Callable[[], int]) -> None:
-        """Reports the number of sentences that wait."""
-        gauge = Gauge("nmt_waiting_sentences", "Sentences in the queue.", registry=self.registry)
-        gauge.set_function(waiting)
-
-    def text(self) -> bytes:
-        """Returns all metrics."""
-        return generate_latest(self.registry)
-
+# What GET /metrics shows.
+_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+REQUESTS = Counter("nmt_requests", "Requests that were answered.", ["route", "status"])
+SECONDS = Histogram("nmt_request_seconds", "Time to the answer.", ["route"], buckets=_BUCKETS)
+BATCHES = Histogram("nmt_batch_sentences", "Sentences of a batch.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256))
+WAITING = Gauge("nmt_waiting_sentences", "Sentences in the queue.")
 
 # Everything that a page loads is from this server, and nothing in it runs that is not a file of this server.
 _POLICY = (
@@ -200,53 +101,83 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+# What a page needs before its user can enter a token, besides its static files.
+_OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
+# A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
+_BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
 
 class Guard:
-    """An ASGI application around another one: it refuses requests, limits bodies, sets headers, and counts answers."""
+    """An ASGI application around another one: it refuses requests, limits bodies, sets headers, and counts answers.
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, most_bytes: int, routes: set[str]) -> None:
-        self.app, self.access, self.metrics, self.most_bytes, self.routes = app, access, metrics, most_bytes, routes
+    Args:
+        token: the secret that requests need; None if they need none.
+    """
+
+    def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
+        self._app, self._origins, self._token = app, config.allow_origin, token
+        # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign domain
+        # can resolve to this machine, but its requests name that domain as their host.
+        self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
+        self._most_bytes = _BYTES_OF_CHARACTER * config.max_characters + _BYTES_OF_OPTIONS
+        self._routes = set(app.openapi()["paths"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, by the application if nothing is wrong with it."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        route, started = scope["path"] if scope["path"] in self.routes else "other", time.perf_counter()
+        route, started = scope["path"] if scope["path"] in self._routes else "other", time.perf_counter()
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                self.metrics.answered(route, message["status"], time.perf_counter() - started)
+                REQUESTS.labels(route, message["status"]).inc()
+                SECONDS.labels(route).observe(time.perf_counter() - started)
             await send(message)
 
         try:
-            headers = Headers(scope=scope)
-            self.access.check(scope["path"], headers)
-            length = headers.get("content-length", "0")
-            if length.isdecimal() and int(length) > self.most_bytes:
-                raise self._too_large()
+            self._check(scope["path"], Headers(scope=scope))
         except HTTPException as error:
             await JSONResponse({"error": error.detail}, error.status_code, _CLOSE)(scope, receive, answer)
         else:
-            await self.app(scope, self._limited(receive), answer)
+            await self._app(scope, self._limited(receive), answer)
+
+    def _check(self, path: str, headers: Mapping[str, str]) -> None:
+        """Raises HTTPException if a request may not be answered."""
+        host = headers.get("host", "")
+        if not self._is_own(host):
+            raise HTTPException(
+                421, f"the host {host!r:.80} is not allowed; use the address of the server, or --allow-host"
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin not in self._origins and origin.partition("://")[2] != host:
+            raise HTTPException(
+                403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
+            )
+        if self._token is not None and not (path in _OPEN_PATHS or path.startswith("/static/")):
+            given = headers.get("authorization", "").encode()
+            if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
+                message = "the request needs the header Authorization: Bearer with the token of this server"
+                raise HTTPException(401, message)
+
+    def _is_own(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self._hosts or bool(ipaddress.ip_address(name))
+        except ValueError:  # it is no address
+            return False
 
     def _limited(self, receive: Receive) -> Receive:
-        """Returns the same function, which raises an error when a body without known length becomes too large."""
+        """Returns the same function, which raises an error when a body becomes too large."""
         received = 0
 
         async def limited() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.most_bytes:
-                raise self._too_large()
+            if received > self._most_bytes:
+                sentence = f"the body has more than {self._most_bytes:,} bytes; send the text in parts"
+                raise HTTPException(413, sentence, _CLOSE)
             return message
 
         return limited
-
-    def _too_large(self) -> HTTPException:
-        return HTTPException(413, f"the body has more than {self.most_bytes:,} bytes; send the text in parts", _CLOSE)

@@ -7,20 +7,19 @@ get work too. Everything here runs in the event loop.
 
 import asyncio
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from starlette.exceptions import HTTPException
+
+from nmt.config import ServeConfig
 from nmt.errors import NmtError
+from nmt.serving.guard import BATCHES, RETRY
 
-# Items of one kind that were taken from the queue, and the futures of their results.
-Submit = Callable[[Hashable, list[Any]], "Future[Sequence[Any]]"]
-
-
-class BusyError(NmtError):
-    """The queue has no room."""
+# Gets items of one kind, as the kind and their payloads; returns the future results.
+Submit = Callable[[tuple[Hashable, list[Any]]], "Future[Sequence[Any]]"]
 
 
 class Item(NamedTuple):
@@ -39,32 +38,19 @@ class Item(NamedTuple):
     shares: bool = True
 
 
-@dataclass(order=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     turn: int
-    number: int
-    item: Item = field(compare=False)
-    result: "asyncio.Future[Any]" = field(compare=False)
+    item: Item
+    result: "asyncio.Future[Any]"
 
 
 class Scheduler:
     """A bounded queue in front of the workers."""
 
-    def __init__(
-        self,
-        submit: Submit,
-        *,
-        workers: int,
-        batch_tokens: int,
-        most_waiting: int,
-        batch_started: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        self._submit, self._workers, self._idle_workers = submit, workers, workers
-        self._batch_tokens, self._most_waiting = batch_tokens, most_waiting
-        self._batch_started = batch_started
+    def __init__(self, submit: Submit, config: ServeConfig) -> None:
+        self._submit, self._config, self._idle_workers = submit, config, config.workers
         self._queues: dict[Hashable, list[_Waiting]] = {}
         self._now = 0  # the turn of the newest batch
-        self._items = 0
         self._tokens_at_work = 0
         self._running: set[asyncio.Task[None]] = set()
 
@@ -77,15 +63,13 @@ class Scheduler:
         """Returns the results of the items of a request. If the caller is cancelled, items that wait are dropped.
 
         Raises:
-            BusyError: there is no room for all of them.
+            HTTPException: there is no room for all of them.
         """
-        if len(items) > self._most_waiting:
-            raise NmtError(
-                f"the request has {len(items):,} sentences, but at most {self._most_waiting:,} may wait; "
-                f"send it in parts"
-            )
-        if self.waiting + len(items) > self._most_waiting:
-            raise BusyError("too many sentences are waiting; try again later")
+        most = self._config.max_waiting
+        if len(items) > most:
+            raise NmtError(f"the request has {len(items):,} sentences, but at most {most:,} may wait; send it in parts")
+        if self.waiting + len(items) > most:
+            raise HTTPException(503, "too many sentences are waiting; try again later", RETRY)
         waiting = self._queued(items)
         self._start_batches()
         try:
@@ -97,21 +81,17 @@ class Scheduler:
         turn, waiting = self._now, []
         for item in items:
             turn += item.tokens
-            self._items += 1
-            one = _Waiting(turn, self._items, item, asyncio.get_running_loop().create_future())
-            insort(self._queues.setdefault(item.kind, []), one)
-            waiting.append(one)
+            waiting.append(_Waiting(turn, item, asyncio.get_running_loop().create_future()))
+            insort(self._queues.setdefault(item.kind, []), waiting[-1], key=lambda one: one.turn)
         return waiting
 
     def _drop(self, waiting: Sequence[_Waiting]) -> None:
         """Takes out of the queue what is still in it."""
         for one in waiting:
             one.result.cancel()
-            queue = self._queues.get(one.item.kind, [])
-            place = bisect_left(queue, one)  # a search from the beginning would take long in a long queue
-            if place < len(queue) and queue[place] is one:
-                del queue[place]
-                self._forget_empty(one.item.kind)
+        for kind, queue in list(self._queues.items()):
+            queue[:] = [one for one in queue if not one.result.done()]
+            self._forget_empty(kind)
 
     def _forget_empty(self, kind: Hashable) -> None:
         if not self._queues[kind]:
@@ -128,11 +108,12 @@ class Scheduler:
 
     def _next_batch(self) -> list[_Waiting]:
         """Takes the item whose turn it is, and as many of its kind as fit into a worker's share."""
-        queue = min(self._queues.values(), key=lambda queue: queue[0])
+        queue = min(self._queues.values(), key=lambda queue: queue[0].turn)
         tokens = self._tokens_at_work + sum(one.item.tokens for one in queue)
         batch = [queue.pop(0)]
         self._now = max(self._now, batch[0].turn)
-        room = min(self._batch_tokens, math.ceil(tokens / self._workers)) - batch[0].item.tokens
+        share = math.ceil(tokens / self._config.workers)
+        room = min(self._config.batch_tokens, share) - batch[0].item.tokens
         while batch[0].item.shares and queue and queue[0].item.shares and queue[0].item.tokens <= room:
             room -= queue[0].item.tokens
             batch.append(queue.pop(0))
@@ -141,7 +122,7 @@ class Scheduler:
 
     async def _work(self, batch: list[_Waiting]) -> None:
         """Has a batch worked on. If it fails, its items are tried one by one, so that one cannot spoil others."""
-        self._batch_started(len(batch))
+        BATCHES.observe(len(batch))
         found = await self._found(batch)
         if isinstance(found, Exception) and len(batch) > 1:
             for one in batch:
@@ -155,7 +136,7 @@ class Scheduler:
     async def _found(self, batch: Sequence[_Waiting]) -> Sequence[Any] | Exception:
         """Returns the results of a batch, or why it failed."""
         try:
-            return await asyncio.wrap_future(self._submit(batch[0].item.kind, [one.item.payload for one in batch]))
+            return await asyncio.wrap_future(self._submit((batch[0].item.kind, [one.item.payload for one in batch])))
         except Exception as error:
             return error
 

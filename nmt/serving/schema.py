@@ -35,7 +35,7 @@ class TranslateBody(BaseModel):
     model: ModelName = None
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
     constraints: list[str] = Field(
-        [], description="Phrases that the translation must contain. The text must be a single sentence."
+        [], max_length=16, description="Phrases that the translation must contain. The text must be a single sentence."
     )
     pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")

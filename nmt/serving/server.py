@@ -5,79 +5,58 @@ import ipaddress
 import math
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Mapping, Sequence
 
 import uvicorn
-from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from nmt import console
 from nmt.config import EngineConfig, RuntimeConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.files import digest_of
 from nmt.serving.app import create_app
-from nmt.serving.guard import Access, Guard, Metrics
+from nmt.serving.guard import WAITING, Guard, token_in
 from nmt.serving.scheduler import Scheduler, Submit
 from nmt.serving.service import ServedModel, Service, load_models
-from nmt.serving.workers import ModelFile, Workers
+from nmt.serving.workers import ModelFile, Workers, started
 
 # A process may have 1,024 open files by default, and each connection is one.
 _MOST_CONNECTIONS = 900
 _MOST_HEAD_BYTES = 65_536
 # How long the server waits at its end for clients that have not read their answers.
 _READING_SECONDS = 30
-# A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
-_BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
 
 def serve(
     checkpoints: Sequence[str], named: Sequence[str], config: ServeConfig, engine: EngineConfig, runtime: RuntimeConfig
 ) -> None:
     """Serves models until SIGINT or SIGTERM, and then answers what is in flight."""
-    access = Access.of(config)
-    found = load_models(checkpoints, named)
-    files = tuple(ModelFile.of(name, path) for name, (path, _) in found.items())
-    models = {name: model for name, (_, model) in found.items()}
-    with _listening(config) as listener, Workers(files, engine, runtime).started(config.workers) as submit:
-        asyncio.run(_serve(models, submit, listener, config, engine, access))
+    token = token_in(config.token_file)
+    models = load_models(checkpoints, named)
+    files = tuple(ModelFile(name, model.path, digest_of(model.path)) for name, model in models.items())
+    with _listener(config) as listener, started(Workers(files, engine, runtime), config.workers) as submit:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: sys.exit())  # uvicorn handles it first, and raises it again at its end
+        _announce(models, listener, token)
+        asyncio.run(_serve(models, submit, listener, config, engine, token))
 
 
 async def _serve(
-    models: dict[str, ServedModel],
+    models: Mapping[str, ServedModel],
     submit: Submit,
     listener: socket.socket,
     config: ServeConfig,
     engine: EngineConfig,
-    access: Access,
+    token: str | None,
 ) -> None:
-    metrics = Metrics()
-    scheduler = Scheduler(
-        submit,
-        workers=config.workers,
-        batch_tokens=config.batch_tokens,
-        most_waiting=config.max_waiting,
-        batch_started=metrics.batch_started,
-    )
-    metrics.watch_queue(lambda: scheduler.waiting)
-    app = create_app(Service(models, scheduler, config), metrics, engine.engine)
-
-    server = _Server(_uvicorn_config(_guarded(app, access, metrics, config), config))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
-    _announce(models, listener, access)
-    await server.serve([listener])
-
-
-def _guarded(app: FastAPI, access: Access, metrics: Metrics, config: ServeConfig) -> ASGIApp:
-    most_bytes = _BYTES_OF_CHARACTER * config.max_characters + _BYTES_OF_OPTIONS
-    guard = Guard(app, access, metrics, most_bytes, set(app.openapi()["paths"]))
-    if not config.allow_origin:
-        return guard
+    scheduler = Scheduler(submit, config)
+    WAITING.set_function(lambda: scheduler.waiting)
+    guard = Guard(create_app(Service(models, scheduler, config), engine.engine), config, token)
     headers = ["Authorization", "Content-Type"]
-    return CORSMiddleware(
-        guard, allow_origins=config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers
-    )
+    app = CORSMiddleware(guard, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
+    await uvicorn.Server(_uvicorn_config(app, config)).serve([listener])
 
 
 def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
@@ -97,37 +76,19 @@ def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:
     )
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to `_serve`. Uvicorn's own handlers would end the process with the signal."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Installs no handlers."""
-        yield
-
-
-@contextmanager
-def _listening(config: ServeConfig) -> Iterator[socket.socket]:
+def _listener(config: ServeConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        listener = socket.create_server((config.host, config.port), family=family, backlog=2048)
+        return socket.create_server((config.host, config.port), family=family, backlog=2048)
     except OSError as error:
         raise NmtError(
             f"--host {config.host} --port {config.port} cannot be used ({error.strerror or error}); choose others"
         ) from error
-    with listener:
-        yield listener
 
 
-def _announce(models: dict[str, ServedModel], listener: socket.socket, access: Access) -> None:
+def _announce(models: Mapping[str, ServedModel], listener: socket.socket, token: str | None) -> None:
     host, port = listener.getsockname()[:2]
-    if access.token is None and not _is_loopback(host):
+    if token is None and not ipaddress.ip_address(host).is_loopback:
         console.warn(f"everyone who can reach {host} can use this server; set --token-file")
     shown = f"[{host}]" if ":" in host else host
     console.info(f"serving {', '.join(models)} on http://{shown}:{port}; Ctrl-C ends it")
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False

@@ -12,7 +12,7 @@ from nmt.checkpoint_file import read_codec, read_shapes
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.serving import schema
-from nmt.serving.guard import check_constraints, check_text, search_config
+from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.workers import Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
@@ -28,6 +28,7 @@ class ServedModel:
     """A model that is served."""
 
     name: str
+    path: str
     codec: TextCodec
     parameters: int
 
@@ -39,14 +40,16 @@ class ServedModel:
         return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
 
 
-def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, tuple[str, ServedModel]]:
-    """Returns the path and the model of each checkpoint, by name."""
-    found: dict[str, tuple[str, ServedModel]] = {}
+def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
+    """Returns the model of each checkpoint, by name."""
+    found: dict[str, ServedModel] = {}
     for name, path in [*map(_named, named), *((None, path) for path in checkpoints)]:
         model = _load(name, path)
         if model.name in found:
-            raise NmtError(f"{path} and {found[model.name][0]} are both called {model.name}; give --model NAME={path}")
-        found[model.name] = path, model
+            raise NmtError(
+                f"{path} and {found[model.name].path} are both called {model.name}; give --model NAME={path}"
+            )
+        found[model.name] = model
     if not found:
         raise NmtError("there is no model to serve; give a checkpoint or --model NAME=CHECKPOINT")
     return found
@@ -62,7 +65,7 @@ def _named(given: str) -> tuple[str | None, str]:
 def _load(name: str | None, path: str) -> ServedModel:
     codec = read_codec(path)
     parameters = sum(map(math.prod, read_shapes(path).values()))
-    return ServedModel(name or f"{codec.config.source_lang}-{codec.config.target_lang}", codec, parameters)
+    return ServedModel(name or f"{codec.config.source_lang}-{codec.config.target_lang}", path, codec, parameters)
 
 
 def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:
@@ -135,7 +138,6 @@ class Service:
         """Returns the translations of the texts of a request."""
         texts = [body.source] if isinstance(body.source, str) else body.source
         check_text([*texts, body.prefix, *body.constraints], self.config)
-        check_constraints(body.constraints)
         search = search_config(body.model_extra or {}, self.config)
         model = chosen(self.models, body.model)
         of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search)

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
@@ -17,16 +17,6 @@ from nmt.translate.engines import Engine, PyTorchEngine, load_engine
 from nmt.translate.formats import Rescored
 from nmt.translate.requests import EncodedRequest, Hypothesis
 from nmt.translate.rescoring import EncodedPair
-
-
-class Operation(Protocol):
-    """What a worker does with a batch, for the model of this name. Requests of equal operations can share a batch."""
-
-    @property
-    def model(self) -> str: ...
-
-    def __call__(self, engine: Engine, payloads: Sequence[Any]) -> Sequence[Any]:
-        """Returns a result for each payload."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +72,8 @@ class Attention:
         return [page_data(attention_in(engine.translator, *payload)) for payload in payloads]
 
 
+# What a worker does with a batch, for the model of this name. Requests of equal operations can share a batch.
+Operation = Translate | Score | Alternatives | Attention
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
 # A task and what it is applied to; no task only loads the models.
@@ -95,11 +87,6 @@ class ModelFile:
     name: str
     path: str
     digest: str
-
-    @classmethod
-    def of(cls, name: str, path: str) -> "ModelFile":
-        """Returns the description of the file at `path`."""
-        return cls(name, path, digest_of(path))
 
 
 @dataclass(frozen=True)
@@ -119,24 +106,27 @@ class Workers:
             engines[model.name] = load_engine([model.path], self.engine, self.runtime, process)
         return engines
 
-    @contextmanager
-    def started(self, count: int) -> Iterator[Callable[[Any, list[Any]], "Future[Sequence[Any]]"]]:
-        """Yields the function that submits a task with its payloads, when all workers have loaded the models."""
-        with self._pool(count) as submit:
-            for loaded in [submit((None, ())) for _ in range(count)]:
-                loaded.result()
-            yield lambda task, payloads: submit((task, payloads))
 
-    @contextmanager
-    def _pool(self, count: int) -> Iterator[Callable[[Work], "Future[Sequence[Any]]"]]:
-        if count > 1:
-            share_cores(count)
-            with worker_pool(partial(_working, self), count, _ATTEMPTS, preload="nmt.serving.workers") as submit:
-                yield submit
-            return
-        with ThreadPoolExecutor(1, "nmt-worker") as thread:
-            work = thread.submit(_working, self, 0).result()
-            yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
+@contextmanager
+def started(workers: Workers, count: int) -> Iterator[Callable[[Any], "Future[Any]"]]:
+    """Yields the function that submits `Work`, when all workers have loaded the models."""
+    if count > 1:
+        share_cores(count)
+        pool = worker_pool(partial(_working, workers), count, _ATTEMPTS, preload="nmt.serving.workers")
+    else:
+        pool = _thread(workers)
+    with pool as submit:
+        for loaded in [submit((None, ())) for _ in range(count)]:
+            loaded.result()
+        yield submit
+
+
+@contextmanager
+def _thread(workers: Workers) -> Iterator[Callable[[Any], "Future[Any]"]]:
+    """Yields a function that submits `Work` to a thread of this process."""
+    with ThreadPoolExecutor(1, "nmt-worker") as thread:
+        work = thread.submit(_working, workers, 0).result()
+        yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
 
 
 def _working(workers: Workers, number: int) -> Callable[[Work], Sequence[Any]]:

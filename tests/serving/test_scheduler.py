@@ -5,10 +5,12 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 
 import pytest
+from starlette.exceptions import HTTPException
 from virtual_time import in_virtual_time
 
+from nmt.config import ServeConfig
 from nmt.errors import NmtError
-from nmt.serving.scheduler import BusyError, Item, Scheduler
+from nmt.serving.scheduler import Item, Scheduler
 
 
 class Workers:
@@ -17,10 +19,10 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.batches: list[str] = []
         self._futures: list[Future[Sequence[str]]] = []
-        self.scheduler = Scheduler(self._submit, workers=count, batch_tokens=4, most_waiting=10)
+        self.scheduler = Scheduler(self._submit, ServeConfig(workers=count, batch_tokens=4, max_waiting=10))
 
-    def _submit(self, _: Hashable, payloads: list[str]) -> "Future[Sequence[str]]":
-        self.batches.append("".join(payloads))
+    def _submit(self, batch: tuple[Hashable, list[str]]) -> "Future[Sequence[str]]":
+        self.batches.append("".join(batch[1]))
         self._futures.append(Future())
         return self._futures[-1]
 
@@ -111,7 +113,7 @@ async def test_all_workers_get_their_share() -> None:
 async def test_a_full_queue_turns_requests_away(workers: Workers) -> None:
     first = await workers.request(*items("a", tokens=4))
     second = await workers.request(*items("bcdefghi"))
-    with pytest.raises(BusyError):
+    with pytest.raises(HTTPException, match="too many sentences are waiting"):
         await workers.scheduler.run(items("xyz"))
     with pytest.raises(NmtError, match="the request has 11 sentences, but at most 10 may wait"):
         await workers.scheduler.run(items("abcdefghijk"))
