@@ -22,8 +22,7 @@ from nmt.checkpoint_file import TAKE_ANOTHER, TEXT, TRAINING, codec_of, is_weigh
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import Output, replaced_file
-from nmt.model.architectures import parameters
-from nmt.model.device import is_out_of_memory
+from nmt.model.architectures import parameter_count
 from nmt.model.transformer import Transformer
 from nmt.resources import memory_bytes
 from nmt.text.codec import TextCodec
@@ -119,12 +118,7 @@ def load_weights(model: Transformer, checkpoint: Checkpoint, origin: str | Path)
 def new_model(config: ModelConfig, codec: TextCodec) -> Transformer:
     """Returns a model with random weights."""
     check_memory(config, codec, WEIGHT_BYTES)
-    try:
-        return _untrained(config, codec)
-    except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise _too_large(config, codec) from error
-        raise
+    return _untrained(config, codec)
 
 
 def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None:
@@ -132,21 +126,12 @@ def check_memory(config: ModelConfig, codec: TextCodec, bytes_each: int) -> None
 
     Without this check, the system may grant more memory than there is, and kill the process when it uses the memory.
     """
-    if parameter_count(config, codec) * bytes_each > memory_bytes():
-        raise _too_large(config, codec)
-
-
-def parameter_count(config: ModelConfig, codec: TextCodec) -> int:
-    """Returns the number of parameters of a model."""
-    source_size = 0 if codec.config.joint_vocab else len(codec.source)
-    return parameters(config, len(codec.target), source_size)
-
-
-def _too_large(config: ModelConfig, codec: TextCodec) -> NmtError:
-    return NmtError(
-        f"a model of {parameter_count(config, codec):,} parameters does not fit into memory; choose a smaller one, for "
-        f"example with a lower --d-model, --d-ff or --vocab-size"
-    )
+    count = parameter_count(config, codec)
+    if count * bytes_each > memory_bytes():
+        raise NmtError(
+            f"a model of {count:,} parameters does not fit into memory; choose a smaller one, for example with a lower "
+            f"--d-model, --d-ff or --vocab-size"
+        )
 
 
 class _WithoutRandomWeights(TorchFunctionMode):

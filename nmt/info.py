@@ -1,7 +1,6 @@
 """Describes checkpoints and folders without torch: what they are, and what made them."""
 
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from nmt.checkpoint_file import SUFFIX
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
+from nmt.model.architectures import parameter_count
 from nmt.training.records import METRICS, MetricsFile
 
 # What a description is made of. It is printed as JSON.
@@ -36,20 +36,19 @@ def describe(path: Path, *, verify: bool) -> Description:
 
 
 def _checkpoint(path: Path, verify: bool) -> Description:
-    document, shapes = checkpoint_file.read_document(path), checkpoint_file.read_shapes(path)
+    document, codec = checkpoint_file.read_document(path), checkpoint_file.read_codec(path)
     if verify:
         checkpoint_file.verify(path)
-    provenance = document["provenance"]
-    target = shapes.get("target_embedding.weight", (0,))[0]
+    config, provenance = ModelConfig.from_dict(document["model"], str(path)), document["provenance"]
     return {
         "kind": "training state" if document["training"] else "checkpoint",
         "path": str(path),
         "bytes": path.stat().st_size,
         "verified": verify,
         "model": document["model"],
-        "parameters": sum(map(math.prod, shapes.values())),
+        "parameters": parameter_count(config, codec),
         "text": document["text"],
-        "vocabulary": {"source": shapes.get("source_embedding.weight", (target,))[0], "target": target},
+        "vocabulary": {"source": len(codec.source), "target": len(codec.target)},
         "validation": provenance.get("validation"),
         "provenance": provenance,
     }

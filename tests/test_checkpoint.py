@@ -64,8 +64,6 @@ def test_missing_files_folders_and_other_files_of_safetensors_are_refused(tmp_pa
     assert "is a folder" in refused(tmp_path)
     assert "File name too long" in refused(tmp_path / ("x" * 300))
     assert "Not a directory" in refused(Path(__file__) / "x.safetensors")
-    with pytest.raises(NmtError, match="cannot be the name of a file"):
-        load_checkpoint("a\0b")
     save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
     assert "a file of safetensors, but not a checkpoint of nmt; nmt import" in refused(tmp_path / "other.safetensors")
 
@@ -256,14 +254,9 @@ def test_an_edited_checkpoint_is_refused_in_one_sentence_or_gives_a_model(path: 
 
 
 def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "does not fit into memory"
     monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 1000)
-    with pytest.raises(NmtError, match=message):
+    with pytest.raises(NmtError, match="does not fit into memory"):
         new_model(CONFIG, small_codec())
-    monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 2**80)  # now only torch can notice it
-    large = replace(CONFIG, d_model=10_000, heads=1000, d_k=50_000, d_v=50_000, learned_positions=1)
-    with pytest.raises(NmtError, match=message):
-        new_model(large, small_codec())
 
 
 @pytest.mark.parametrize(("error", "expected"), [

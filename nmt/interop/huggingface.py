@@ -9,7 +9,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nmt import __version__, console
-from nmt.checkpoint import Checkpoint, build_model, parameter_count
+from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
@@ -28,6 +28,7 @@ from nmt.interop.marian import (
     write_text,
 )
 from nmt.interop.torch_files import read_torch_file
+from nmt.model.architectures import parameter_count
 from nmt.text.codec import TextConfig
 from nmt.text.mapped import language_code
 from nmt.text.subword import BOS, PAD

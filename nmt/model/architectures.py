@@ -2,10 +2,13 @@
 
 import difflib
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
+
+if TYPE_CHECKING:
+    from nmt.text.codec import TextCodec
 
 _BASE = ModelConfig(
     encoder_layers=6, decoder_layers=6, d_model=512, d_ff=2048, heads=8, d_k=64, d_v=64, dropout=0.1
@@ -78,6 +81,11 @@ def parameters(config: ModelConfig, vocab_size: int, source_size: int = 0) -> in
     positions = 2 * (config.learned_positions or 0) * config.d_model
     embeddings = (vocab_size + source_size) * config.d_model + (vocab_size if config.output_bias else 0)
     return embeddings + positions + encoder + decoder + final_norms
+
+
+def parameter_count(config: ModelConfig, codec: "TextCodec") -> int:
+    """Returns the number of parameters of a model with this text processing."""
+    return parameters(config, len(codec.target), 0 if codec.config.joint_vocab else len(codec.source))
 
 
 def training_flops(config: ModelConfig, vocab_size: int, source_tokens: int, target_tokens: int) -> float:

@@ -1,16 +1,16 @@
 """From a request to its answer: models, sentences, checks, and the answer of the workers."""
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from nmt.checkpoint_file import read_codec, read_shapes
+from nmt.checkpoint_file import read_codec, read_model_config
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.model.architectures import parameter_count
 from nmt.serving import schema
 from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
@@ -64,8 +64,8 @@ def _named(given: str) -> tuple[str | None, str]:
 
 def _load(name: str | None, path: str) -> ServedModel:
     codec = read_codec(path)
-    parameters = sum(map(math.prod, read_shapes(path).values()))
-    return ServedModel(name or f"{codec.config.source_lang}-{codec.config.target_lang}", path, codec, parameters)
+    name = name or f"{codec.config.source_lang}-{codec.config.target_lang}"
+    return ServedModel(name, path, codec, parameter_count(read_model_config(path), codec))
 
 
 def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:
@@ -147,7 +147,7 @@ class Service:
         ]
         found = iter(await self.scheduler.run(items))
         translations = [
-            _translation(text, sentences, [next(found) for _ in sentences], model, search, body.pieces)
+            _translation(text, sentences, [next(found) for _ in sentences], model.codec, body.pieces)
             for text, sentences in zip(texts, of_texts, strict=True)
         ]
         return {"model": model.name, "translations": translations}
@@ -172,7 +172,7 @@ class Service:
             raise NmtError("source must be a single sentence that is not empty and not too long")
         item = Item(Alternatives(model.name, body.count), line, line.width * body.count, False)
         (found,) = await self.scheduler.run([item])
-        listed = [_alternative(model, line, hypothesis) for hypothesis in found]
+        listed = [_alternative(model.codec, line, hypothesis) for hypothesis in found]
         # Several pieces can begin the same word. A piece that is only a space begins none.
         distinct = {alternative["prefix"]: alternative for alternative in reversed(listed) if alternative["word"]}
         return {"model": model.name, "alternatives": list(reversed(distinct.values()))}
@@ -202,34 +202,23 @@ def _prepared(
 
 
 def _translation(
-    text: str,
-    sentences: Sequence[Sentence],
-    found: Sequence[Sequence[Hypothesis]],
-    model: ServedModel,
-    search: SearchConfig,
-    pieces: bool,
+    text: str, sentences: Sequence[Sentence], found: Sequence[Sequence[Hypothesis]], codec: TextCodec, pieces: bool
 ) -> dict[str, Any]:
     best = [hypotheses[0].text for hypotheses in found]
-    return {
-        "text": joined(text, sentences, best, model.codec),
-        "sentences": [
-            {
-                "line": sentence.line,
-                "source": sentence.text,
-                "hypotheses": [_fields(h, model, search, pieces) for h in of_it],
-            }
-            for sentence, of_it in zip(sentences, found, strict=True)
-        ],
-    }
+    described = [
+        {"line": line, "source": source, "hypotheses": [_fields(hypothesis, codec, pieces) for hypothesis in of_it]}
+        for (line, source), of_it in zip(sentences, found, strict=True)
+    ]
+    return {"text": joined(text, sentences, best, codec), "sentences": described}
 
 
-def _fields(hypothesis: Hypothesis, model: ServedModel, search: SearchConfig, pieces: bool) -> dict[str, Any]:
+def _fields(hypothesis: Hypothesis, codec: TextCodec, pieces: bool) -> dict[str, Any]:
     values = fields_of(hypothesis)
     if not pieces:
         return {name: value for name, value in values.items() if name not in ("log_prob", "pieces", "log_probs")}
-    if not search.alignments:
+    if hypothesis.alignment is None:
         return values
-    segments, words = model.codec.target_segments(hypothesis.text, hypothesis.pieces)
+    segments, words = codec.target_segments(hypothesis.text, hypothesis.pieces)
     return values | {"segments": segments, "words": words}
 
 
@@ -239,23 +228,16 @@ def _scored(found: Rescored) -> dict[str, Any]:
     return values | ({"alignment": pharaoh(found.alignments[0])} if found.alignments is not None else {})
 
 
-def _alternative(model: ServedModel, line: EncodedRequest, found: Hypothesis) -> dict[str, Any]:
+def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> dict[str, Any]:
     """Returns the word that begins or goes on behind the prefix; it is empty if nothing visible follows."""
     prefix = line.required.prefix
-    (_, words), start = model.codec.target_segments(found.text, found.pieces), len(prefix)
+    (_, words), start = codec.target_segments(found.text, found.pieces), len(prefix)
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
-    ids = model.codec.target.ids(found.pieces)
-    shorter, longer = model.codec.decode_target([list(prefix), ids[:end]])
+    shorter, longer = codec.decode_target([list(prefix), codec.target.ids(found.pieces)[:end]])
+    added = longer.removeprefix(shorter).strip()
     return {
-        "word": _last_word(longer, longer.removeprefix(shorter), model),
+        "word": longer.split()[-1] if added and codec.target_has_spaces else added,
         "log_prob": sum(found.log_probs[start:end]),
-        "prefix": model.codec.target_with(longer, line.given),
+        "prefix": codec.target_with(longer, line.given),
         "text": found.text,
     }
-
-
-def _last_word(text: str, added: str, model: ServedModel) -> str:
-    """Returns the last word of a text to which something was added, or nothing if only spaces were added."""
-    if not added.strip() or not model.codec.target_has_spaces:
-        return added.strip()
-    return text.split()[-1]
