@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import TracebackType
-from typing import Self, TextIO, cast
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -20,28 +20,19 @@ _PLAIN_LINE_SECONDS = 10.0
 stderr = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 _rank = 0
-# The bars that are shown, outermost first. Only the innermost one is visible.
-_bars: list[RichProgress] = []
 
 
 def prepare_streams() -> None:
     """Makes the standard streams accept any text, independently of the terminal and the locale.
 
-    A closed stream is replaced by /dev/null, which is opened in a way that reading input and writing output fail. If
-    the stream stayed closed, the next opened file would get its file descriptor, and what a library prints would be
-    written into that file.
+    A closed stream is replaced by /dev/null. If it stayed closed, the next opened file would get its file descriptor,
+    and what a library prints would be written into that file.
     """
-    sys.stdin = sys.stdin or _null(os.O_WRONLY, "r")
-    sys.stdout = sys.stdout or _null(os.O_RDONLY, "w")
-    sys.stderr = sys.stderr or _null(os.O_WRONLY, "w")
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (never closed)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-
-
-def _null(flags: int, mode: str) -> TextIO:
-    descriptor = os.open(os.devnull, flags)  # gets the lowest free number: the number of the closed stream
-    os.set_inheritable(descriptor, True)
-    return cast(TextIO, os.fdopen(descriptor, mode))
 
 
 def finish_output() -> None:
@@ -71,11 +62,10 @@ def warn_once(message: str) -> None:
     warn(message)
 
 
-def warn(message: str, *, from_any_rank: bool = False) -> None:
-    """Prints a warning as one coloured line, on rank 0 only unless `from_any_rank`."""
-    if _rank == 0 or from_any_rank:
-        prefix = f"rank {_rank}: " if _rank else ""
-        stderr.print(f"{prefix}warning: {_visible(message)}", style="yellow", markup=False)
+def warn(message: str) -> None:
+    """Prints a warning as one coloured line, on rank 0 only."""
+    if _rank == 0:
+        stderr.print(f"warning: {_visible(message)}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
@@ -128,43 +118,32 @@ class Progress:
         summary: bool = True,
         bar: bool = True,
     ) -> None:
-        self.description = description
-        self.total = total
-        self.unit = unit
-        self.completed = completed
+        self.description, self.total, self.unit, self.completed = description, total, unit, completed
         self._lines, self._summary = lines, lines and summary
         self._cleaning_up = ExitStack()
         self._completed_before = completed
         self._start = self._last_line = time.monotonic()
-        self._bar: RichProgress | None = None
-        if bar and stderr.is_terminal and _rank == 0:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
-            times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
-            self._bar = RichProgress(*columns, *times, console=stderr, transient=True)
-            self._task = self._bar.add_task(description, total=total, completed=completed, rate="")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(_plural(unit)))
+        times = (TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TimeRemainingColumn())
+        hidden = not (bar and stderr.is_terminal and _rank == 0)
+        self._bar = RichProgress(*columns, *times, console=stderr, transient=True, disable=hidden)
+        self._task = self._bar.add_task(description, total=total, completed=completed, rate="")
 
     def __enter__(self) -> Self:
-        if self._bar:
+        if not self._bar.disable:
             self._cleaning_up.enter_context(cleaning_up())  # a signal must not leave the cursor hidden
-            if _bars:
-                _bars[-1].stop()
-            _bars.append(self._bar)
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._bar:
-            self._bar.stop()
-            _bars.remove(self._bar)
-            if _bars:
-                _bars[-1].start()
+        self._bar.stop()
         self._cleaning_up.close()
-        if self._summary and kind is None and self.completed > self._completed_before:
-            elapsed = time.monotonic() - self._start
-            done = self.completed - self._completed_before
-            info(f"{self.description}: {counted(done, self.unit)} in {clock(elapsed)} ({self._shown_rate})")
+        done = self.completed - self._completed_before
+        if self._summary and kind is None and done:
+            elapsed = clock(time.monotonic() - self._start)
+            info(f"{self.description}: {counted(done, self.unit)} in {elapsed} ({self._shown_rate})")
 
     @property
     def rate(self) -> float:
@@ -185,21 +164,18 @@ class Progress:
         self.total = total
         self.completed = self._completed_before = completed
         self._start = time.monotonic()
-        if self._bar:
-            self._bar.update(self._task, total=total, completed=completed)
+        self._bar.update(self._task, total=total, completed=completed)
 
     def describe(self, description: str) -> None:
         """Changes the description that the bar and the lines begin with."""
         self.description = description
-        if self._bar:
-            self._bar.update(self._task, description=description)
+        self._bar.update(self._task, description=description)
 
     def advance(self, amount: int) -> None:
         """Counts `amount` more units as done and updates the display."""
         self.completed += amount
-        if self._bar:
-            self._bar.update(self._task, completed=self.completed, rate=self._shown_rate)
-        elif self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
+        self._bar.update(self._task, completed=self.completed, rate=self._shown_rate)
+        if self._bar.disable and self._lines and time.monotonic() - self._last_line >= _PLAIN_LINE_SECONDS:
             self._last_line = time.monotonic()
             if self.total:
                 done = f"{self.completed:,}/{counted(self.total, self.unit)}"

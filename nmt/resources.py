@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SPIN_COUNT = 10_000
-_CONTROL_GROUPS = Path("/sys/fs/cgroup")
-_OWN_GROUPS = Path("/proc/self/cgroup")
+# The control group of a container, as the container sees it.
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def share_cores(processes: int) -> None:
@@ -29,7 +29,7 @@ def limit_spinning() -> None:
 
 
 def usable_cores() -> int:
-    """Returns how many cores the affinity and the control groups of this process let it use."""
+    """Returns how many cores the affinity of this process and the limit of its container let it use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min(cores, _cpu_quota())))
 
@@ -67,20 +67,9 @@ def _own_kib(process: int) -> int:
 
 
 def _cpu_quota() -> float:
-    """Returns how many cores the control groups of this process allow; infinity if they set no limit."""
+    """Returns how many cores the control group allows; infinity if it sets no limit."""
     try:
-        lines = _OWN_GROUPS.read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        return math.inf
-    group = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
-    path = _CONTROL_GROUPS / group
-    return min(_group_quota(folder) for folder in (path, *path.parents) if folder.is_relative_to(_CONTROL_GROUPS))
-
-
-def _group_quota(folder: Path) -> float:
-    """Returns the limit of one control group in cores, from its file cpu.max."""
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = (_CONTROL_GROUP / "cpu.max").read_text().split()
         return int(quota) / int(period)
-    except (OSError, ValueError):  # the group does not exist here, or its limit is "max"
+    except (OSError, ValueError):  # there is no container, or its limit is "max"
         return math.inf

@@ -136,18 +136,13 @@ class StopSignals:
         os.close(reader)
 
 
-def end_with_parent(number: signal.Signals, parent: int | None = None) -> None:
+def end_with_parent(number: signal.Signals) -> None:
     """Makes Linux send this process a signal when the thread that started it ends.
 
     Other systems have no such way. There, workers end when they find their connection broken.
-
-    Args:
-        parent: the process that started this one; if it is given and has ended already, the signal is sent at once.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)
-    if parent is not None and os.getppid() != parent:
-        os.kill(os.getpid(), number)
 
 
 def _exit(number: int, _: FrameType | None) -> NoReturn:

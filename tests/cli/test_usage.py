@@ -213,25 +213,26 @@ def close(*numbers: int) -> None:
         setattr(sys, f"__{name}__", None)
 
 
-@pytest.mark.parametrize("closed, arguments, said", [
-    ((1,), ["--version"], "error: the system refused an operation (Bad file descriptor)"),
-    ((0,), ["score", "--reference", ROOT / "README.md"], "error: standard input cannot be read (Bad file descriptor)"),
-    ((2,), ["score", "--reference", "nowhere"], ""),
-    ((1, 2), ["--version"], ""),
+@pytest.mark.parametrize("closed, arguments, code, said", [
+    ((1,), ["--version"], 0, ""),
+    ((0,), ["score", "--reference", ROOT / "README.md"], 1, "error: "),
+    ((2,), ["score", "--reference", "nowhere"], 1, ""),
+    ((1, 2), ["--version"], 0, ""),
 ])  # fmt: skip
-def test_closed_streams_end_in_a_sentence(closed: tuple[int, ...], arguments: list[str | Path], said: str) -> None:
-    command = forks.run(*arguments, before=partial(close, *closed), code=1)
+def test_closed_streams_are_like_an_empty_device(
+    closed: tuple[int, ...], arguments: list[str | Path], code: int, said: str
+) -> None:
+    command = forks.run(*arguments, before=partial(close, *closed), code=code)
     assert command.errors.startswith(said)
     assert command.errors.count("\n") == (1 if said else 0)
     assert not command.output
 
 
-def test_a_stream_that_the_shell_closed_ends_in_one_sentence() -> None:
+def test_a_stream_that_the_shell_closed_is_like_an_empty_device() -> None:
     """This test shows that a true interpreter starts like the forks above."""
     command = f"exec '{sys.executable}' -m nmt --version >&-"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
-    assert done.stderr.startswith(b"error: the system refused an operation (Bad file descriptor)")
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_full_disk_ends_in_one_sentence() -> None:
