@@ -3,12 +3,10 @@
 Every error of writing becomes an NmtError.
 """
 
-import errno
 import json
 import os
 import secrets
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -76,9 +74,9 @@ def replaced_file(path: Path, advice: str, name: str | None = None, *, synced: b
     """
     partial = _partial(path)
     name = name or str(path)
-    with cleaning_up(), writing(name, advice):
-        file = partial.open("xb")
     with cleaning_up():
+        with writing(name, advice):
+            file = partial.open("xb")
         try:
             output = Output(file, name, advice)
             yield output
@@ -118,13 +116,9 @@ def _discard(file: IO[bytes]) -> None:
 
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
-    try:
+    with suppress(OSError):  # some file systems have no fsync of folders
         os.fsync(handle)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no fsync of folders
-            raise
-    finally:
-        os.close(handle)
+    os.close(handle)
 
 
 # Output files of commands
@@ -157,7 +151,7 @@ def output_file(
         return
     with cleaning_up():
         with writing(name, advice):
-            file = _stdout() if path == STDIO else open(path, "wb")  # noqa: SIM115 (closed below)
+            file = sys.stdout.buffer if path == STDIO else open(path, "wb")  # noqa: SIM115 (closed below)
         try:
             output = Output(file, name, advice)
             yield output
@@ -168,32 +162,17 @@ def output_file(
 
 
 def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
-    """Raises NmtError, calling the output `name`, if `path` is one of the inputs; `-` is a standard stream."""
-    target = _regular_file(path, sys.stdout)
+    """Raises NmtError, calling the output `name`, if `path` is a regular file and one of the inputs; `-` is stdin."""
     for source in inputs:
-        found = _regular_file(source, sys.stdin)
-        if target and found and os.path.samestat(target, found):
+        found = "/dev/stdin" if source == STDIO else source
+        if os.path.isfile(path) and os.path.exists(found) and os.path.samefile(path, found):
             raise NmtError(f"{name} is the same file as the input {source}; choose another file")
-
-
-def _regular_file(path: str | Path, stdio: IO[str] | None) -> os.stat_result | None:
-    """Returns the status of a regular file; None if it is missing or is a device, a pipe or a folder."""
-    with suppress(OSError, ValueError, AttributeError):
-        found = os.fstat(stdio.fileno()) if str(path) == STDIO else os.stat(path)  # type: ignore[union-attr]
-        return found if stat.S_ISREG(found.st_mode) else None
-    return None
 
 
 def is_replaceable(path: str) -> bool:
     """Returns whether `path` is free or a regular file. A link to an open file, such as /dev/stdout, is neither."""
     is_open_file = os.path.islink(path) and os.path.abspath(path).startswith(("/dev/", "/proc/"))
     return not is_open_file and (os.path.isfile(path) or not os.path.exists(path))
-
-
-def _stdout() -> IO[bytes]:
-    if sys.stdout is None:
-        raise OSError(errno.EBADF, "it is closed")
-    return sys.stdout.buffer
 
 
 def digest_of(path: str) -> str:
@@ -206,12 +185,12 @@ def digest_of(path: str) -> str:
         raise NmtError(f"{path} cannot be read ({reason}); check the path") from error
 
 
-# Folders
-
-
 def digest_of_json(value: Any) -> str:
     """Returns the SHA-256, in hexadecimal, of a JSON value. The order of the keys does not matter."""
     return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+# Folders
 
 
 def check_new(path: str | Path, flag: str) -> None:

@@ -1,9 +1,7 @@
 """Locks of folders, which the operating system releases if the process that holds them ends."""
 
-import errno
 import fcntl
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,15 +14,13 @@ from nmt.files import writing
 
 # Name of the lock file of a folder.
 LOCK = ".lock"
-# Error numbers of file systems without locks.
-_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 _CHECK_SECONDS = 0.1
 
 
 def is_locked(folder: Path) -> bool:
     """Returns whether a process holds the lock of a folder."""
     try:
-        with open(os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with (folder / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -50,9 +46,7 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
         try:
             _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise NmtError(f"{path} cannot be locked ({error.strerror}); {advice}") from error
-            console.warn_once(f"{path.parent} is on a file system without locks; run only one process there")
+            console.warn_once(f"{path.parent} has no locks ({error.strerror}); run only one process there")
         yield
 
 

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import NoReturn, Self
 
 from nmt.errors import INTERRUPTED_EXIT_CODE, StoppedError
@@ -88,16 +88,13 @@ class StopSignals:
 
     A thread listens for signals, because a Python handler would wait for the end of a long backward pass. Python
     delivers signals to the main thread only, so a context that another thread enters receives none.
+
+    Attributes:
+        received: whether a signal was received.
     """
 
     def __init__(self, announce: Callable[[], None]) -> None:
-        self._announce = announce
-        self._received: float | None = None
-
-    @property
-    def received(self) -> bool:
-        """Whether a signal was received."""
-        return self._received is not None
+        self.received, self._announce = False, announce
 
     def check(self) -> None:
         """Raises StoppedError if a signal was received."""
@@ -114,9 +111,7 @@ class StopSignals:
             threading.Thread(target=self._listen, args=(reader,), daemon=True, name="nmt-signals").start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._active:
             signal.set_wakeup_fd(self._wakeup)
             for number, handler in self._handlers.items():
@@ -124,14 +119,14 @@ class StopSignals:
             os.close(self._writer)  # ends the thread
 
     def _listen(self, reader: int) -> None:
+        first = 0.0
         while number := os.read(reader, 1):
             if number[0] not in STOPPING:
                 continue
-            now = time.monotonic()
-            if self._received is None:
-                self._received = now
+            if not self.received:
+                self.received, first = True, time.monotonic()
                 self._announce()
-            elif now - self._received > _ONE_SIGNAL_SECONDS:
+            elif time.monotonic() - first > _ONE_SIGNAL_SECONDS:
                 os._exit(128 + number[0])
         os.close(reader)
 

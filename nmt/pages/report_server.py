@@ -1,12 +1,12 @@
 """Serves the report of runs on this machine, with data that follow the trainings (`nmt report --watch`)."""
 
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
-from urllib.parse import urlsplit
+from typing import Any
 
 from nmt import console
 from nmt.config.serving import REPORT_PORT
@@ -26,45 +26,33 @@ class Site:
     make_page: Callable[[dict[str, Any]], str]
 
 
-class _Server(ThreadingHTTPServer):
-    def __init__(self, site: Site, port: int) -> None:
-        super().__init__((_ADDRESS, port), _Handler)
-        self.site = site
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores that a browser has closed a connection; prints the traceback of other errors."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET / with the page, and GET /data?VERSION with newer data or, if there are none, with 204."""
 
+    def __init__(self, site: Site, *arguments: Any) -> None:
+        self._site = site
+        super().__init__(*arguments)  # answers the request
+
     def do_GET(self) -> None:
-        try:
-            host, address = urlsplit(f"//{self.headers.get('Host', '')}").hostname, urlsplit(self.path)
-        except ValueError:
-            self.send_error(HTTPStatus.BAD_REQUEST)
-            return
-        # Other host names are refused, so that no web page reads the report by DNS rebinding.
-        if host not in _NAMES:
-            self.send_error(HTTPStatus.FORBIDDEN)
-            return
-        try:
-            self._answer_to(address.path, address.query)
-        except NmtError as error:  # a log cannot be read at the moment
-            console.warn_once(str(error))
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+        with suppress(ConnectionError):  # the browser has closed the connection
+            # Other host names are refused, so that no web page reads the report by DNS rebinding.
+            if self.headers.get("Host", "").split(":")[0] not in _NAMES:
+                self.send_error(HTTPStatus.FORBIDDEN)
+                return
+            try:
+                self._answer_to(*self.path.partition("?")[::2])
+            except NmtError as error:  # a log cannot be read at the moment
+                console.warn_once(str(error))
+                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _answer_to(self, path: str, query: str) -> None:
-        site = cast(_Server, self.server).site
-        version = site.version()
+        version = self._site.version()
         if path == "/data" and query == version:
             self._send(HTTPStatus.NO_CONTENT)
         elif path == "/data":
-            self._send(HTTPStatus.OK, "application/json", data_as_text(site.make_data() | {"version": version}))
+            self._send(HTTPStatus.OK, "application/json", data_as_text(self._site.make_data() | {"version": version}))
         elif path == "/":
-            self._send(HTTPStatus.OK, "text/html", site.make_page(site.make_data() | {"version": version}))
+            self._send(HTTPStatus.OK, "text/html", self._site.make_page(self._site.make_data() | {"version": version}))
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
@@ -88,9 +76,9 @@ def serve(site: Site) -> None:
         server.serve_forever()
 
 
-def _listening(site: Site) -> _Server:
+def _listening(site: Site) -> ThreadingHTTPServer:
     """Returns a server on the usual port, or on a free one if that is taken."""
     try:
-        return _Server(site, REPORT_PORT)
+        return ThreadingHTTPServer((_ADDRESS, REPORT_PORT), partial(_Handler, site))
     except OSError:
-        return _Server(site, 0)
+        return ThreadingHTTPServer((_ADDRESS, 0), partial(_Handler, site))
