@@ -39,9 +39,9 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def process_peak_mib(who: int = resource.RUSAGE_SELF) -> float:
-    """Returns the peak memory of this process in MiB; with RUSAGE_CHILDREN, of the largest child that has ended."""
-    peak = resource.getrusage(who).ru_maxrss
+def process_peak_mib() -> float:
+    """Returns the peak memory of this process in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 

@@ -3,8 +3,8 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -179,23 +179,16 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
     note = f"{_NOTE} here: {sustained_tflops:g} TFLOP/s." if sustained_tflops else f"{_NOTE}: give --sustained-tflops."
     shown, costs = [], []
     for run in runs:
-        with _named_errors(run):
+        try:
             shown.append(_run(run))
             costs.append([run.name, *_outcome(run, sustained_tflops)])
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise NmtError(
+                f"{run.file}: a start record lacks a value or has a value of the wrong type ({error!r}); run nmt "
+                f"report with the version of nmt that wrote it"
+            ) from error
     paper = [[name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2]
     return {"runs": shown, "cost": {"note": note, "rows": [_COST_HEAD, *costs, *paper]}}
-
-
-@contextmanager
-def _named_errors(run: Run) -> Iterator[None]:
-    """Turns the exceptions that a wrong value in the start record of a run causes into an error that names its file."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise NmtError(
-            f"{run.file}: a start record lacks a value or has a value of the wrong type ({error!r}); run nmt report "
-            f"with the version of nmt that wrote it"
-        ) from error
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -40,12 +40,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_error(HTTPStatus.FORBIDDEN)
                 return
             try:
-                self._answer_to(*self.path.partition("?")[::2])
+                self._answer()
             except NmtError as error:  # a log cannot be read at the moment
                 console.warn_once(str(error))
                 self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _answer_to(self, path: str, query: str) -> None:
+    def _answer(self) -> None:
+        path, _, query = self.path.partition("?")
         version = self._site.version()
         if path == "/data" and query == version:
             self._send(HTTPStatus.NO_CONTENT)

@@ -64,11 +64,9 @@ class AlternativesBody(_Body):
     model: ModelName = None
 
 
-class AttentionBody(_Body):
+class AttentionBody(TextPair):
     """A source sentence and a translation."""
 
-    source: str
-    target: str
     model: ModelName = None
 
 

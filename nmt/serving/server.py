@@ -18,9 +18,9 @@ from nmt.errors import NmtError
 from nmt.files import digest_of
 from nmt.serving.app import create_app
 from nmt.serving.guard import WAITING, Guard, token_in
-from nmt.serving.scheduler import Scheduler, Submit
+from nmt.serving.scheduler import Scheduler
 from nmt.serving.service import ServedModel, Service, load_models
-from nmt.serving.workers import ModelFile, Workers, started
+from nmt.serving.workers import ModelFile, started
 
 # A process may have 1,024 open files by default, and each connection is one.
 _MOST_CONNECTIONS = 900
@@ -35,28 +35,17 @@ def serve(
     """Serves models until SIGINT or SIGTERM, and then answers what is in flight."""
     token = token_in(config.token_file)
     models = load_models(checkpoints, named)
-    files = tuple(ModelFile(name, model.path, digest_of(model.path)) for name, model in models.items())
-    with _listener(config) as listener, started(Workers(files, engine, runtime), config.workers) as submit:
+    files = [ModelFile(name, model.path, digest_of(model.path)) for name, model in models.items()]
+    with _listener(config) as listener, started(files, engine, runtime, config.workers) as submit:
+        scheduler = Scheduler(submit, config)
+        WAITING.set_function(lambda: scheduler.waiting)
+        guard = Guard(create_app(Service(models, scheduler, config), engine.engine), config, token)
+        headers = ["Authorization", "Content-Type"]
+        app = CORSMiddleware(guard, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit())  # uvicorn handles it first, and raises it again at its end
         _announce(models, listener, token)
-        asyncio.run(_serve(models, submit, listener, config, engine, token))
-
-
-async def _serve(
-    models: Mapping[str, ServedModel],
-    submit: Submit,
-    listener: socket.socket,
-    config: ServeConfig,
-    engine: EngineConfig,
-    token: str | None,
-) -> None:
-    scheduler = Scheduler(submit, config)
-    WAITING.set_function(lambda: scheduler.waiting)
-    guard = Guard(create_app(Service(models, scheduler, config), engine.engine), config, token)
-    headers = ["Authorization", "Content-Type"]
-    app = CORSMiddleware(guard, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
-    await uvicorn.Server(_uvicorn_config(app, config)).serve([listener])
+        asyncio.run(uvicorn.Server(_uvicorn_config(app, config)).serve([listener]))
 
 
 def _uvicorn_config(app: ASGIApp, config: ServeConfig) -> uvicorn.Config:

@@ -89,51 +89,44 @@ class ModelFile:
     digest: str
 
 
-@dataclass(frozen=True)
-class Workers:
-    """How workers load the models. Sent to worker processes."""
-
-    models: tuple[ModelFile, ...]
-    engine: EngineConfig
-    runtime: RuntimeConfig
-
-    def load(self, process: int) -> dict[str, Engine]:
-        """Returns the engine of each model; they use GPU number `process` if there are several."""
-        engines = {}
-        for model in self.models:
-            if digest_of(model.path) != model.digest:
-                raise NmtError(f"{model.path} has changed since nmt serve started; start it again")
-            engines[model.name] = load_engine([model.path], self.engine, self.runtime, process)
-        return engines
-
-
 @contextmanager
-def started(workers: Workers, count: int) -> Iterator[Callable[[Any], "Future[Any]"]]:
+def started(
+    models: Sequence[ModelFile], engine: EngineConfig, runtime: RuntimeConfig, workers: int
+) -> Iterator[Callable[[Any], "Future[Any]"]]:
     """Yields the function that submits `Work`, when all workers have loaded the models."""
-    if count > 1:
-        share_cores(count)
-        pool = worker_pool(partial(_working, workers), count, _ATTEMPTS, preload="nmt.serving.workers")
+    make_work = partial(_working, models, engine, runtime)
+    if workers > 1:
+        share_cores(workers)
+        pool = worker_pool(make_work, workers, _ATTEMPTS, preload="nmt.serving.workers")
     else:
-        pool = _thread(workers)
+        pool = _thread(make_work)
     with pool as submit:
-        for loaded in [submit((None, ())) for _ in range(count)]:
+        for loaded in [submit((None, ())) for _ in range(workers)]:
             loaded.result()
         yield submit
 
 
 @contextmanager
-def _thread(workers: Workers) -> Iterator[Callable[[Any], "Future[Any]"]]:
+def _thread(make_work: Callable[[int], Callable[[Work], Any]]) -> Iterator[Callable[[Any], "Future[Any]"]]:
     """Yields a function that submits `Work` to a thread of this process."""
     with ThreadPoolExecutor(1, "nmt-worker") as thread:
-        work = thread.submit(_working, workers, 0).result()
+        work = thread.submit(make_work, 0).result()
         yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
 
 
-def _working(workers: Workers, number: int) -> Callable[[Work], Sequence[Any]]:
-    """Returns the function with which worker `number` applies tasks, after loading the models."""
-    engines = workers.load(number)
-    for engine in engines.values():
-        engine.session().__enter__()  # until the worker ends
+def _working(
+    models: Sequence[ModelFile], config: EngineConfig, runtime: RuntimeConfig, number: int
+) -> Callable[[Work], Sequence[Any]]:
+    """Returns the function with which worker `number` applies tasks, after loading the models.
+
+    If there are several GPUs, the worker uses the one with its number.
+    """
+    engines = {}
+    for model in models:
+        if digest_of(model.path) != model.digest:
+            raise NmtError(f"{model.path} has changed since nmt serve started; start it again")
+        engines[model.name] = load_engine([model.path], config, runtime, number)
+        engines[model.name].session().__enter__()  # until the worker ends
 
     def work(task_and_payloads: Work) -> Sequence[Any]:
         task, payloads = task_and_payloads
