@@ -141,10 +141,10 @@ def _score_trees(
         raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave out these options")
     if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:
         raise NmtError("--metric evalb takes exactly one --reference, one --hypothesis and no other --metric")
-    parses = read_parses(reference[0], hypothesis[0])
-    if parses.repairs is not None:
-        console.info(repair_summary(parses.repairs, len(parses.pairs)))
-    _print_tree_scores(evalb(parses.pairs), as_json)
+    pairs, repairs = read_parses(reference[0], hypothesis[0])
+    if repairs is not None:
+        console.info(repair_summary(repairs, len(pairs)))
+    _print_tree_scores(evalb(pairs), as_json)
 
 
 def _print_tree_scores(scores: Evalb, as_json: bool) -> None:

@@ -140,26 +140,12 @@ def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
     """Returns how many test brackets cross a gold bracket in a sentence of `length` words.
 
     If a test bracket crosses a gold bracket that is open at one of its ends, it also crosses the innermost one there.
-    So only the innermost brackets are compared, and the time grows linearly with the number of brackets.
+    So a test bracket is compared only with the innermost gold bracket at each of its ends.
     """
-    innermost = _innermost(gold, length)
+    innermost = [(-1, length + 1)] * (length + 1)  # start and end of the innermost bracket at each gap between words
+    for b in sorted(gold, key=lambda bracket: bracket.start - bracket.end):  # outer brackets first
+        innermost[b.start + 1 : b.end] = [(b.start, b.end)] * (b.end - b.start - 1)
     return sum(innermost[b.end][0] > b.start or innermost[b.start][1] < b.end for b in test)
-
-
-def _innermost(brackets: list[Bracket], length: int) -> list[tuple[int, int]]:
-    """Returns start and end of the innermost bracket that is open at each gap between words."""
-    whole = (-1, length + 1)
-    # From the end of the list, brackets are in the order of their starts, and outer brackets come before inner ones.
-    waiting = sorted({(b.start, b.end) for b in brackets}, key=lambda span: (-span[0], span[1]))
-    still_open = [whole]
-    found = []
-    for gap in range(length + 1):
-        while still_open[-1][1] <= gap:
-            still_open.pop()
-        found.append(still_open[-1])
-        while waiting and waiting[-1][0] == gap:
-            still_open.append(waiting.pop())
-    return found
 
 
 def _words_and_brackets(tree: Node) -> tuple[list[str], list[Bracket]]:

@@ -7,11 +7,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Self
 
+from nmt.config.options import Config
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.parsing.sequences import REPLACED, are_sequences, first_restored, linearized
@@ -33,7 +34,7 @@ _JSON = '{"'
 
 
 @dataclass(frozen=True)
-class SourceText:
+class SourceText(Config):
     """The form in which the words of a sentence are written for the model.
 
     Attributes:
@@ -43,8 +44,8 @@ class SourceText:
             marks of their spelling. None if all words are known.
     """
 
-    lowercase: bool = False
-    numbers: bool = False
+    lowercase: bool
+    numbers: bool
     known: tuple[str, ...] | None = None
 
     def write(self, sentences: Iterable[Sequence[str]]) -> list[str]:
@@ -74,15 +75,9 @@ class SourceText:
         path = Path(folder) / SOURCE
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            match values:
-                case {"lowercase": bool(lowercase), "numbers": bool(numbers), "known": None}:
-                    return cls(lowercase, numbers)
-                case {"lowercase": bool(lowercase), "numbers": bool(numbers), "known": [*known]}:
-                    if all(isinstance(word, str) for word in known):
-                        return cls(lowercase, numbers, tuple(known))
-            raise ValueError("a value is missing or of another type")
         except (OSError, ValueError, RecursionError) as error:
             raise NmtError(f"{path} cannot be read ({error}); give a folder that nmt trees linearize made") from error
+        return cls.from_dict(values, str(path))
 
 
 def _unknown(word: str) -> str:
@@ -120,14 +115,6 @@ def _normalized(path: str, line: int, tree: Node) -> Node:
     return found
 
 
-@dataclass(frozen=True)
-class Parses:
-    """Pairs of a gold tree and a tree to score."""
-
-    pairs: list[tuple[Node, Node]]
-    repairs: Counter[str] | None
-
-
 def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str]]]:
     """Yields the sequences that the model wrote for each sentence, best first, as lists of symbols."""
     for number, line in enumerate(lines, start=1):
@@ -144,8 +131,12 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
             ) from error
 
 
-def read_parses(reference: str, hypothesis: str) -> Parses:
-    """Reads a treebank file, and a file with a parser's output for its sentences: one line for each.
+def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]], Counter[str] | None]:
+    """Returns pairs of a gold tree and a tree to score, and the repairs of sequences; None if there are only trees.
+
+    Args:
+        reference: a treebank file.
+        hypothesis: a file with a parser's output for its sentences: one line for each.
 
     A line of output is a tree, a sequence, or several sequences as JSON. Trees are compared without any change.
     Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
@@ -162,17 +153,19 @@ def read_parses(reference: str, hypothesis: str) -> Parses:
         normal = (_normalized(reference, number, tree) for number, tree in gold)
         return _restored_parses(normal, read_hypotheses(lines, hypothesis))
     trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
-    return Parses([(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None)
+    return [(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None
 
 
-def _restored_parses(gold: Iterable[Node], hypotheses: Iterable[list[list[str]]]) -> Parses:
+def _restored_parses(
+    gold: Iterable[Node], hypotheses: Iterable[list[list[str]]]
+) -> tuple[list[tuple[Node, Node]], Counter[str]]:
     pairs = []
     repairs = Counter[str]()
     for like, alternatives in zip(gold, hypotheses, strict=True):
         tree, found = first_restored(alternatives, words_of(like))
         pairs.append((like, tree))
         repairs += with_sequence(found)
-    return Parses(pairs, repairs)
+    return pairs, repairs
 
 
 def with_sequence(repairs: Counter[str]) -> Counter[str]:
@@ -219,12 +212,9 @@ def write_treebank(
             _write_lines(folder / f"{name}.{TREES}", sequences)
             _write_lines(folder / f"{name}.{TREEBANK}", map(write_tree, trees))
             if name == "train":
-                _write_lines(folder / SYMBOLS, _symbols(sequences, text if source.known is not None else []))
-        (folder / SOURCE).write_text(json.dumps(asdict(source), ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _symbols(sequences: Iterable[str], text: Iterable[str]) -> list[str]:
-    return sorted({symbol for line in (*sequences, *text) for symbol in line.split()})
+                lines = sequences if source.known is None else sequences + text
+                _write_lines(folder / SYMBOLS, sorted({symbol for line in lines for symbol in line.split()}))
+        _write_lines(folder / SOURCE, [json.dumps(source.to_dict(), ensure_ascii=False)])
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -40,13 +40,16 @@ class _OpenBracket:
         self.texts: list[str] = []  # a label or a tag, then a word
         self.children: list[Node | Word] = []
 
-    def close(self) -> Node | Word | None:
-        """Returns the node or word that the bracket forms; None if it forms neither."""
-        if len(self.texts) == 2 and not self.children:
+    def close(self, place: str, *, outermost: bool) -> Node | Word:
+        """Returns the node or word that the bracket forms. The outermost bracket must be a node."""
+        if len(self.texts) == 2 and not self.children and not outermost:
             return Word(*self.texts)
         if len(self.texts) <= 1 and self.children:
             return Node("".join(self.texts), tuple(self.children))
-        return None
+        raise NmtError(
+            f"{place}: a bracket that begins in line {self.line} holds neither a tag and a word nor a label and "
+            f"brackets; correct or remove it"
+        )
 
 
 def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tuple[int, Node]]:
@@ -59,34 +62,21 @@ def read_trees(lines: Iterable[str], origin: str, first: int = 1) -> Iterator[tu
                 stack.append(_OpenBracket(number))
             elif not stack:
                 raise NmtError(f"{origin}, line {number}: {token!r} is outside of all brackets; correct or remove it")
-            elif token == ")":
-                first_line = stack[-1].line
-                tree = _close_last(stack, f"{origin}, line {number}")
-                if tree:
-                    yield first_line, tree
-            else:
+            elif token != ")":
                 stack[-1].texts.append(token)
+            else:
+                bracket = stack.pop()
+                closed = bracket.close(f"{origin}, line {number}", outermost=not stack)
+                if stack:
+                    stack[-1].children.append(closed)
+                else:
+                    assert isinstance(closed, Node)
+                    yield bracket.line, closed
     if stack:
         raise NmtError(
             f"{origin}: a bracket that begins in line {stack[0].line:,} is not closed at the end of line {number:,}; "
             f"add the missing bracket"
         )
-
-
-def _close_last(stack: list[_OpenBracket], place: str) -> Node | None:
-    """Closes the last open bracket; returns the tree if none is open any more."""
-    bracket = stack.pop()
-    closed = bracket.close()
-    if closed is None or (isinstance(closed, Word) and not stack):
-        raise NmtError(
-            f"{place}: a bracket that begins in line {bracket.line} holds neither a tag and a word nor a label and "
-            f"brackets; correct or remove it"
-        )
-    if stack:
-        stack[-1].children.append(closed)
-        return None
-    assert isinstance(closed, Node)
-    return closed
 
 
 def walk(tree: Node) -> Iterator[tuple[Node | Word, bool]]:

@@ -364,7 +364,7 @@ def test_bad_treebanks_sequences_and_options_are_refused(tmp_path: Path) -> None
     source = {"lowercase": True, "numbers": False, "known": ["a"]}
     for wrong in ({"known": [["a"]]}, {"known": "a"}, {"lowercase": 1}, {"numbers": None}):
         (tmp_path / "source.json").write_text(json.dumps(source | wrong))
-        assert "source.json cannot be read (a value is missing or of another type)" in failed(*words)
+        assert "source.json cannot be used: --" in failed(*words)
     (tmp_path / "source.json").write_text("[" * 100_000)
     assert "source.json cannot be read" in failed(*words)
 
