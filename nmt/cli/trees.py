@@ -137,7 +137,7 @@ def _restored(
 ) -> "Iterator[tuple[Node, Counter[str]]]":
     """Yields the tree of each sentence, and the repairs that it needed."""
     from nmt.parsing.sequences import first_restored
-    from nmt.parsing.treebank import read_hypotheses, with_sequence
+    from nmt.parsing.treebank import read_hypotheses
     from nmt.text.corpus import read_lines
 
     pairs = zip_longest(read_hypotheses(read_lines(sequences), sequences), sentences)
@@ -147,8 +147,7 @@ def _restored(
             raise NmtError(
                 f"{shorter} ends after {number:,} sentences, but the other file has more; give files of the same text"
             )
-        tree, repairs = first_restored(alternatives, sentence)
-        yield tree, with_sequence(repairs)
+        yield first_restored(alternatives, sentence)
 
 
 def repair_summary(repairs: Counter[str], sequences: int) -> str:

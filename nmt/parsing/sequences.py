@@ -15,8 +15,6 @@ from itertools import count
 from nmt.parsing.trees import TOP, WORD, Node, Word, walk
 
 _TOO_MANY_DIGITS = 10  # for the number of a word
-# The name under which a sequence is counted if a later hypothesis, which needs no repair, is used instead.
-REPLACED = "replaced by a later hypothesis"
 
 
 def linearized(tree: Node, numbered: bool = False) -> list[str]:
@@ -60,14 +58,16 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
 def first_restored(alternatives: Sequence[Sequence[str]], words: Sequence[Word]) -> tuple[Node, Counter[str]]:
     """Restores the first of several sequences that needs no repair, or the first one if all do; returns as `restored`.
 
-    A later sequence counts as one repair, REPLACED.
+    A later sequence counts as one repair. A sequence that needs repairs is itself counted under "sequences".
     """
-    first = restored(alternatives[0], words)
-    if not first[1]:
-        return first
+    tree, repairs = restored(alternatives[0], words)
+    if not repairs:
+        return tree, repairs
     others = (restored(symbols, words) for symbols in alternatives[1:])
-    found = next((tree for tree, repairs in others if not repairs), None)
-    return first if found is None else (found, Counter({REPLACED: 1}))
+    found = next((other for other, needed in others if not needed), None)
+    if found is not None:
+        return found, Counter({"replaced by a later hypothesis": 1})
+    return tree, repairs + Counter({"sequences": 1})
 
 
 class _Restorer:

@@ -15,7 +15,7 @@ from typing import Self
 from nmt.config.options import Config
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.parsing.sequences import REPLACED, are_sequences, first_restored, linearized
+from nmt.parsing.sequences import are_sequences, first_restored, linearized
 from nmt.parsing.trees import TOP, WORD, Node, Word, escaped, normalized, read_trees, rebuilt, words_of, write_tree
 from nmt.text.corpus import read_lines
 
@@ -164,13 +164,8 @@ def _restored_parses(
     for like, alternatives in zip(gold, hypotheses, strict=True):
         tree, found = first_restored(alternatives, words_of(like))
         pairs.append((like, tree))
-        repairs += with_sequence(found)
+        repairs += found
     return pairs, repairs
-
-
-def with_sequence(repairs: Counter[str]) -> Counter[str]:
-    """Returns the repairs of one sequence, and counts the sequence itself under "sequences" if it has any repairs."""
-    return repairs + Counter({"sequences": 1}) if repairs.keys() - {REPLACED} else repairs
 
 
 def _one_tree(origin: str, number: int, line: str) -> Node:

@@ -9,6 +9,9 @@ from nmt.config import ScoreConfig
 from nmt.errors import NmtError
 from nmt.text.moses import CHINESE, WITHOUT_SPACES, base_language
 
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
 # Tokenisers that need a morphological analyser, which sacreBLEU installs on request only.
 _ANALYSERS = {"ja": "ja-mecab", "ko": "ko-mecab"}
 
@@ -48,10 +51,6 @@ def _is_installed(tokenizer: str) -> bool:
     return True
 
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
-
-
 @dataclass(frozen=True)
 class Confidence:
     """The mean of the bootstrap scores, and the interval that holds 95% of them."""
@@ -89,13 +88,13 @@ class SacreScorer:
     Attributes:
         details: returns what is reported beside a score of sacreBLEU.
         prepare: returns the line that the metric sees.
-        rename: returns the name and the signature to report, for those of sacreBLEU.
+        name: the name to report, if it is not sacreBLEU's.
     """
 
     metric: "Metric"
     details: Callable[[Any], dict[str, Any]] = lambda _: {}
     prepare: Callable[[str], str] | None = None
-    rename: Callable[[str, str], tuple[str, str]] = lambda name, signature: (name, signature)
+    name: str | None = None
 
     def prepared(self, lines: Sequence[str]) -> Sequence[str]:
         """Returns the lines that the metric sees."""
@@ -109,12 +108,12 @@ def corpus_scores(
     config: ScoreConfig | None = None,
 ) -> list[MetricScore]:
     """Returns the score of `hypotheses` under each of `metrics` (names in METRICS), in that order."""
-    check_text(hypotheses, references)
+    _check_text(hypotheses, references)
     config = config or ScoreConfig()
-    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in sacre_scorers(metrics, config)]
+    return [_score(scorer, hypotheses, references, config.bootstrap) for scorer in _scorers(metrics, config)]
 
 
-def check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+def _check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     """Raises NmtError if there are no segments, or if the lists have different lengths."""
     if not hypotheses or not references:
         raise NmtError("there is nothing to score: give at least one translation and its reference")
@@ -123,7 +122,7 @@ def check_text(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
             raise NmtError(f"{len(hypotheses)} translations cannot be scored against {len(reference)} references")
 
 
-def sacre_scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
+def _scorers(metrics: Sequence[str], config: ScoreConfig) -> list[SacreScorer]:
     """Returns what computes each of the metrics."""
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
@@ -137,8 +136,49 @@ def _score(
     prepared, *others = map(scorer.prepared, (hypotheses, *references))
     score = scorer.metric.corpus_score(prepared, others, n_bootstrap=bootstrap or 1)
     confidence = Confidence.around(score._mean, score._ci) if bootstrap else None
-    name, signature = scorer.rename(score.name, str(scorer.metric.get_signature()))
-    return MetricScore(name, score.score, signature, scorer.details(score), confidence)
+    signature = str(scorer.metric.get_signature())
+    return MetricScore(scorer.name or score.name, score.score, signature, scorer.details(score), confidence)
+
+
+def compared_scores(
+    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: Sequence[str], config: ScoreConfig
+) -> list[list[MetricScore]]:
+    """Returns the scores of each system under each metric, with p-values and confidence intervals.
+
+    The p-values belong to differences from the first system, which has none. `config.paired` chooses the test: paired
+    bootstrap resampling (Koehn 2004) or paired approximate randomisation (Riezler and Maxwell 2005). sacreBLEU draws
+    1,000 resamples and 10,000 randomisations; `config.bootstrap` changes the former, which the intervals of both tests
+    come from.
+    """
+    for system in systems:
+        _check_text(system, references)
+    by_metric = [_compared(scorer, systems, references, config) for scorer in _scorers(metrics, config)]
+    return [list(scores) for scores in zip(*by_metric, strict=True)]
+
+
+def _compared(
+    scorer: SacreScorer, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], config: ScoreConfig
+) -> list[MetricScore]:
+    from sacrebleu.significance import PairedTest
+
+    by_bootstrap = config.paired == "bootstrap"
+    resamples = config.bootstrap or 0  # 0 is sacreBLEU's default
+    test = PairedTest(
+        [(str(number), scorer.prepared(system)) for number, system in enumerate(systems)],
+        {"metric": scorer.metric},
+        [scorer.prepared(reference) for reference in references],
+        test_type="bs" if by_bootstrap else "ar",
+        n_samples=resamples if by_bootstrap else 0,
+        n_ar_confidence=-1 if by_bootstrap else resamples,
+    )
+    signatures, results = test()
+    ((name, signature),) = signatures.items()
+    return [_metric_score(scorer.name or name, str(signature), result) for result in results[name]]
+
+
+def _metric_score(name: str, signature: str, result: Any) -> MetricScore:
+    p_value = None if result.p_value is None else float(result.p_value)
+    return MetricScore(name, float(result.score), signature, {}, Confidence.around(result.mean, result.ci), p_value)
 
 
 def _bleu(config: ScoreConfig) -> SacreScorer:
@@ -176,12 +216,9 @@ def _paper_bleu(config: ScoreConfig) -> SacreScorer:
     if lang is None or not re.fullmatch("[a-z]{2}", lang):
         state = f"is {lang!r}" if lang else "is missing"
         raise NmtError(f"--target-lang must be the two letters of a language for paper-bleu, such as de, but {state}")
-    tokens = f"tok:moses-{lang}|compounds:{'split' if lang == 'de' else 'whole'}"
-    return SacreScorer(
-        BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True),
-        prepare=_paper_text(lang),
-        rename=lambda _, signature: ("paper-BLEU", signature.replace("tok:none", tokens)),
-    )
+    metric = BLEU(lowercase=config.lowercase, tokenize="none", smooth_method="none", force=True)
+    metric.tokenizer_signature = f"moses-{lang}|compounds:{'split' if lang == 'de' else 'whole'}"
+    return SacreScorer(metric, prepare=_paper_text(lang), name="paper-BLEU")
 
 
 def _paper_text(lang: str) -> Callable[[str], str]:
