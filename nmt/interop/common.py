@@ -1,16 +1,13 @@
 """What imports and exports share: files, which are not trusted, settings, vocabularies and layers."""
 
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from nmt.config import ModelConfig
@@ -18,19 +15,10 @@ from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.text.subword import without_surrogates
 
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
-
-def opened(path: Path) -> BufferedReader:
-    """Returns an open file of a model."""
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> NmtError:
-    reason = "it is a folder" if os.path.isdir(path) else error.strerror
+def unreadable(path: Path, error: OSError) -> NmtError:
+    """Returns the error for a file of a model that cannot be read."""
+    reason = "it is a folder" if path.is_dir() else error.strerror or error
     return NmtError(
         f"{path} cannot be read ({reason}); give the name of a file, or download all files of the model again"
     )
@@ -38,11 +26,10 @@ def _unreadable(path: Path, error: OSError) -> NmtError:
 
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file of a model."""
-    with opened(path) as file:
-        try:
-            return file.read()
-        except OSError as error:
-            raise _unreadable(path, error) from error
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -56,40 +43,28 @@ def read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes first."""
-    opened(path).close()  # safe_open does not say that a folder is one
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise NmtError(
-            f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
-        ) from error
-    return {name: tensor.float() for name, tensor in tensors.items() if tensor.dtype in _FLOATS}
+def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Returns the floating-point tensors among the values, in fp32."""
+    found = {name: t for name, t in values.items() if isinstance(t, Tensor) and t.is_floating_point()}
+    return {name: tensor.detach().float() for name, tensor in found.items()}
 
 
 class Tensors:
-    """The tensors of a model by name. Each is taken once."""
+    """The tensors of a model by name. Each is taken once.
+
+    Args:
+        origin: the file that they are from.
+        plan: what says which tensors there are, for messages.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], origin: Path, plan: str, advice: str) -> None:
         self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
 
-    def rows(self, name: str) -> int:
-        """Returns the rows of a tensor, which may still be taken."""
-        found = self._tensors.get(name)
-        if found is None or not found.dim():
-            raise self._missing(name)
-        return len(found)
-
-    def _missing(self, name: str) -> NmtError:
-        return NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
-
-    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Returns a tensor."""
-        found = self.take_if_there(name)
+    def take(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor:
+        """Returns a tensor. Without a default, it is required."""
+        found = self._tensors.pop(name, default)
         if found is None:
-            raise self._missing(name)
+            raise NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
         if found.shape != shape:
             raise NmtError(
                 f"{self.origin} has the tensor {name} with the shape {tuple(found.shape)}, but {self._plan} says that "
@@ -142,16 +117,26 @@ class Settings:
             )
         return encoder
 
-    def choice(self, name: str, choices: Collection[str], default: str | None = None) -> str:
-        """Returns a setting that is one of `choices`. Without a default, it is required."""
-        value = self.required(name) if default is None else self.values.get(name, default)
-        if not isinstance(value, str) or value not in choices:
-            raise self.unknown(name)
+    def choice(self, name: str, choices: Iterable[Any], default: Any = None) -> Any:
+        """Returns a setting that is one of `choices`."""
+        value = self.values.get(name, default)
+        if value not in list(choices):
+            raise NmtError(f"{self.path} has {name} {value!r:.40}, which nmt does not have; use another model")
         return value
 
-    def unknown(self, name: str) -> NmtError:
-        """Returns the error for a setting with a value that nmt does not have."""
-        return NmtError(f"{self.path} has {name} {self.values[name]!r:.40}, which nmt does not have; use another model")
+    def model_config(self, d_model: Any, d_ff: Any, **variants: Any) -> ModelConfig:
+        """Returns the architecture, with all biases. The sizes are settings, too."""
+        heads = self.of_both_sides("attention_heads")
+        if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
+            raise NmtError(
+                f"{self.path} has {heads!r:.20} heads, but their number must divide the width, {d_model!r:.20}; "
+                f"use another model"
+            )
+        values = {name: self.required(name) for name in ("encoder_layers", "decoder_layers", "dropout")}
+        values |= {name: self.values.get(name, 0.0) for name in ("attention_dropout", "activation_dropout")}
+        values |= {"d_model": d_model, "d_ff": d_ff, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
+        biases = {"attention_biases": True, "output_bias": True}
+        return ModelConfig.from_dict(values | biases | variants, str(self.path))
 
     def languages(self, given: Mapping[str, str | None]) -> dict[str, str]:
         """Returns the languages by name.
@@ -163,36 +148,32 @@ class Settings:
         for name, given_lang in given.items():
             lang = self.values.get(name) if given_lang is None else given_lang
             if not isinstance(lang, str) or not lang:
-                raise NmtError(
-                    f"{self.path} does not say the {name.removesuffix('_lang')} language; "
-                    f"give it with --{name.replace('_', '-')}"
-                )
+                side = name.removesuffix("_lang")
+                raise NmtError(f"{self.path} does not say the {side} language; give it with {flag_name(name)}")
             found[name] = lang
-        if len(set(found.values())) < len(found):
+        if found["source_lang"] == found["target_lang"]:
             raise NmtError(
                 f"both languages are {found['source_lang']}; give others with --source-lang and --target-lang"
             )
         return found
 
 
-def head_widths(d_model: Any, heads: Any, path: Path) -> dict[str, int]:
-    """Returns d_model, the number of heads, and the widths of the keys and values of a head."""
-    if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
-        raise NmtError(
-            f"{path} has {heads!r:.20} heads, but their number must divide the width, {d_model!r:.20}; "
-            f"use another model"
-        )
-    return {"d_model": d_model, "heads": heads, "d_k": d_model // heads, "d_v": d_model // heads}
+# Options of models that both CTranslate2 and MarianMT have, or that do not matter after training.
+_COMMON = "activation", "attention_biases", "output_bias", "attention_dropout", "activation_dropout", "guided_alignment"
 
 
-def check_supported(config: ModelConfig, origin: str, toolkit: str, supported: Collection[str]) -> None:
-    """Raises an error unless a toolkit supports an architecture."""
+def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collection[str] = ()) -> None:
+    """Raises an error unless a toolkit supports an architecture.
+
+    Args:
+        more: the options of models that only this toolkit has.
+    """
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(
             f"{toolkit} needs d_k and d_v to be d_model / heads, but {origin} has d_model {config.d_model}, "
             f"heads {config.heads}, d_k {config.d_k} and d_v {config.d_v}; translate with nmt generate"
         )
-    unsupported = [flag_name(name) for name in config.variants() if name not in supported]
+    unsupported = [flag_name(name) for name in config.variants() if name not in (*_COMMON, *more)]
     if unsupported:
         raise NmtError(
             f"{toolkit} does not support {' or '.join(unsupported)}, which {origin} uses; translate with nmt generate"
@@ -210,7 +191,7 @@ _SILENT = -100.0
 class Ids:
     """The ids of another toolkit."""
 
-    special: tuple[int, int, int, int]
+    special: tuple[int, ...]
     size: int
 
     @property
@@ -224,6 +205,10 @@ class Ids:
         silent = [i for i, theirs in enumerate(self.special) if theirs in self.special[i + 1 :]]
         ours_V[silent] = _SILENT
         return ours_V
+
+    def embedding(self, theirs_VD: Tensor) -> Tensor:
+        """Returns an embedding in the order of our ids and columns."""
+        return theirs_VD[self.order].index_select(1, our_columns(theirs_VD.shape[1]))
 
     def vocabulary(self, pieces: Mapping[int, str], origin: str) -> list[str]:
         """Returns the piece of each id of an nmt model.
@@ -240,22 +225,6 @@ class Ids:
         return found
 
 
-def ids_of(special: Sequence[object], size: int, origin: str) -> Ids:
-    """Returns the ids of another toolkit."""
-    names = ("padding", "the unknown piece", "the beginning of a target", "the end of a sentence")
-    for name, value in zip(names, special, strict=True):
-        if type(value) is not int or not 0 <= value < size:
-            raise NmtError(
-                f"{origin}: the id of {name} is {value!r:.40}, but there are {size:,} ids; export the model again"
-            )
-    return Ids(tuple(special), size)  # type: ignore[arg-type] # they were checked
-
-
-def rows_of(embedding_VD: Tensor, ids: Ids, columns_D: Tensor) -> Tensor:
-    """Returns an embedding in the order of our ids and columns."""
-    return embedding_VD[torch.tensor(ids.order)].index_select(1, columns_D)
-
-
 # The weights of layers in this toolkit, and in MarianMT and fairseq models, which name them alike.
 
 
@@ -266,56 +235,39 @@ class Part:
     Attributes:
         ours: its name in nmt, without `.weight`.
         theirs: names of the other toolkit's matrices that are joined in this one.
-        shape: the shape of the weight of each of these parts.
-        axis: the axis with d_model columns.
-        always_biased: whether it has a bias even without --attention-biases.
+        shape: the shape of the weight of each of these matrices.
+        axis: the axis whose columns get the order of nmt.
     """
 
     ours: str
     theirs: tuple[str, ...]
     shape: tuple[int, ...]
     axis: int
-    always_biased: bool = True
 
 
 def parts(config: ModelConfig) -> Iterator[Part]:
-    """Yields all parts of the encoder's and the decoder's layers."""
-    for number in range(config.encoder_layers):
-        yield from _layer(config, f"encoder.{number}", f"encoder.layers.{number}")
-    for number in range(config.decoder_layers):
-        ours, theirs = f"decoder.{number}", f"decoder.layers.{number}"
-        yield from _layer(config, ours, theirs)
-        cross = f"{ours}.cross_attention", f"{theirs}.encoder_attn"
-        yield _reading(config, f"{cross[0]}.query", cross[1], "q")
-        yield _reading(config, f"{cross[0]}.key_value", cross[1], "kv")
-        yield _attention_output(config, *cross)
-        yield _norm(config, f"{cross[0]}_residual.norm", f"{cross[1]}_layer_norm")
+    """Yields all parts of the encoder and the decoder, except for embeddings. The heads' width is d_model / heads."""
+    d_model, d_ff = config.d_model, config.d_ff
+    for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for number in range(layers):
+            ours, theirs = f"{stack}.{number}", f"{stack}.layers.{number}"
+            yield from _attention(d_model, f"{ours}.self_attention", f"{theirs}.self_attn", ["query_key_value"])
+            if stack == "decoder":
+                cross = ["query", "key_value"]
+                yield from _attention(d_model, f"{ours}.cross_attention", f"{theirs}.encoder_attn", cross)
+            yield Part(f"{ours}.feed_forward.inner", (f"{theirs}.fc1",), (d_ff, d_model), 1)
+            yield Part(f"{ours}.feed_forward.outer", (f"{theirs}.fc2",), (d_model, d_ff), 0)
+            yield Part(f"{ours}.feed_forward_residual.norm", (f"{theirs}.final_layer_norm",), (d_model,), 0)
+        if config.norm == "pre":
+            yield Part(f"{stack}_norm", (f"{stack}.layer_norm",), (d_model,), 0)
 
 
-def _layer(config: ModelConfig, ours: str, theirs: str) -> Iterator[Part]:
-    """Yields what encoder and decoder layers have: self-attention and a feed-forward network."""
-    attention = f"{ours}.self_attention", f"{theirs}.self_attn"
-    yield _reading(config, f"{attention[0]}.query_key_value", attention[1], "qkv")
-    yield _attention_output(config, *attention)
-    yield _norm(config, f"{attention[0]}_residual.norm", f"{attention[1]}_layer_norm")
-    feed_forward = f"{ours}.feed_forward"
-    yield Part(f"{feed_forward}.inner", (f"{theirs}.fc1",), (config.d_ff, config.d_model), 1)
-    yield Part(f"{feed_forward}.outer", (f"{theirs}.fc2",), (config.d_model, config.d_ff), 0)
-    yield _norm(config, f"{feed_forward}_residual.norm", f"{theirs}.final_layer_norm")
-
-
-def _reading(config: ModelConfig, ours: str, theirs: str, letters: str) -> Part:
-    names = tuple(f"{theirs}.{letter}_proj" for letter in letters)
-    return Part(ours, names, (config.heads * config.d_k, config.d_model), 1, always_biased=False)
-
-
-def _attention_output(config: ModelConfig, ours: str, theirs: str) -> Part:
-    shape = config.d_model, config.heads * config.d_v
-    return Part(f"{ours}.output", (f"{theirs}.out_proj",), shape, 0, always_biased=False)
-
-
-def _norm(config: ModelConfig, ours: str, theirs: str) -> Part:
-    return Part(ours, (theirs,), (config.d_model,), 0)
+def _attention(d_model: int, ours: str, theirs: str, inputs: Iterable[str]) -> Iterator[Part]:
+    for name in inputs:
+        projections = tuple(f"{theirs}.{word[0]}_proj" for word in name.split("_"))
+        yield Part(f"{ours}.{name}", projections, (d_model, d_model), 1)
+    yield Part(f"{ours}.output", (f"{theirs}.out_proj",), (d_model, d_model), 0)
+    yield Part(f"{ours}_residual.norm", (f"{theirs}_layer_norm",), (d_model,), 0)
 
 
 def our_columns(d_model: int) -> Tensor:
@@ -327,33 +279,28 @@ def our_columns(d_model: int) -> Tensor:
     return torch.arange(d_model).view(2, -1).T.flatten()
 
 
-def from_theirs(config: ModelConfig, take: Callable[[str, tuple[int, ...]], Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of all layers by our names. The attention has biases, whether the config says so or not."""
+def from_theirs(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict[str, Tensor]:
+    """Returns the weights of all parts by our names. The attention has biases, whether the config says so or not.
+
+    Args:
+        prefix: what the other toolkit's names begin with.
+    """
     columns, weights = our_columns(config.d_model), {}
     for part in parts(config):
-        weight = torch.cat([take(f"{name}.weight", part.shape) for name in part.theirs])
-        bias = torch.cat([take(f"{name}.bias", part.shape[:1]) for name in part.theirs])
+        weight = torch.cat([tensors.take(f"{prefix}{name}.weight", part.shape) for name in part.theirs])
+        bias = torch.cat([tensors.take(f"{prefix}{name}.bias", part.shape[:1]) for name in part.theirs])
         weights[f"{part.ours}.weight"] = weight.index_select(part.axis, columns)
         weights[f"{part.ours}.bias"] = bias[columns] if part.axis == 0 else bias
     return weights
 
 
-def without_attention_biases(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights without the biases of attention."""
-    biases = {f"{part.ours}.bias" for part in parts(config) if not part.always_biased}
-    return {name: weight for name, weight in weights.items() if name not in biases}
-
-
-def to_theirs(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the weights of all layers by their names. Biases that the attention does not have are zero."""
+def to_theirs(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Returns the weights of all parts by their names. Biases that the attention does not have are zero."""
     columns, found = our_columns(config.d_model).argsort(), {}
     for part in parts(config):
         weight = weights[f"{part.ours}.weight"].index_select(part.axis, columns)
-        bias = weights.get(f"{part.ours}.bias")
-        if bias is None:
-            bias = weight.new_zeros(weight.shape[0])
-        elif part.axis == 0:
-            bias = bias[columns]
+        bias = weights.get(f"{part.ours}.bias", weight.new_zeros(len(weight)))
+        bias = bias[columns] if part.axis == 0 else bias
         for name, rows, biases in zip(part.theirs, weight.split(part.shape[0]), bias.split(part.shape[0]), strict=True):
-            found[f"{name}.weight"], found[f"{name}.bias"] = rows.contiguous(), biases.contiguous()
+            found[f"{prefix}{name}.weight"], found[f"{prefix}{name}.bias"] = rows.contiguous(), biases.contiguous()
     return found

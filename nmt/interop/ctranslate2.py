@@ -20,27 +20,12 @@ from nmt.interop.common import check_supported
 from nmt.model.positions import sinusoids
 from nmt.text.subword import BOS, EOS, UNK
 
-# Options of the model, besides its sizes, that CTranslate2 supports or that do not matter after training.
-_SUPPORTED_VARIANTS = (
-    "norm",
-    "activation",
-    "attention_biases",
-    "learned_positions",
-    "output_bias",
-    "sinusoids",
-    "attention_dropout",
-    "activation_dropout",
-    "guided_alignment",
-)
-# The name of each activation in CTranslate2.
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
     """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models."""
     with importing("ctranslate2", "--format ctranslate2"):
         from ctranslate2.specs import transformer_spec
-    check_supported(checkpoint.model_config, origin, "CTranslate2", _SUPPORTED_VARIANTS)
+    check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
     with new_folder(output, "--output") as folder:
         spec = _spec(checkpoint, transformer_spec)
         spec.validate()
@@ -73,7 +58,7 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
         (c.encoder_layers, c.decoder_layers),
         c.heads,
         pre_norm=c.norm == "pre",
-        activation=specs.common_spec.Activation[_ACTIVATIONS[c.activation]],
+        activation=specs.common_spec.Activation[c.activation.upper()],
         # Words are aligned as in nmt.translate.alignment. The trained head is the first one.
         alignment_layer=c.guided_alignment - 1 if c.guided_alignment else -1,
         alignment_heads=1 if c.guided_alignment else c.heads,

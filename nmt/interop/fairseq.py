@@ -11,7 +11,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.common import Ids, Settings, Tensors, from_theirs, head_widths, our_columns, read_bytes, rows_of
+from nmt.interop.common import Ids, Settings, Tensors, from_theirs, read_bytes
 from nmt.interop.torch_files import Inert, read_torch_file
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.mapped import Mapped
@@ -36,25 +36,19 @@ def read_dictionary(path: Path) -> list[str]:
     return list(pieces)
 
 
-def ids_of_dictionary(pieces: Sequence[str]) -> Ids:
-    """Returns the ids of a dictionary."""
-    return Ids((_PAD, _UNK, _EOS, _EOS), len(pieces))
-
-
 def read_codes(path: Path) -> bytes:
     """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them."""
-    lines = [line.strip("\r ") for line in _text(path).rstrip("\n").split("\n")]
-    merges = [line.split(" ") for line in lines if not line.startswith("#version")]
+    merges = [line.strip("\r ") for line in _text(path).rstrip("\n").split("\n")]
+    version = [merges.pop(0)] if merges[0].startswith("#version") else []
     if not merges:
         raise NmtError(f"{path} has no merges; give BPE codes")
-    for number, merge in enumerate(merges, start=1 + len(lines) - len(merges)):
-        if len(merge) not in (2, 3) or len(merge) != len(merges[0]) or not all(merge):
-            raise NmtError(
-                f"{path}, line {number}: {' '.join(merge)!r:.80} is not a merge of two pieces; give BPE codes"
-            )
-    if len(merges[0]) == 2:
-        return "".join(f"{line}\n" for line in lines).encode()
-    return "".join(f"{line}\n" for line in (_VERSION, *(f"{left} {right}" for left, right, _ in merges))).encode()
+    columns = 3 if merges[0].count(" ") == 2 else 2
+    for number, merge in enumerate(merges, start=1 + len(version)):
+        if len(merge.split(" ")) != columns or not all(merge.split(" ")):
+            raise NmtError(f"{path}, line {number}: {merge!r:.80} is not a merge of two pieces; give BPE codes")
+    if columns == 3:
+        version, merges = [_VERSION], [merge.rpartition(" ")[0] for merge in merges]
+    return "".join(f"{line}\n" for line in version + merges).encode()
 
 
 def _text(path: Path) -> str:
@@ -64,22 +58,22 @@ def _text(path: Path) -> str:
         raise NmtError(f"{path} is not UTF-8 text ({error.reason}); give a text file") from error
 
 
-def codec_of(config: TextConfig, dictionaries: Sequence[Sequence[str]], codes: Path, files: Sequence[str]) -> TextCodec:
-    """Returns the codec for the dictionaries of source and target."""
+def _subwords(
+    dictionaries: Sequence[str], pieces: Sequence[Sequence[str]], ids: Sequence[Ids], codes: Path
+) -> list[Mapped]:
+    """Returns the subword models of source and target."""
     model = read_codes(codes)
     try:
-        source, target = (
-            Mapped(ids_of_dictionary(pieces).vocabulary(dict(enumerate(pieces)), file), model, "subword-nmt")
-            for pieces, file in zip(dictionaries, files, strict=True)
-        )
+        return [
+            Mapped(of_side.vocabulary(dict(enumerate(names)), file), model, "subword-nmt")
+            for file, names, of_side in zip(dictionaries, pieces, ids, strict=True)
+        ]
     except ValueError as error:
         raise NmtError(f"{codes} is not a file of BPE codes ({error}); give the codes file of the model") from error
-    return TextCodec(config, source, target)
 
 
-_ACTIVATIONS = ("relu", "gelu", "swish")
 # Options that change what the model computes, and that nmt does not have.
-_UNSUPPORTED = ("no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention")
+_UNSUPPORTED = "no_scale_embedding", "no_token_positional_embeddings", "adaptive_softmax_cutoff", "no_cross_attention"
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
 _BUFFERS = "version", "embed_positions._float_tensor"
@@ -98,8 +92,8 @@ def import_fairseq(
     *,
     tokenizer: str,
     lowercase: bool,
-    source_lang: str | None = None,
-    target_lang: str | None = None,
+    source_lang: str | None,
+    target_lang: str | None,
 ) -> Checkpoint:
     """Returns the model in a checkpoint file of fairseq.
 
@@ -113,19 +107,20 @@ def import_fairseq(
     content, tensors = read_torch_file(path, "model")
     options = _options(content, path)
     config = _config(options)
-    pieces = [read_dictionary(Path(name)) for name in dictionaries]
-    source, target = pieces[0], pieces[-1]
-    ids = ids_of_dictionary(source), ids_of_dictionary(target)
+    read = {name: read_dictionary(Path(name)) for name in dictionaries}
+    sides = dictionaries[0], dictionaries[-1]
+    pieces = [read[name] for name in sides]
+    ids = [Ids((_PAD, _UNK, _EOS, _EOS), len(of_side)) for of_side in pieces]
     weights = _weights(config, Tensors(_modern(tensors, config), path, *_ADVICE), *ids)
-    joint = source == target and torch.equal(weights["source_embedding.weight"], weights["target_embedding.weight"])
+    embeddings = weights["source_embedding.weight"], weights["target_embedding.weight"]
+    joint = pieces[0] == pieces[1] and torch.equal(*embeddings)
     if joint:
         del weights["source_embedding.weight"]
     langs = options.languages({"source_lang": source_lang, "target_lang": target_lang})
     text = _text_config(langs, path, tokenizer=tokenizer, lowercase=lowercase, joint=joint)
+    subwords = _subwords(sides, pieces, ids, Path(codes))
     provenance = {"nmt": __version__, "imported": {"format": "fairseq", "file": file}}
-    checkpoint = Checkpoint(
-        config, codec_of(text, (source, target), Path(codes), (dictionaries[0], dictionaries[-1])), weights, provenance
-    )
+    checkpoint = Checkpoint(config, TextCodec(text, *subwords), weights, provenance)
     build_model(checkpoint, file)  # checks that the weights fit
     return checkpoint
 
@@ -147,22 +142,15 @@ def _options(content: Mapping[str, Any], path: Path) -> Settings:
 def _config(options: Settings) -> ModelConfig:
     """Returns the architecture."""
     for name in _UNSUPPORTED:
-        if options.values.get(name):
-            raise options.unknown(name)
-    sizes = {name: options.required(name) for name in ("encoder_layers", "decoder_layers", "dropout")}
-    sizes["d_ff"] = options.of_both_sides("ffn_embed_dim")
-    sizes |= head_widths(options.of_both_sides("embed_dim"), options.of_both_sides("attention_heads"), options.path)
-    dropout = options.values.get("activation_dropout") or options.values.get("relu_dropout") or 0.0
-    variants = {
-        "activation": options.choice("activation_fn", _ACTIVATIONS, "relu"),
-        "norm": "pre" if options.of_both_sides("normalize_before") else "post",
-        "sinusoids": "fairseq",
-        "attention_dropout": options.values.get("attention_dropout", 0.0),
-        "activation_dropout": dropout,
-        "attention_biases": True,
-        "output_bias": True,
-    }
-    return ModelConfig.from_dict({**sizes, **variants}, str(options.path))
+        options.choice(name, [False, None], False)
+    return options.model_config(
+        d_model=options.of_both_sides("embed_dim"),
+        d_ff=options.of_both_sides("ffn_embed_dim"),
+        activation=options.choice("activation_fn", ["relu", "gelu", "swish"], "relu"),
+        activation_dropout=options.values.get("activation_dropout") or options.values.get("relu_dropout") or 0.0,
+        norm="pre" if options.of_both_sides("normalize_before") else "post",
+        sinusoids="fairseq",
+    )
 
 
 def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
@@ -184,22 +172,16 @@ def _modern(tensors: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Ten
 
 def _weights(config: ModelConfig, tensors: Tensors, source: Ids, target: Ids) -> dict[str, Tensor]:
     """Returns the weights by our names, with separate embeddings."""
-    columns_D = our_columns(config.d_model)
-    weights = from_theirs(config, tensors.take)
-    embedding_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
+    weights = from_theirs(config, tensors)
     source_VD = tensors.take("encoder.embed_tokens.weight", (source.size, config.d_model))
-    weights["target_embedding.weight"] = rows_of(embedding_VD, target, columns_D)
-    weights["source_embedding.weight"] = rows_of(source_VD, source, columns_D)
+    target_VD = tensors.take("decoder.embed_tokens.weight", (target.size, config.d_model))
+    weights["source_embedding.weight"] = source.embedding(source_VD)
+    weights["target_embedding.weight"] = target.embedding(target_VD)
     weights["output_bias"] = target.output_bias(torch.zeros(target.size))
-    tensors.drop_copies(_SOFTMAX, embedding_VD, "use a model with --share-decoder-input-output-embed")
+    tensors.drop_copies(_SOFTMAX, target_VD, "use a model with --share-decoder-input-output-embed")
     for stack in ("encoder", "decoder"):
         for buffer in _BUFFERS:
             tensors.take_if_there(f"{stack}.{buffer}")
-        if config.norm == "pre":
-            for part in ("weight", "bias"):
-                weights[f"{stack}_norm.{part}"] = tensors.take(f"{stack}.layer_norm.{part}", (config.d_model,))[
-                    columns_D
-                ]
     tensors.check_all_taken()
     return weights
 

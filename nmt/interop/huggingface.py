@@ -1,183 +1,95 @@
 """Imports MarianMT models of Hugging Face, such as those of Opus-MT, and exports checkpoints as such models."""
 
 import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from nmt import __version__, console
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
+from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
-from nmt.interop.common import Settings, Tensors, read_json, read_safetensors, without_attention_biases
-from nmt.interop.marian import (
-    RECORD,
-    check_expressible,
-    is_shared,
-    our_config,
-    our_weights,
-    read_text,
-    special_ids,
-    their_config,
-    their_weights,
-    vocabulary_sizes,
-    write_text,
+from nmt.interop.common import (
+    SPECIAL_PIECES,
+    Ids,
+    Settings,
+    Tensors,
+    check_supported,
+    floats,
+    from_theirs,
+    our_columns,
+    read_bytes,
+    read_json,
+    to_theirs,
+    unreadable,
 )
+from nmt.interop.model_card import model_card, tags_in_other_pieces
 from nmt.interop.torch_files import read_torch_file
-from nmt.model.architectures import parameter_count
-from nmt.text.codec import TextConfig
-from nmt.text.mapped import language_code
-from nmt.text.subword import BOS, PAD
+from nmt.model.positions import sinusoids
+from nmt.text.codec import SubwordModel, TextCodec, TextConfig
+from nmt.text.mapped import Mapped, language_code
+from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 
-_LOAD = """from transformers import MarianMTModel, MarianTokenizer
-
-model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")
-lines = ["…"]  # sentences in {source}"""
-_TRANSLATE = """batch = tokenizer(lines, return_tensors="pt", padding=True)
-lines = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)"""
-# Keys of a provenance whose values are paths of the user.
-_PATHS = "save_dir", "init_from", "averaged", "folder", "file"
-
-
-def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
-    """Returns the README.md of an exported folder."""
-    text, config = checkpoint.codec.config, checkpoint.model_config
-    count = parameter_count(config, checkpoint.codec)
-    name = Path(origin).name.encode(errors="backslashreplace").decode()
-    provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
-    sections = [
-        f"---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
-        f"# {text.source_lang} to {text.target_lang}\n\n"
-        f"A Transformer with {count:,} parameters, trained with nmt. `nmt import huggingface` (`pip install "
-        f"attention-nmt`) makes it a checkpoint again.",
-        f"## Use\n\n```python\n{_example(text)}\n```\n\n{_notes(text)}",
-        f"## Scores\n\n{_code(scores)}" if scores else "",
-        f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"
-        + _code(json.dumps(provenance, indent=1, default=str)),
-    ]
-    return "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
-
-
-def _without_folders(value: Any) -> Any:
-    """Returns a provenance whose paths are only file names, because a model card is public."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _names(found) if key in _PATHS else _without_folders(found) for key, found in value.items()}
-
-
-def _names(paths: Any) -> Any:
-    if isinstance(paths, list):
-        return [_names(path) for path in paths]
-    return Path(paths).name if isinstance(paths, str) else paths
-
-
-def _code(text: str) -> str:
-    return f"```\n{text.strip()}\n```"
-
-
-def _example(text: TextConfig) -> str:
-    """Returns Python code that translates. What the tokenizer of transformers does not do, the code does."""
-    lines = [_LOAD.format(source=text.source_lang)]
-    tokenizers = text.source_tokenizer, text.target_tokenizer
-    source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)
-    if source or target:
-        lines.insert(0, "from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer")
-    if source:
-        if text.normalize_punctuation != "none":
-            lines.append(f"lines = [MosesPunctNormalizer({source!r}).normalize(line) for line in lines]")
-        lines.append(
-            f"lines = [MosesTokenizer({source!r}).tokenize(line, escape=False, return_str=True) for line in lines]"
-        )
-    if text.lowercase:
-        lines.append("lines = [line.lower() for line in lines]")
-    lines.append(_TRANSLATE)
-    if target:
-        lines.append(
-            f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"
-        )
-    return "\n".join([*lines, "print(lines)"])
-
-
-def _notes(text: TextConfig) -> str:
-    notes = ["Beam search of transformers has another length penalty than nmt. Both agree with `length_penalty=0`."]
-    if text.tags:
-        notes.append(f"In training, sentences of some corpora began with one of {' '.join(text.tags)}.")
-    if tags := tags_in_other_pieces(text):
-        notes.append(
-            f"`MarianTokenizer` turns {' '.join(tags)} into other pieces than nmt. Encode the sentence without the "
-            f"tag, and put `tokenizer.convert_tokens_to_ids({tags[0]!r})` before its ids."
-        )
-    return "\n".join(notes)
-
-
-def tags_in_other_pieces(text: TextConfig) -> list[str]:
-    """Returns the tags that MarianTokenizer does not keep as one piece: all but language codes."""
-    return [tag for tag in text.tags if language_code(tag) != tag]
-
-
-_CONFIG, _GENERATION = "config.json", "generation_config.json"
+# The files of a model.
+_CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 _SAFETENSORS, _TORCH = "model.safetensors", "pytorch_model.bin"
+_VOCABULARY, _TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
+_MODELS = "source.spm", "target.spm"
+# The key of config.json with what MarianMT does not have: the TextConfig and the ModelConfig of a checkpoint.
+_RECORD = "nmt"
 
 
-def import_huggingface(folder: str, source_lang: str | None = None, target_lang: str | None = None) -> Checkpoint:
+def import_huggingface(folder: str, source_lang: str | None, target_lang: str | None) -> Checkpoint:
     """Returns the checkpoint of the MarianMT model in a folder."""
     path = Path(folder)
     if path.is_file():
         raise NmtError(f"{folder} is a file; give the folder of the model")
-    values = read_json(path / _CONFIG)
-    settings = Settings(values, path / _CONFIG)
-    config, shared = our_config(settings), is_shared(settings)
-    tensors = _tensors(path)
-    sizes = vocabulary_sizes(values, tensors, path / _CONFIG, shared=shared)
-    langs = {"source_lang": source_lang, "target_lang": target_lang}
-    text = read_text(path, values, sizes, langs, shared=shared)
-    scaled = bool(values.get("scale_embedding", False))
-    weights = our_weights(config, tensors, text.source_ids, text.target_ids, shared=shared, scaled=scaled)
-    config, weights = _without_needless(config, weights, _recorded(values, path))
+    settings = Settings(read_json(path / _CONFIG), path / _CONFIG)
+    config, tensors = _our_config(settings), _tensors(path)
+    embeddings = _embeddings(settings, tensors, config.d_model)
+    codec, ids = _read_text(settings, embeddings, {"source_lang": source_lang, "target_lang": target_lang})
+    weights = _our_weights(config, tensors, ids, embeddings)
+    if not settings.values.get("scale_embedding", False):
+        weights = _with_scale(weights, config)
+    config, weights = _without_needless(config, weights, settings)
     _warn_of_generation(path)
     provenance = {"nmt": __version__, "imported": {"format": "huggingface", "folder": folder}}
-    checkpoint = Checkpoint(config, text.codec, weights, provenance)
+    checkpoint = Checkpoint(config, codec, weights, provenance)
     build_model(checkpoint, folder)  # checks that the weights fit
     return checkpoint
 
 
-def _tensors(folder: Path) -> Tensors:
-    if (folder / _SAFETENSORS).exists():
-        path = folder / _SAFETENSORS
-        tensors = read_safetensors(path)
-    elif (folder / _TORCH).exists():
-        path = folder / _TORCH
-        tensors = read_torch_file(path)[1]
-    else:
-        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
-    return Tensors(tensors, path, _CONFIG, "download both again")
-
-
-def _recorded(values: dict[str, Any], folder: Path) -> ModelConfig | None:
-    """Returns the architecture that nmt recorded when it exported the model; None for other models."""
-    record = values.get(RECORD)
-    if not isinstance(record, dict) or not isinstance(record.get("model"), dict):
-        return None
-    return ModelConfig.from_dict(record["model"], str(folder / _CONFIG))
+def _recorded(settings: Settings, part: str) -> Any:
+    """Returns what nmt recorded when it exported the model; None for other models."""
+    record = settings.values.get(_RECORD)
+    return record.get(part) if isinstance(record, dict) else None
 
 
 def _without_needless(
-    config: ModelConfig, weights: dict[str, Tensor], recorded: ModelConfig | None
+    config: ModelConfig, weights: dict[str, Tensor], settings: Settings
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Returns the architecture and the weights without biases that are zero, unless the exported model had them."""
-    if recorded is not None:
-        config = replace(config, guided_alignment=recorded.guided_alignment)
-        smaller = without_attention_biases(config, weights)
-        biased = any(weight.any() for name, weight in weights.items() if name not in smaller)
-        if not recorded.attention_biases and not biased:
-            config, weights = replace(config, attention_biases=False), smaller
-    if not (recorded and recorded.output_bias) and not weights["output_bias"].any():
+    """Returns architecture and weights without biases that are zero, and that the model did not have in nmt."""
+    record = _recorded(settings, "model")
+    if record is None:
+        return config, weights
+    recorded = ModelConfig.from_dict(record, str(settings.path))
+    config = replace(config, guided_alignment=recorded.guided_alignment)
+    of_attention = [name for name in weights if "attention." in name and name.endswith(".bias")]
+    if not recorded.attention_biases and not any(weights[name].any() for name in of_attention):
+        config = replace(config, attention_biases=False)
+        weights = {name: weight for name, weight in weights.items() if name not in of_attention}
+    if not recorded.output_bias and not weights["output_bias"].any():
         config = replace(config, output_bias=False)
-        weights = {name: weight for name, weight in weights.items() if name != "output_bias"}
+        del weights["output_bias"]
     return config, weights
 
 
@@ -196,24 +108,305 @@ def _warn_of_generation(folder: Path) -> None:
 def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores: str | None = None) -> None:
     """Writes the folder `output`, which transformers loads as a MarianMT model."""
     config, codec = checkpoint.model_config, checkpoint.codec
-    check_expressible(config, origin)
+    check_supported(config, origin, "MarianMT")
     if codec.config.subword not in ("bpe", "unigram", "marian"):
         raise NmtError(
             f"MarianMT segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
             f"translate with nmt generate"
         )
-    tensors = their_weights(config, checkpoint.weights)
-    values = their_config(config, len(codec.source), len(codec.target), shared=codec.config.joint_vocab)
-    values[RECORD] = {"text": codec.config.to_dict(), "model": config.to_dict()}
-    generation = {**special_ids(), "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512}
+    tensors = _their_weights(config, checkpoint.weights)
+    files = {
+        _CONFIG: _their_config(config, codec),
+        _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
+        **_their_text(codec),
+    }
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
-        for name, content in ((_CONFIG, values), (_GENERATION, generation)):
-            (folder / name).write_text(json.dumps(content, indent=1) + "\n")
-        write_text(codec, folder)
+        for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True):
+            (folder / name).write_bytes(subword.model)
+        for name, values in files.items():
+            (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(model_card(checkpoint, origin, scores), encoding="utf-8")
     if tags := tags_in_other_pieces(codec.config):
         console.warn(
             f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
             f"{output} for the right ids"
         )
+
+
+# The architecture
+
+# The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
+_POSITIONS = 1024
+# Our name of each activation. swish and silu are the same function.
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+_SHARING = "share_encoder_decoder_embeddings"
+_SIZES = "encoder_layers", "decoder_layers", "d_model", "dropout", "attention_dropout", "activation_dropout"
+# Settings that nmt does not have, and the values that change nothing.
+_WITHOUT_EFFECT = {
+    "normalize_before": False,
+    "static_position_embeddings": True,
+    "tie_word_embeddings": True,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+}
+# The special ids of an exported model, as config.json and generation_config.json name them.
+_SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
+
+
+def _our_config(settings: Settings) -> ModelConfig:
+    """Returns the architecture in a config.json, with all biases."""
+    kind = settings.values.get("model_type")
+    if kind != "marian":
+        raise NmtError(
+            f"{settings.path} is for a model of type {kind!r:.40}, but nmt imports only marian; "
+            f"choose a MarianMT model such as those of Opus-MT"
+        )
+    for name, ignored in _WITHOUT_EFFECT.items():
+        settings.choice(name, [ignored], ignored)
+    activation = _ACTIVATIONS[settings.choice("activation_function", _ACTIVATIONS)]
+    return settings.model_config(settings.required("d_model"), settings.of_both_sides("ffn_dim"), activation=activation)
+
+
+def _their_config(config: ModelConfig, codec: TextCodec) -> dict[str, Any]:
+    """Returns the config.json of a MarianMT model."""
+    sides = {f"{side}_ffn_dim": config.d_ff for side in ("encoder", "decoder")}
+    sides |= {f"{side}_attention_heads": config.heads for side in ("encoder", "decoder")}
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "is_encoder_decoder": True,
+        **{name: getattr(config, name) for name in _SIZES},
+        **sides,
+        "activation_function": config.activation,
+        "scale_embedding": True,
+        _SHARING: codec.config.joint_vocab,
+        "tie_word_embeddings": True,
+        "vocab_size": len(codec.source),
+        "decoder_vocab_size": len(codec.target),
+        "max_position_embeddings": _POSITIONS,
+        **_SPECIAL_IDS,
+        "forced_eos_token_id": EOS,
+        "dtype": "float32",
+        _RECORD: {"text": codec.config.to_dict(), "model": config.to_dict()},
+    }
+
+
+# The weights
+
+_SHARED = "model.shared.weight"
+_SIDES = {"source": "model.encoder.embed_tokens.weight", "target": "model.decoder.embed_tokens.weight"}
+_SOFTMAX = "lm_head.weight"
+_BIAS = "final_logits_bias"
+_ENCODINGS = "model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"
+# Some models are stored in 16 bits.
+_ENCODINGS_TOLERANCE = 5e-3
+
+
+def _tensors(folder: Path) -> Tensors:
+    if (folder / _SAFETENSORS).exists():
+        path = folder / _SAFETENSORS
+        tensors = _read_safetensors(path)
+    elif (folder / _TORCH).exists():
+        path = folder / _TORCH
+        tensors = read_torch_file(path)[1]
+    else:
+        raise NmtError(f"{folder} has neither {_SAFETENSORS} nor {_TORCH}; download the model again")
+    return Tensors(tensors, path, _CONFIG, "download both again")
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Returns the floating-point tensors of a safetensors file, in fp32. The library checks all sizes first."""
+    try:
+        return floats(load_file(path))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise NmtError(
+            f"{path} is not a safetensors file, or is damaged ({error!s:.100}); download it again"
+        ) from error
+
+
+def _embeddings(settings: Settings, tensors: Tensors, d_model: int) -> tuple[Tensor, Tensor]:
+    """Returns the embeddings of source and target, VD each. They are one object if the model has only one."""
+    size = settings.required("vocab_size")
+    if settings.choice(_SHARING, [True, False], True):
+        shared_VD = tensors.take(_SHARED, (size, d_model))
+        return shared_VD, shared_VD
+    source_VD = tensors.take(_SIDES["source"], (size, d_model))
+    return source_VD, tensors.take(_SIDES["target"], (settings.values.get("decoder_vocab_size", size), d_model))
+
+
+def _our_weights(
+    config: ModelConfig, tensors: Tensors, ids: Sequence[Ids], embeddings: tuple[Tensor, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the weights of a MarianMT model by our names, with all biases.
+
+    Args:
+        ids, embeddings: of source and target.
+    """
+    source_VD, target_VD = embeddings
+    weights = from_theirs(config, tensors, "model.")
+    weights["target_embedding.weight"] = ids[1].embedding(target_VD)
+    if source_VD is not target_VD:
+        weights["source_embedding.weight"] = ids[0].embedding(source_VD)
+    bias_1V = tensors.take(_BIAS, (1, len(target_VD)), torch.zeros(1, len(target_VD)))
+    weights["output_bias"] = ids[1].output_bias(bias_1V[0])
+    tensors.drop_copies([_SOFTMAX, *_SIDES.values()], target_VD, "use a model with tied embeddings")
+    _check_encodings(tensors, config)
+    tensors.check_all_taken()
+    return weights
+
+
+def _check_encodings(tensors: Tensors, config: ModelConfig) -> None:
+    """Raises an error unless the position encodings in the file, if there are any, are sinusoids."""
+    for name in _ENCODINGS:
+        found = tensors.take_if_there(name)
+        if found is None:
+            continue
+        expected = sinusoids(found.numel() // config.d_model, config)[:, our_columns(config.d_model).argsort()]
+        if found.shape != expected.shape or not torch.allclose(found, expected, rtol=0, atol=_ENCODINGS_TOLERANCE):
+            raise NmtError(
+                f"{tensors.origin} has position encodings ({name}) that are not the sinusoids of MarianMT; "
+                f"use a model with static positions"
+            )
+
+
+def _with_scale(weights: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """Returns the weights of the same model with embeddings that are multiplied by √d_model."""
+    scale = math.sqrt(config.d_model)
+    last = f"decoder.{config.decoder_layers - 1}.feed_forward_residual.norm"
+    factors = {"target_embedding.weight": 1 / scale, "source_embedding.weight": 1 / scale}
+    factors |= {f"{last}.weight": scale, f"{last}.bias": scale}
+    return {name: weight * factors[name] if name in factors else weight for name, weight in weights.items()}
+
+
+def _their_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights of a checkpoint by the names of MarianMT."""
+    columns_D = our_columns(config.d_model).argsort()
+    found = to_theirs(config, weights, "model.")
+    names = _SIDES if "source_embedding.weight" in weights else {"target": _SHARED}
+    for side, name in names.items():
+        found[name] = weights[f"{side}_embedding.weight"][:, columns_D].contiguous()
+    found[_BIAS] = weights.get("output_bias", torch.zeros(len(weights["target_embedding.weight"])))[None]
+    return found
+
+
+# The text processing
+
+
+def _read_text(
+    settings: Settings, embeddings: tuple[Tensor, Tensor], langs: Mapping[str, str | None]
+) -> tuple[TextCodec, list[Ids]]:
+    """Returns the text processing of a MarianMT folder, and the ids of both sides."""
+    folder, shared = settings.path.parent, embeddings[0] is embeddings[1]
+    options = read_json(folder / _TOKENIZER) if (folder / _TOKENIZER).exists() else {}
+    separate = options.get("separate_vocabs", False)
+    if shared and separate:
+        raise NmtError(f"{folder} has one embedding for two vocabularies; download it again")
+    unknown = options.get("unk_token", SPECIAL_PIECES[UNK])
+    unknown = unknown.get("content") if isinstance(unknown, dict) else unknown
+    files = folder / _VOCABULARY, folder / (_TARGET_VOCABULARY if separate else _VOCABULARY)
+    sizes = [len(rows_VD) for rows_VD in embeddings]
+    pieces = [_vocabulary(file, size) for file, size in zip(files, sizes, strict=True)]
+    ids = [_ids(settings, *side, unknown) for side in zip(pieces, sizes, files, strict=True)]
+    text = _recorded_text(settings, langs)
+    if text is None:
+        text = _text_config(Settings(options, folder).languages(langs), pieces[0], folder, shared=shared)
+    models = [
+        _subword(folder / name, text.subword, of_side, names, file)
+        for name, of_side, names, file in zip(_MODELS, ids, pieces, files, strict=True)
+    ]
+    source, target = (models[0], models[0]) if text.one_model else models
+    return TextCodec.checked(text, source, target, str(folder)), ids
+
+
+def _vocabulary(path: Path, size: int) -> dict[int, str]:
+    """Returns the piece of each id of a vocabulary."""
+    ids = read_json(path)
+    for piece, i in ids.items():
+        if type(i) is not int or not 0 <= i < size:
+            raise NmtError(
+                f"{path} has the id {i!r:.40} for the piece {piece!r:.40}, but the model has {size:,} ids; "
+                f"download both again"
+            )
+    if len(set(ids.values())) != len(ids):
+        raise NmtError(f"{path} gives the same id to two pieces; download it again")
+    return {i: piece for piece, i in ids.items()}
+
+
+def _ids(settings: Settings, pieces: Mapping[int, str], size: int, path: Path, unknown: Any) -> Ids:
+    found = [i for i, piece in pieces.items() if piece == unknown]
+    if not found:
+        raise NmtError(f"{path} has no piece {unknown!r:.40} for unknown text; download it again")
+    special: dict[str, Any] = {
+        "padding": settings.values.get("pad_token_id"),
+        "the beginning of a target": settings.values.get("decoder_start_token_id"),
+        "the end of a sentence": settings.values.get("eos_token_id"),
+    }
+    for name, i in special.items():
+        if type(i) is not int or not 0 <= i < size:
+            raise NmtError(
+                f"{settings.path}: the id of {name} is {i!r:.40}, but there are {size:,} ids; export the model again"
+            )
+    pad, start, eos = special.values()
+    return Ids((pad, found[0], start, eos), size)
+
+
+def _recorded_text(settings: Settings, langs: Mapping[str, str | None]) -> TextConfig | None:
+    """Returns the text processing that nmt recorded when it exported the model; None for other models."""
+    record = _recorded(settings, "text")
+    if record is None:
+        return None
+    text = TextConfig.from_dict(record, str(settings.path))
+    for name, given in langs.items():
+        if given not in (None, recorded := getattr(text, name)):
+            flag = flag_name(name)
+            raise NmtError(
+                f"{flag} is {given}, but nmt exported {settings.path.parent} with {recorded}; leave out {flag}"
+            )
+    return text
+
+
+def _text_config(langs: Mapping[str, str], pieces: Mapping[int, str], folder: Path, *, shared: bool) -> TextConfig:
+    """Returns the text processing of a model that nmt did not export."""
+    codes = [piece for _, piece in sorted(pieces.items()) if piece.split() == [piece] == [language_code(piece)]]
+    values = {"source_tokenizer": "none", "target_tokenizer": "none", "normalize_punctuation": "none"}
+    rest = {"lowercase": False, "subword": "marian", "joint_vocab": shared, "tags": codes}
+    return TextConfig.from_dict({**langs, **values, **rest}, str(folder))
+
+
+def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabulary_path: Path) -> SubwordModel:
+    model = read_bytes(path)
+    if kind == "marian":
+        vocabulary = ids.vocabulary(pieces, str(vocabulary_path))
+        try:
+            return Mapped(vocabulary, model, kind)
+        except (ValueError, RuntimeError) as error:
+            raise NmtError(f"{path} is not a sentencepiece model, or is damaged; download it again") from error
+    subword = Subword.from_bytes(model, kind, str(path))
+    if subword.pieces(list(range(len(subword)))) != [pieces.get(i) for i in ids.order]:
+        raise NmtError(f"{path} and {vocabulary_path} have different pieces; export the model again")
+    return subword
+
+
+def _their_text(codec: TextCodec) -> dict[str, dict[str, Any]]:
+    """Returns the JSON files with which transformers' MarianTokenizer gives the same ids as the codec."""
+    joint = codec.config.joint_vocab
+    unk, eos, pad = codec.source.pieces([UNK, EOS, PAD])
+    options = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": codec.config.source_lang,
+        "target_lang": codec.config.target_lang,
+        "unk_token": unk,
+        "eos_token": eos,
+        "pad_token": pad,
+        "separate_vocabs": not joint,
+        "model_max_length": _POSITIONS,
+    }
+    vocabularies = {_VOCABULARY: codec.source} | ({} if joint else {_TARGET_VOCABULARY: codec.target})
+    ids = {
+        name: {piece: i for i, piece in enumerate(subword.pieces(list(range(len(subword)))))}
+        for name, subword in vocabularies.items()
+    }
+    return {_TOKENIZER: options, **ids}

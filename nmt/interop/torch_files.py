@@ -7,13 +7,14 @@ the toolkits that write such files becomes `Inert`, and any other name is refuse
 import pickle
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nmt.errors import NmtError
-from nmt.interop.common import opened
+from nmt.interop.common import floats, unreadable
 from nmt.model.device import is_out_of_memory
 
 _FUNCTIONS = {
@@ -23,17 +24,7 @@ _FUNCTIONS = {
     ("torch._utils", "_rebuild_parameter"),
 }
 # Packages whose classes hold options or the state of a training.
-_INERT_PACKAGES = (
-    "argparse",
-    "collections",
-    "enum",
-    "fairseq",
-    "numpy",
-    "omegaconf",
-    "torch",
-    "transformers",
-    "typing",
-)
+_INERT_PACKAGES = "argparse", "collections", "enum", "fairseq", "numpy", "omegaconf", "torch", "transformers", "typing"
 _INERT_TYPES = ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str")
 
 
@@ -72,15 +63,10 @@ class _Unpickler(pickle.Unpickler):
         raise _ForbiddenError(f"{module}.{name}")
 
 
-class _Pickle:
-    """What torch.load uses of the module `pickle`."""
-
-    Unpickler = _Unpickler
-
-    @staticmethod
-    def load(file: Any, **options: Any) -> Any:
-        """Returns the content of a pickle."""
-        return _Unpickler(file, **options).load()
+# What torch.load uses of the module `pickle`.
+_PICKLE = SimpleNamespace(
+    __name__="pickle", Unpickler=_Unpickler, load=lambda file, **options: _Unpickler(file, **options).load()
+)
 
 
 def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -89,13 +75,12 @@ def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any]
     Args:
         part: the key of the part with the tensors; None if the content itself has them.
     """
-    opened(path).close()
     mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
     try:
-        content = torch.load(path, map_location="cpu", pickle_module=_Pickle, weights_only=False, mmap=mapped)
-        named = content if part is None else content[part]
-        tensors = {name: t for name, t in named.items() if isinstance(t, Tensor) and t.is_floating_point()}
-        return content, {name: tensor.detach().float() for name, tensor in tensors.items()}
+        content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)
+        return content, floats(content if part is None else content[part])
+    except OSError as error:
+        raise unreadable(path, error) from error
     except _ForbiddenError as error:
         raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
     except Exception as error:  # for a damaged file, torch may raise any exception

@@ -106,8 +106,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "heads": (config(encoder_attention_heads=3, decoder_attention_heads=3), "has 3 heads, but"),
     "more layers": (config(encoder_layers=2), "no tensor model.encoder.layers.1.self_attn.q_proj"),
     "fewer layers": (config(encoder_layers=1, decoder_layers=1, d_model=4), "with the shape"),
-    "vocabulary size": (config(vocab_size=3), "has the vocabulary size 3, but"),
-    "no vocabulary size": (config(vocab_size="9"), "has the vocabulary size '9'"),
+    "vocabulary size": (config(vocab_size=3), "config.json says that it has (3, 8); download both"),
+    "no vocabulary size": (config(vocab_size="9"), "config.json says that it has ('9', 8)"),
     "sharing is text": (config(share_encoder_decoder_embeddings="yes"), "has share_encoder_decoder_embeddings 'yes'"),
     "separate embeddings": (config(share_encoder_decoder_embeddings=False), "no tensor model.encoder.embed_tokens."),
     "piece is no text": (rename("\ud800"), r"has the piece '\ud800', which is not valid text"),
@@ -176,7 +176,7 @@ def test_weights_in_a_torch_file_are_those_in_safetensors(folder: Path, legacy: 
 @pytest.mark.parametrize(("name", "message"), [
     ("lm_head.weight", "differs from the target embedding, but nmt uses one matrix for both"),
     (POSITIONS, "are not the sinusoids of MarianMT"),
-    ("final_logits_bias", "has final_logits_bias for 3 pieces instead of"),
+    ("final_logits_bias", "has the tensor final_logits_bias with the shape (3,), but config.json says"),
     ("model.encoder.layers.0.adapter", "has the tensor 'model.encoder.layers.0.adapter', which nmt does not know"),
     ("model.encoder.layers.0.fc1.bias", "has the tensor model.encoder.layers.0.fc1.bias with the shape (3,), but"),
 ])  # fmt: skip
