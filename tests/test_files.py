@@ -117,9 +117,9 @@ def test_a_failed_export_leaves_no_new_folders(trained: Path, tmp_path: Path, mo
     export = ["export", trained / "run" / "average.safetensors", "--format=huggingface", "--output"]
     (tmp_path / "old").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.interop.huggingface.write_text", Mock(side_effect=NmtError("no text")))
+        patch.setattr("nmt.interop.huggingface.model_card", Mock(side_effect=NmtError("no card")))
         for place in ("a/b/c", "old/b/c", "a/../b/c"):
-            assert "no text" in failed(*export, tmp_path / place)
+            assert "no card" in failed(*export, tmp_path / place)
             assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
     run(*export, tmp_path / "a/b/c")
     assert (tmp_path / "a/b/c/config.json").exists()
