@@ -135,7 +135,7 @@ def _score_trees(
 ) -> None:
     from nmt.parsing.treebank import read_parses
 
-    given = [flag_name(name) for name, _, _ in config.changed_from(ScoreConfig().to_dict())]
+    given = [flag_name(name) for name in config.variants()]
     if given:
         raise NmtError(f"--metric evalb does not use {', '.join(given)}; leave out these options")
     if len(reference) > 1 or len(hypothesis) > 1 or len(metric) > 1:

@@ -29,111 +29,63 @@ class DataConfig(Config):
     source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
     target_lang: str = corpus_option(help="Target language: the suffix of its files, for example de.")
     train: tuple[str, ...] = corpus_option(
-        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
-        "given several times."
+        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, or PREFIX.en.gz. Repeatable."
     )
     weight: tuple[float, ...] = corpus_option(
-        (),
-        help="How often the pairs of a training corpus are used, compared with those of the others. Give it once for "
-        "each --train, in the same order.",
-        above=0,
-        at_most=1_000_000,
+        (), "For each --train in order: how often its pairs are used, relative to others.", above=0, at_most=1_000_000
     )
     temperature: float = corpus_option(
-        1.0,
-        help="Larger values make the shares of large and small corpora more equal: a corpus of n pairs with weight w "
-        "has a share proportional to (w n)^(1/T).",
-        at_least=1,
-        at_most=1_000_000,
+        1.0, "Above 1 evens out corpora: n pairs with weight w get a share proportional to (w n)^(1/T).", at_least=1
     )
     tag: tuple[str, ...] = corpus_option(
-        (),
-        help="Piece such as <bt> that is put before each source sentence of a training corpus; empty for none. Give it "
-        "once for each --train, in the same order.",
+        (), "For each --train in order: a piece such as <bt> to put before its source sentences; empty for none."
     )
     alignments: tuple[str, ...] = corpus_option(
-        (),
-        help="File with the word alignment of each pair of a training corpus, such as 0-0 1-2, for train "
-        "--guided-alignment. Give it once for each --train, in the same order.",
+        (), "For each --train in order: a file of word alignments, such as 0-0 1-2, for train --guided-alignment."
     )
     valid: str = corpus_option(help="Validation corpus: a PREFIX as for --train.")
-    test: tuple[str, ...] = corpus_option((), help="Test corpus: a PREFIX as for --train. May be given several times.")
+    test: tuple[str, ...] = corpus_option((), "Test corpus: a PREFIX as for --train. Repeatable.")
     dest: str = corpus_option(help="Data folder to write. It must not exist.")
     like: str | None = text_option(
-        None,
-        help="Encode text as this checkpoint does, with its tokenisation and its vocabulary, for train --init-from.",
+        None, "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from."
     )
     tokenizer: Tokenizer = option(
-        "auto",
-        help="moses tokenises the text before it is cut into subwords, and detokenises translations. none does "
-        "neither. auto uses moses for each language that it suits, and none for the others.",
-        panel="Text",
+        "auto", "moses tokenises, and detokenises translations; none does not; auto: moses if it suits.", panel="Text"
     )
     normalize_punctuation: Normalization = option(
-        "both",
-        help="Replace typographic quotes, dashes and spaces by ASCII: on both sides, on the source only, or not at "
-        "all. Only text that moses tokenises is changed.",
-        panel="Text",
+        "both", "Replace typographic quotes, dashes and spaces by ASCII on these sides, before moses.", panel="Text"
     )
-    lowercase: bool = text_option(False, help="Lowercase both sides. The translations are then lowercase too.")
-    subword: SubwordKind = option("bpe", help="Kind of subword model to train.", panel="Subwords")
+    lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
+    subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
     vocab_size: int = subwords_option(
-        37000,
-        help="Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols, there may be fewer.",
-        at_least=8,
-        at_most=1_000_000,
+        37000, "Pieces of the vocabulary, or of each; perhaps fewer with --symbols.", at_least=8, at_most=1_000_000
     )
-    joint_vocab: bool = subwords_option(
-        True, help="Use one vocabulary for both languages, so that they share their embeddings."
-    )
+    joint_vocab: bool = subwords_option(True, "Use one vocabulary, and thus shared embeddings, for both languages.")
     subword_model: str | None = subwords_option(
-        None,
-        help="Use this sentencepiece model instead of training one. With --subword wordpiece, it segments greedily.",
+        None, "Use this sentencepiece model. With --subword wordpiece, it segments greedily."
     )
     symbols: str | None = subwords_option(
-        None,
-        help="File with one word on each line. Each word becomes one piece; nmt trees needs this for its brackets.",
+        None, "File with one word on each line. Each becomes one piece; nmt trees needs this for its brackets."
     )
-    subword_sample: int = subwords_option(
-        2_000_000, help="Lines of each language in the sample that the subword model is trained on.", at_least=1
-    )
+    subword_sample: int = subwords_option(2_000_000, "Lines of each language to learn subwords from.", at_least=1)
     subword_dropout: float = sampling_option(
-        0.0,
-        help="BPE-dropout (Provilkov et al. 2020): segment training text several times, and leave out each merge with "
-        "this probability. 0.1 is common.",
-        at_least=0,
-        below=1,
+        0.0, "BPE-dropout (Provilkov et al. 2020): probability to leave out a merge, such as 0.1.", at_least=0, below=1
     )
     subword_alpha: float | None = sampling_option(
-        None,
-        help="Sampling with --subword unigram (Kudo 2018): draw segmentations with probability P^alpha. 0.2 is common.",
-        above=0,
-        at_most=100,
+        None, "Sampling for unigram (Kudo 2018): draw with probability P^alpha, such as 0.2.", above=0, at_most=100
     )
-    sampled_side: Literal["both", "source", "target"] = sampling_option(
-        "both", help="Side of the training text that is sampled."
-    )
+    sampled_side: Literal["both", "source", "target"] = sampling_option("both", "Side of the training text to sample.")
     encodings: int = sampling_option(
-        10,
-        help="Sampled segmentations that are stored of each sentence. Training uses one of them in each epoch.",
-        at_least=1,
-        at_most=1000,
+        10, "Sampled segmentations to store of each sentence; an epoch uses one.", at_least=1, at_most=1000
     )
-    max_length: int = filter_option(
-        256, help="Drop training pairs with more pieces than this on either side.", at_least=1
-    )
+    max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)
     max_length_ratio: float = filter_option(
-        9.0, help="Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1
+        9.0, "Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1
     )
     workers: int | None = work_option(
-        None,
-        help="Processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+        None, "Working processes. By default 2, and with --cluster as many as fit.", at_least=1, at_most=MOST_PROCESSES
     )
-    seed: int = work_option(
-        1, help="Seed of the sample that the subword model is trained on, and of subword sampling.", at_least=0
-    )
+    seed: int = work_option(1, "Seed of the subword model's training sample, and of subword sampling.", at_least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,11 +96,9 @@ class DataConfig(Config):
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
         if self.like is not None:
             decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
-            given = [flag_name(name) for name, _, _ in self.changed_from({}) if name in decided]
+            given = [flag_name(name) for name in self.variants() if name in decided]
             if given:
                 raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
-        if self.tokenizer == "none" and self.normalize_punctuation == "source":
-            raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
         for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
                 raise NmtError(

@@ -11,10 +11,15 @@ from nmt.errors import NmtError
 
 # More shards than this make the folder of a job slow. Shards of a larger input have more lines.
 MOST_SHARDS = 10_000
-_PANEL = "Input and output"
 # Options by the section of the help page that lists them.
 large_jobs_option = partial(option, panel="Large jobs")
-files_option = partial(option, panel=_PANEL)
+files_option = partial(option, panel="Input and output")
+workers_option = partial(
+    files_option,
+    help="Processes, each with a GPU or a share of the cores. By default 1, and with --cluster as many as fit.",
+    at_least=1,
+    at_most=MOST_PROCESSES,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,28 +27,19 @@ class JobConfig(Config):
     """How a long job from files to files is cut into shards, and where these are done."""
 
     shard_lines: int | None = large_jobs_option(
-        None,
-        help="Lines of a shard, which is finished as a whole and then kept. By default, a shard often takes less than "
-        f"a minute. Shards are larger if there would be more than {MOST_SHARDS:,}.",
-        at_least=1,
+        None, "Lines of a shard, which is kept when it is finished. By default, less than a minute of work.", at_least=1
     )
     cluster: str | None = large_jobs_option(
-        None,
-        help="Work on a Ray cluster: the address of its head, such as 10.0.0.1:6379, or auto for the one that this "
-        "machine belongs to, and otherwise this machine alone. Needs the extra ray.",
+        None, "Ray cluster to work on: HOST:PORT of its head, or auto for that of this machine. Needs the extra ray."
     )
     worker_cores: int = large_jobs_option(
-        1,
-        help="With --cluster, cores for each worker. For translating and rescoring, it also gets a GPU "
-        "if the cluster has any, unless --device is cpu.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+        1, "With --cluster, cores for each worker. It may also get a GPU.", at_least=1, at_most=MOST_PROCESSES
     )
     shard: str | None = large_jobs_option(
-        None, help="Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
+        None, "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
     )
     merge: bool = large_jobs_option(
-        False, help="Check that all shards are there, and write the output from them. No shard is computed."
+        False, "Check that all shards are there, and write the output from them. No shard is computed."
     )
 
     def __post_init__(self) -> None:
@@ -74,29 +70,19 @@ class JobConfig(Config):
 class TranslationFiles(Config):
     """What `nmt generate` reads and writes."""
 
-    input: tuple[str, ...] = files_option(
-        ("-",), help="Raw text to translate; - is standard input. May be given several times."
-    )
-    output: str = files_option("-", help="File to write; - is standard output.")
+    input: tuple[str, ...] = files_option(("-",), "Raw text to translate; - is standard input. Repeatable.")
+    output: str = files_option("-", "File to write; - is standard output.")
     input_format: Literal["text", "jsonl"] = files_option(
-        "text", help="text, or jsonl: objects with source, and perhaps prefix and constraints."
+        "text", "text, or jsonl: objects with source, and perhaps prefix and constraints."
     )
     output_format: Literal["text", "jsonl"] = files_option(
-        "text", help="text, or jsonl, which adds source, scores, pieces and their log P."
+        "text", "text, or jsonl, which adds source, scores, pieces and their log P."
     )
-    prefixes: str | None = files_option(
-        None, help="File with the beginning of each line's translation, which is completed."
-    )
+    prefixes: str | None = files_option(None, "File with the beginning of each line's translation, which is completed.")
     constraints: str | None = files_option(
-        None, help="File with phrases that each line's translation must contain, separated by tabs."
+        None, "File with phrases that each line's translation must contain, separated by tabs."
     )
-    workers: int | None = files_option(
-        None,
-        help="Number of processes that translate. Each has its own GPU or a share of the cores. By default 1, and with "
-        "--cluster as many as fit.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
-    )
+    workers: int | None = workers_option(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,28 +116,18 @@ class TranslationFiles(Config):
 class RescoringFiles(Config):
     """What `nmt rescore` reads and writes."""
 
-    source: str | None = files_option(None, help="Raw source text; - is standard input.")
-    target: str | None = files_option(None, help="Raw translations, line by line; - is standard input.")
-    input: str = files_option("-", help="Pairs, instead of --source and --target; - is standard input.")
+    source: str | None = files_option(None, "Raw source text; - is standard input.")
+    target: str | None = files_option(None, "Raw translations, line by line; - is standard input.")
+    input: str = files_option("-", "Pairs, instead of --source and --target; - is standard input.")
     input_format: Literal["tsv", "jsonl"] = files_option(
-        "tsv", help="tsv: source, a tab, target; jsonl: objects with source, and target or hypotheses."
+        "tsv", "tsv: source, a tab, target; jsonl: objects with source, and target or hypotheses."
     )
-    output: str = files_option("-", help="File to write; - is standard output.")
-    output_format: Literal["text", "jsonl"] = files_option(
-        "text", help="text: log P; jsonl: also pieces and their log P."
-    )
-    normalize: bool = files_option(False, help="In text, print log P divided by the number of pieces, EOS included.")
-    alignments: bool = files_option(
-        False, help="Also link the source words to the words of each translation: 0-0 1-2 …"
-    )
-    batch_tokens: int | None = files_option(None, help="Padded source and target tokens scored at once.", at_least=1)
-    workers: int | None = files_option(
-        None,
-        help="Number of processes that score. Each has its own GPU or a share of the cores. By default 1, and with "
-        "--cluster as many as fit.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
-    )
+    output: str = files_option("-", "File to write; - is standard output.")
+    output_format: Literal["text", "jsonl"] = files_option("text", "text: log P; jsonl: also pieces and their log P.")
+    normalize: bool = files_option(False, "In text, print log P divided by the number of pieces, EOS included.")
+    alignments: bool = files_option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    batch_tokens: int | None = files_option(None, "Padded source and target tokens scored at once.", at_least=1)
+    workers: int | None = workers_option(None)
 
     @property
     def columns(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The options of a model's architecture."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -30,55 +30,29 @@ class ModelConfig(Config):
     heads: int = model_option(help="Attention heads, h.", at_least=1, at_most=1000)
     d_k: int = model_option(help="Width of a head's queries and keys.", at_least=1, at_most=_MAX_WIDTH)
     d_v: int = model_option(help="Width of a head's values.", at_least=1, at_most=_MAX_WIDTH)
-    dropout: float = model_option(
-        help="P_drop: dropout on the output of every sub-layer and on the sums of embeddings and positions.",
-        at_least=0,
-        below=1,
-    )
-    attention_dropout: float = model_option(
-        0.0, help="Dropout on attention weights. The paper uses it only for parsing.", at_least=0, below=1
-    )
-    activation_dropout: float = model_option(
-        0.0, help="Dropout on the inner activations of the feed-forward layers.", at_least=0, below=1
-    )
+    dropout: float = model_option(help="P_drop: dropout on sub-layer outputs and on embeddings.", at_least=0, below=1)
+    attention_dropout: float = model_option(0.0, "Dropout on attention weights.", at_least=0, below=1)
+    activation_dropout: float = model_option(0.0, "Dropout within the feed-forward layers.", at_least=0, below=1)
     norm: Literal["post", "pre"] = model_option(
-        "post",
-        help="Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer.",
+        "post", "Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer."
     )
-    activation: Literal["relu", "gelu", "swish"] = model_option(
-        "relu", help="Activation of the feed-forward layers; the paper uses relu (§3.3)."
-    )
+    activation: Literal["relu", "gelu", "swish"] = model_option("relu", "Activation of the feed-forward layers (§3.3).")
     attention: Literal["scaled-dot-product", "dot-product", "additive"] = model_option(
-        "scaled-dot-product", help="Function that scores a query against a key (paper §3.2.1)."
+        "scaled-dot-product", "Function that scores a query against a key (paper §3.2.1)."
     )
-    attention_biases: bool = model_option(
-        False, help="Add a bias to the projections of attention: queries, keys, values and output. The paper has none."
-    )
+    attention_biases: bool = model_option(False, "Add a bias to the projections of attention. The paper has none.")
     attention_window: int | None = model_option(
-        None,
-        help="Restrict self-attention to the r nearest of the positions that a position may attend to (paper §4).",
-        at_least=1,
+        None, "Restrict self-attention to the r nearest positions (paper §4).", at_least=1
     )
     sinusoids: Literal["paper", "fairseq"] = model_option(
-        "paper",
-        help="Encodings of positions that are not learned: the paper's formula (§3.5), or fairseq's variant, which "
-        "uses other wavelengths and starts at position 2.",
+        "paper", "Encodings of positions that are not learned: the paper's formula (§3.5), or fairseq's variant."
     )
     learned_positions: int | None = model_option(
-        None,
-        help="Learn the encodings of this many positions instead of using sinusoids (paper Table 3, row E). No "
-        "sentence may be longer.",
-        at_least=1,
-        at_most=_MAX_POSITIONS,
+        None, "Learn the encodings of this many positions (paper Table 3, row E).", at_least=1, at_most=_MAX_POSITIONS
     )
-    output_bias: bool = model_option(
-        False, help="Add a bias to the logit of each piece before the softmax. The paper has none."
-    )
+    output_bias: bool = model_option(False, "Add a bias to the logit of each piece. The paper has none.")
     guided_alignment: int | None = model_option(
-        None,
-        help="Train the first head of this decoder layer, counted from 1, on the word alignments of the data folder "
-        "(Garg et al. 2019). generate --alignments then uses this head.",
-        at_least=1,
+        None, "Decoder layer whose first head learns the data's word alignments (Garg et al. 2019).", at_least=1
     )
 
     def __post_init__(self) -> None:
@@ -108,11 +82,6 @@ class ModelConfig(Config):
             f"d_k {self.d_k}, d_v {self.d_v}, P_drop {self.dropout:g}"
             + "".join(f", {flag_name(name)} {value}" for name, value in self.variants().items())
         )
-
-    def variants(self) -> dict[str, Any]:
-        """Returns the fields that have a default value and another value here."""
-        optional = [f for f in fields(self) if f.default is not MISSING]
-        return {f.name: getattr(self, f.name) for f in optional if getattr(self, f.name) != f.default}
 
     def check_positions(self, needed: int, why: str, advice: str) -> None:
         """Raises an error if the model has fewer learned positions than `needed`."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MAIN_PANEL, MOST_PROCESSES, Config, hardware_option, option
+from nmt.config.options import MOST_PROCESSES, Config, hardware_option, option
 from nmt.errors import NmtError
 
 ValidMetric = Literal["bleu", "chrf", "nll"]
@@ -14,7 +14,7 @@ _GPU_TOKENS = 8192
 _CPU_ACTIVATIONS = 2**20
 # Options by the section of the help page that lists them.
 batches_option = partial(option, panel="Batches")
-main_option = partial(option, panel=MAIN_PANEL)
+main_option = partial(option, panel="Options")
 run_option = partial(option, panel="Run")
 optimiser_option = partial(option, panel="Optimiser")
 validation_option = partial(option, panel="Validation")
@@ -25,16 +25,12 @@ checkpoints_option = partial(option, panel="Checkpoints")
 class RuntimeConfig(Config):
     """Where and in which precision a model runs."""
 
-    device: Literal["auto", "cpu", "cuda"] = hardware_option(
-        "auto", help="Device to compute on. auto uses a GPU if there is one."
-    )
+    device: Literal["auto", "cpu", "cuda"] = hardware_option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = hardware_option(
-        "auto",
-        help="bf16 and fp16 compute matrix products in 16 bits and keep fp32 weights. auto uses bf16 if the hardware "
-        "has it, and fp16 on GPUs that have only that.",
+        "auto", "Precision of matrix products; weights stay fp32. auto is bf16, or else fp16, if the hardware has it."
     )
     user_module: str | None = run_option(
-        None, help="Python file of your own that registers architectures, criteria or scorers; see docs/extending.md."
+        None, "Python file that registers your architectures, criteria or scorers; see docs/extending.md."
     )
 
 
@@ -43,19 +39,14 @@ class PlanConfig(Config):
     """The sizes of updates and of micro-batches."""
 
     batch_tokens: int = batches_option(
-        25_000, help="Source tokens, and also target tokens, in an update over all devices (approximately).", at_least=1
+        25_000, "Source tokens, and also target tokens, in an update over all devices, roughly.", at_least=1
     )
     batch_groups: int = batches_option(
-        8,
-        help="Groups of sentences in an update; the sentences of a group have similar lengths. The paper's text "
-        "describes 1 group, but its 8 GPUs had 8.",
-        at_least=1,
-        at_most=10_000,
+        8, "Groups of similar lengths in an update; the paper's 8 GPUs had 8.", at_least=1, at_most=10_000
     )
     device_tokens: int | None = batches_option(
         None,
-        help="Tokens of each side in one forward pass, padding included. Lower it if memory runs out; the update stays "
-        "the same. By default, 8192 on a GPU, and 2^20 / d_model on a CPU, where more is slower.",
+        "Padded tokens of a side in one pass; lower it if memory runs out. By default 8192, on a CPU 2^20 / d_model.",
         at_least=1,
         at_most=1_000_000,
     )
@@ -70,9 +61,7 @@ class BatchConfig(PlanConfig, RuntimeConfig):
     """The options that the speed of training depends on, apart from the architecture."""
 
     compile: bool = hardware_option(
-        False,
-        help="Compile the layers with torch.compile. The first updates are then slow. It works only on a GPU in bf16, "
-        "and only if attention has no dropout, no window and no additive scores.",
+        False, "Compile the layers: on a GPU in bf16, without attention dropout, windows or additive attention."
     )
 
 
@@ -80,108 +69,60 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 class TrainConfig(BatchConfig):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
-    save_dir: str = main_option(
-        help="Run folder for checkpoints and metrics.jsonl. If it has a training state, training resumes."
-    )
-    arch: str | None = main_option(
-        None, help="Architecture; `nmt architectures` lists them. Required without --init-from."
-    )
+    save_dir: str = main_option(help="Run folder for checkpoints and metrics; a training in it resumes.")
+    arch: str | None = main_option(None, "Architecture; `nmt architectures` lists them. Required without --init-from.")
     init_from: str | None = main_option(
-        None,
-        help="Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch.",
+        None, "Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch."
     )
-    max_updates: int = main_option(100_000, help="Stop after this many updates.", at_least=1)
+    max_updates: int = main_option(100_000, "Stop after this many updates.", at_least=1)
     gpus: int = hardware_option(
-        1,
-        help="Processes to train with on this machine, each on its own GPU. With --device cpu, they share the cores. "
-        "The number changes the speed, not what is trained.",
-        at_least=1,
-        at_most=MOST_PROCESSES,
+        1, "Training processes, each on its own GPU; on a CPU, they share cores.", at_least=1, at_most=MOST_PROCESSES
     )
     rank_timeout: float = hardware_option(
-        600.0,
-        help="Seconds that a process waits for the others before the run ends with an error.",
-        above=0,
-        at_most=1_000_000,
+        600.0, "Seconds that a process waits for the others before the run fails.", above=0, at_most=1_000_000
     )
     resume_changed: bool = run_option(
-        False,
-        help="Resume even if the data, the batches, the seed or the model, except for its sizes, have changed: start a "
-        "new epoch with the run's weights.",
+        False, "Resume, with a new epoch, even if data, batches, seed, or the model except for its sizes have changed."
     )
-    seed: int = run_option(1, help="Seed of the initial weights, the data order and dropout.", at_least=0)
-    label_smoothing: float = optimiser_option(
-        0.1, help="Share of the probability that is spread over the vocabulary.", at_least=0, below=1
-    )
-    criterion: str | None = optimiser_option(
-        None, help="Loss that --user-module registers. By default, cross-entropy with --label-smoothing."
-    )
-    alignment_weight: float = optimiser_option(
-        0.05,
-        help="Weight of the alignment loss, next to that of the translation, with --guided-alignment.",
-        at_least=0,
-        at_most=1e30,
-    )
+    seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
+    label_smoothing: float = optimiser_option(0.1, "Probability spread over the vocabulary.", at_least=0, below=1)
+    criterion: str | None = optimiser_option(None, "Loss that --user-module registers, instead of cross-entropy.")
+    alignment_weight: float = optimiser_option(0.05, "Weight of the loss of --guided-alignment.", at_least=0)
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = optimiser_option(
-        (), help="Part of the model whose weights do not change. May be given several times."
+        (), "Part of the model whose weights do not change. Repeatable."
     )
     lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = optimiser_option(
-        "paper",
-        help="What follows the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease to 0 at "
-        "--max-updates, or a constant.",
+        "paper", "After the warm-up: the paper's formula, update^-0.5, linear to 0 at --max-updates, or a constant."
     )
     lr: float | None = optimiser_option(
-        None,
-        help="Peak learning rate, reached at the end of the warm-up; for inverse-sqrt, linear and constant.",
-        above=0,
-        at_most=1e30,
+        None, "Peak learning rate, at the end of the warm-up; for inverse-sqrt, linear and constant.", above=0
     )
-    warmup_updates: int = optimiser_option(4000, help="Updates in which the learning rate rises linearly.", at_least=1)
+    warmup_updates: int = optimiser_option(4000, "Updates in which the learning rate rises linearly.", at_least=1)
     lr_scale: float = optimiser_option(
-        1.0,
-        help="Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).",
-        above=0,
-        at_most=1e30,
+        1.0, "Factor on the paper's learning rate, d_model^-0.5 · min(step^-0.5, step · warmup^-1.5).", above=0
     )
-    adam_beta1: float = optimiser_option(0.9, help="Adam's β1.", at_least=0, below=1)
-    adam_beta2: float = optimiser_option(0.98, help="Adam's β2.", at_least=0, below=1)
-    adam_epsilon: float = optimiser_option(1e-9, help="Adam's ε.", above=0)
+    adam_beta1: float = optimiser_option(0.9, "Adam's β1.", at_least=0, below=1)
+    adam_beta2: float = optimiser_option(0.98, "Adam's β2.", at_least=0, below=1)
+    adam_epsilon: float = optimiser_option(1e-9, "Adam's ε.", above=0)
     ema: float | None = optimiser_option(
-        None,
-        help="Also keep an exponential moving average of the weights with this decay, for example 0.9999. Validation "
-        "and checkpoints then have the average.",
-        above=0,
-        below=1,
+        None, "Validate and save a moving average of the weights with this decay, such as 0.9999.", above=0, below=1
     )
     max_skipped_updates: int = optimiser_option(
-        10,
-        help="Stop after this many skipped updates in a row. An update is skipped if its loss or gradient is not "
-        "finite.",
-        at_least=1,
+        10, "Stop after so many updates in a row whose loss or gradient is not finite; they are skipped.", at_least=1
     )
-    clip_norm: float | None = optimiser_option(
-        None, help="Scale larger gradients down to this norm. The paper does not do this.", above=0
-    )
-    valid_updates: int = validation_option(1000, help="Validate every N updates.", at_least=1)
+    clip_norm: float | None = optimiser_option(None, "Scale larger gradients down to this norm.", above=0)
+    valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
     valid_metric: tuple[ValidMetric, ...] = validation_option(
-        ("bleu",),
-        help="Metric that decides which checkpoint is the best: bleu or chrf of translations, or nll, the loss, which "
-        "is faster. If given several times, the first one decides, and --patience watches all.",
+        ("bleu",), "Metric that the best checkpoint is chosen by; of several, the first. nll, the loss, is fastest."
     )
-    patience: int | None = validation_option(
-        None, help="Stop when no --valid-metric has improved in this many validations.", at_least=1
-    )
-    min_delta: float = validation_option(
-        0.0, help="Improvements up to this size do not count for --patience.", at_least=0
-    )
-    keep_best: int = checkpoints_option(1, help="Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
-    save_minutes: float = checkpoints_option(10.0, help="Write a checkpoint every N minutes.", above=0)
-    save_updates: int | None = checkpoints_option(
-        None, help="Write a checkpoint every N updates instead of every N minutes.", at_least=1
-    )
-    keep_checkpoints: int = checkpoints_option(20, help="Checkpoints to keep; older ones are removed.", at_least=1)
-    log_updates: int = run_option(100, help="Print and record the metrics every N updates.", at_least=1)
-    tensorboard: bool = run_option(False, help="Also write the metrics as TensorBoard event files into the run folder.")
+    patience: int | None = validation_option(None, "Stop if so many validations improve no --valid-metric.", at_least=1)
+    min_delta: float = validation_option(0.0, "Improvements up to this size do not count for --patience.", at_least=0)
+    keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
+    save_minutes: float = checkpoints_option(10.0, "Write a checkpoint every N minutes.", above=0)
+    save_updates: int | None = checkpoints_option(None, "Write a checkpoint every N updates instead.", at_least=1)
+    keep_checkpoints: int = checkpoints_option(20, "Checkpoints to keep; older ones are removed.", at_least=1)
+    log_updates: int = run_option(100, "Print and record the metrics every N updates.", at_least=1)
+    tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

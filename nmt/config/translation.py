@@ -7,7 +7,6 @@ from typing import Literal
 from nmt.config.options import Config, flag_name, hardware_option, option
 from nmt.errors import NmtError
 
-PairedTest = Literal["none", "bootstrap", "ar"]
 # Options by the section of the help page that lists them.
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
@@ -18,64 +17,37 @@ metrics_option = partial(option, panel="Metrics")
 class SearchConfig(Config):
     """The options of beam search (paper §6.1) and of sampling."""
 
-    beam: int = search_option(4, help="Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
-    alpha: float = search_option(
-        0.6, help="GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10
-    )
+    beam: int = search_option(4, "Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
+    alpha: float = search_option(0.6, "GNMT length penalty: log P / ((5 + length) / 6)^α.", at_least=0, at_most=10)
     max_length_offset: int = search_option(
-        50, help="A translation may have this many pieces more than its source.", at_least=0, at_most=100_000
+        50, "A translation may have this many pieces more than its source.", at_least=0, at_most=100_000
     )
-    n_best: int = search_option(
-        1, help="Translations for each input line. Text output has one line for each.", at_least=1
-    )
-    max_source_length: int = search_option(
-        512, help="Translate lines with more pieces in parts of at most this many.", at_least=1
-    )
+    n_best: int = search_option(1, "Translations for each input line. Text output has one line for each.", at_least=1)
+    max_source_length: int = search_option(512, "Lines with more pieces are translated in parts.", at_least=1)
     batch_tokens: int | None = search_option(
-        None,
-        help="Source tokens to translate at once, padding included. Lower it if memory runs out. By default, 4096 on a "
-        "CPU and 16384 on a GPU.",
-        at_least=1,
+        None, "Padded source tokens to translate at once. By default, 4096 on a CPU and 16384 on a GPU.", at_least=1
     )
 
     beam_groups: int = search_option(
-        1,
-        help="Diverse beam search: groups of --beam / --beam-groups hypotheses that avoid each other's tokens.",
-        at_least=1,
+        1, "Diverse beam search: groups of hypotheses that avoid each other's tokens.", at_least=1
     )
     diversity: float = search_option(
-        0.5,
-        help="With --beam-groups, penalty on a token's log P for each hypothesis of an earlier group that has it.",
-        at_least=0,
-        at_most=1000,
+        0.5, "Penalty on log P for each hypothesis of an earlier group with the token.", at_least=0, at_most=1000
     )
-    min_length: int = search_option(0, help="Fewest pieces of an output.", at_least=0, at_most=100_000)
-    no_repeat_ngram: int | None = search_option(
-        None, help="No sequence of this many pieces occurs twice in an output.", at_least=1
-    )
-    scorer: str | None = search_option(
-        None, help="Scorer that --user-module registers. It changes the log P of each next piece."
-    )
-    alignments: bool = search_option(
-        False, help="Also link the source words to the words of each translation: 0-0 1-2 …"
-    )
-    sample: bool = sampling_option(False, help="Draw translations at random instead of beam search.")
-    samples: int = sampling_option(
-        1, help="Translations to draw for each line; text output has one line for each.", at_least=1, at_most=10_000
-    )
+    min_length: int = search_option(0, "Fewest pieces of an output.", at_least=0, at_most=100_000)
+    no_repeat_ngram: int | None = search_option(None, "No sequence of so many pieces occurs twice.", at_least=1)
+    scorer: str | None = search_option(None, "Scorer of next pieces that --user-module registers.")
+    alignments: bool = search_option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
+    sample: bool = sampling_option(False, "Draw translations at random instead of beam search.")
+    samples: int = sampling_option(1, "Translations to draw for each line of input.", at_least=1, at_most=10_000)
     temperature: float = sampling_option(
-        1.0, help="Divides log P; below 1, likely tokens become likelier.", above=0, at_most=1000
+        1.0, "Divides log P; below 1, likely tokens become likelier.", above=0, at_most=1000
     )
-    top_k: int | None = sampling_option(
-        None, help="Draw each token from this many of the most probable tokens.", at_least=1
-    )
+    top_k: int | None = sampling_option(None, "Draw each token from this many of the most probable tokens.", at_least=1)
     top_p: float = sampling_option(
-        1.0,
-        help="Draw each token from the smallest set of most probable tokens whose probabilities add up to this.",
-        above=0,
-        at_most=1,
+        1.0, "Draw from the fewest tokens whose probabilities add up to this.", above=0, at_most=1
     )
-    seed: int = sampling_option(1, help="Seed of the samples; they do not depend on batches or workers.", at_least=0)
+    seed: int = sampling_option(1, "Seed of the samples; they do not depend on batches or workers.", at_least=0)
 
     def tokens_at_once(self, device: str) -> int:
         """Returns --batch-tokens, or the default for `device`, which is cuda or cpu.
@@ -108,21 +80,18 @@ class SearchConfig(Config):
             raise NmtError(
                 f"--beam-groups must divide --beam ({self.beam}), but is {self.beam_groups}; change one of the two"
             )
-        if self.beam_groups == 1 and self._changed("diversity"):
+        if self.beam_groups == 1 and "diversity" in self.variants():
             raise NmtError(f"--diversity is {self.diversity}, but there is one group; also give --beam-groups")
 
     def _check_sampling(self) -> None:
         """Raises NmtError if options of sampling are given without it, or options of beam search with it."""
-        for name in ("samples", "temperature", "top_k", "top_p"):
-            if not self.sample and self._changed(name):
-                raise NmtError(f"{flag_name(name)} is {getattr(self, name)}, but needs --sample; add it")
+        for name, value in self.variants().items():
+            if not self.sample and name in ("samples", "temperature", "top_k", "top_p"):
+                raise NmtError(f"{flag_name(name)} is {value}, but needs --sample; add it")
         if self.sample and self.n_best > 1:
             raise NmtError(f"--n-best is {self.n_best}, but --sample was given; use --samples {self.n_best} instead")
         if self.sample and self.beam_groups > 1:
             raise NmtError(f"--beam-groups is {self.beam_groups}, but --sample was given; leave out one of the two")
-
-    def _changed(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +99,10 @@ class EngineConfig(Config):
     """Which engine computes translations."""
 
     engine: Literal["pytorch", "ctranslate2"] = hardware_option(
-        "pytorch",
-        help="Engine that computes. ctranslate2 needs its package, and answers single sentences sooner on CPUs.",
+        "pytorch", "Engine that computes. ctranslate2 needs its package, and answers single sentences sooner on CPUs."
     )
     compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
-        "auto", help="Data type in which ctranslate2 computes; auto is float32."
+        "auto", "Data type in which ctranslate2 computes; auto is float32."
     )
 
     def __post_init__(self) -> None:
@@ -149,26 +117,16 @@ class EngineConfig(Config):
 class ScoreConfig(Config):
     """The options of the metrics."""
 
-    lowercase: bool = metrics_option(False, help="Lowercase both sides for BLEU and chrF. TER always lowercases them.")
+    lowercase: bool = metrics_option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
     tokenize: str | None = metrics_option(
-        None,
-        help="Tokeniser of BLEU: 13a, none (for tokenised text), intl, char, zh, ja-mecab, flores200 or another one of "
-        "sacrebleu. By default, the one for --target-lang.",
+        None, "Tokeniser of BLEU, such as 13a, char or none (for tokenised text). By default that of --target-lang."
     )
     target_lang: str | None = metrics_option(
-        None,
-        help="Language of the translations. BLEU then uses its tokeniser: zh, ja-mecab, ko-mecab, char for other "
-        "languages without spaces, 13a otherwise. paper-bleu needs it, and splits compounds at hyphens for de.",
+        None, "Language of the translations, such as ja. It chooses the tokeniser of BLEU; paper-bleu needs it."
     )
     bootstrap: int | None = metrics_option(
-        None,
-        help="Also report the mean and 95% confidence interval over this many bootstrap resamples (usually 1000).",
-        at_least=2,
-        at_most=100_000,
+        None, "Report 95% confidence intervals from so many resamples (usually 1000).", at_least=2, at_most=100_000
     )
-    paired: PairedTest = option(
-        "none",
-        help="Test whether each further --hypothesis differs from the first by more than chance: paired bootstrap "
-        "resampling, or approximate randomisation (ar).",
-        panel="Metrics",
+    paired: Literal["none", "bootstrap", "ar"] = metrics_option(
+        "none", "Test of the difference from the first --hypothesis: paired bootstrap, or randomisation (ar)."
     )

@@ -94,8 +94,7 @@ class CTranslate2Engine:
 
     def check(self, line: EncodedRequest, search: SearchConfig) -> None:
         """Raises NmtError if CTranslate2 cannot do what a line or its search asks for."""
-        defaults = SearchConfig().to_dict()
-        wrong = [name for name, value in search.to_dict().items() if name not in _SUPPORTED and value != defaults[name]]
+        wrong = [name for name in search.variants() if name not in _SUPPORTED]
         if wrong:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
         if line.required.phrases:
