@@ -12,7 +12,7 @@ from nmt.errors import NmtError
 
 # More processes than any machine can run.
 MOST_PROCESSES = 1024
-# The largest numbers that all libraries accept.
+# The largest numbers that all libraries accept, and that fp32 can still compute with.
 _LARGEST, _LARGEST_FLOAT = 2**31 - 1, 1e30
 _RELATIONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 # What messages call the values of a type.
@@ -70,10 +70,10 @@ def _check_value(flag: str, kind: Any, value: Any, limits: Mapping[str, float]) 
     elif not all(_RELATIONS[name](value, bound) for name, bound in limits.items()):
         allowed = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
         raise NmtError(f"{flag} must be {allowed}, but is {shortened(value)}")
-    elif kind in (int, float):
-        largest = _LARGEST if type(value) is int else _LARGEST_FLOAT
-        if not value <= largest:  # also true of NaN
-            raise NmtError(f"{flag} must be at most {largest}, but is {shortened(value)}")
+    elif type(value) is int and value > _LARGEST:
+        raise NmtError(f"{flag} must be at most {_LARGEST}, but is {shortened(value)}")
+    elif type(value) is float and not value <= _LARGEST_FLOAT:  # also true of NaN
+        raise NmtError(f"{flag} must be a finite number, but is {value}")
 
 
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,9 +58,6 @@ def model_config(name: str, **overrides: Any) -> ModelConfig:
     return replace(ARCHITECTURES[name], **overrides)
 
 
-# Arithmetic on an architecture: its parameters, and the operations that training takes. Needs no torch.
-
-
 def parameters(config: ModelConfig, vocab_size: int, source_size: int = 0) -> int:
     """Returns the number of trainable numbers.
 

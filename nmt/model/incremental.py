@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nmt.model.attention import widened
-from nmt.model.masks import Block, Layout, padding_bias, visible_bias
+from nmt.model.attention import padded_blocks, widened
+from nmt.model.masks import BlockMask, Layout, PackedMask, cross_attention_mask, visible_bias
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
 
 # A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
@@ -26,14 +26,19 @@ _FIRST_SLOTS = 16
 
 
 class CrossCache(NamedTuple):
-    """Keys and values of the encoder output in a block, whose sentences are padded to one width."""
+    """Keys and values of the encoder output in a block, whose sentences are padded to one width.
+
+    The bias hides the padding; it is None if there is none.
+    """
 
     keys_BHSK: Tensor
     values_BHSU: Tensor
+    bias_B11S: Tensor | None
 
     def keep(self, sentences_B: Tensor) -> Self:
         """Returns the cache of some of the sentences."""
-        return type(self)(self.keys_BHSK[sentences_B], self.values_BHSU[sentences_B])
+        bias_B11S = None if self.bias_B11S is None else self.bias_B11S[sentences_B]
+        return type(self)(self.keys_BHSK[sentences_B], self.values_BHSU[sentences_B], bias_B11S)
 
 
 @dataclass
@@ -76,13 +81,11 @@ class DecoderCache:
 
     Attributes:
         layers: keys and values of every layer.
-        cross_biases: B11S of each block, hides the padding of the encoder output; None if there is none.
         length: positions decoded so far.
         ancestors_BWT: which hypothesis of its sentence was, at slot t, the ancestor of hypothesis w.
     """
 
     layers: tuple[LayerCache, ...]
-    cross_biases: tuple[Tensor | None, ...]
     length: int
     ancestors_BWT: Tensor
 
@@ -91,15 +94,13 @@ class DecoderCache:
 
         If `sentences_B` is given, keeps only these sentences; `parents_BW` then has one row for each of them.
         """
-        layers, biases, ancestors_BWT = self.layers, self.cross_biases, self.ancestors_BWT
+        layers, ancestors_BWT = self.layers, self.ancestors_BWT
         if sentences_B is not None:
             of_blocks = self._by_block(sentences_B)
             layers = tuple(layer.keep(sentences_B, of_blocks) for layer in layers)
-            kept = [(bias, kept_B) for bias, kept_B in zip(biases, of_blocks, strict=True) if len(kept_B)]
-            biases = tuple(None if bias is None else bias[kept_B] for bias, kept_B in kept)
             ancestors_BWT = ancestors_BWT[sentences_B]
         index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
-        return type(self)(layers, biases, self.length, ancestors_BWT.gather(1, index_BWT))
+        return type(self)(layers, self.length, ancestors_BWT.gather(1, index_BWT))
 
     def _by_block(self, sentences_B: Tensor) -> list[Tensor]:
         """Returns which sentences of each block are among `sentences_B`, which ascend."""
@@ -113,28 +114,20 @@ class DecoderCache:
 
 def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
     """Returns the cache to decode these sentences with, which lie in padded blocks, `beam` hypotheses each."""
-    assert source.blocks is not None
+    mask = cross_attention_mask(source, source)
+    assert not isinstance(mask, PackedMask)
     encoded_ND = model.encode(ids_N, source)
-    layers = tuple(_start_layer(layer, encoded_ND, source.blocks, beam) for layer in model.decoder)  # type: ignore[arg-type]
-    lengths = source.lengths_B.split([block.sentences for block in source.blocks])
-    biases = tuple(
-        padding_bias(lengths_B, block.width) if block.padded else None
-        for block, lengths_B in zip(source.blocks, lengths, strict=True)
-    )
-    return DecoderCache(layers, biases, 0, ids_N.new_empty(len(source.lengths_B), beam, 0))
+    layers = tuple(_start_layer(layer, encoded_ND, mask, beam) for layer in model.decoder)  # type: ignore[arg-type]
+    return DecoderCache(layers, 0, ids_N.new_empty(len(source.lengths_B), beam, 0))
 
 
-def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, blocks: Sequence[Block], beam: int) -> LayerCache:
+def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, mask: tuple[BlockMask, ...], beam: int) -> LayerCache:
     """Returns a layer's cache with the keys and values of the encoder output, and room for a few positions."""
-    k_NHK, v_NHU = layer.cross_attention.keys_values(encoded_ND)
-    cross, first, sentences = [], 0, sum(block.sentences for block in blocks)
-    for block in blocks:
-        of_block = slice(first, first + block.sentences * block.width)
-        sides = (x_NHK[of_block].unflatten(0, (block.sentences, -1)).transpose(1, 2) for x_NHK in (k_NHK, v_NHU))
-        cross.append(CrossCache(*map(_cacheable, sides)))
-        first = of_block.stop
-    k_BHPK, v_BHPU = (x.new_empty(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x in cross[0])
-    return LayerCache(k_BHPK, v_BHPU, tuple(cross))
+    blocks = padded_blocks(mask, *layer.cross_attention.keys_values(encoded_ND))
+    cross = tuple(CrossCache(_cacheable(k), _cacheable(v), block.bias) for block, k, v in blocks)
+    sentences = sum(block.sentences for block in mask)
+    k_BHPK, v_BHPU = (x.new_empty(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x in cross[0][:2])
+    return LayerCache(k_BHPK, v_BHPU, cross)
 
 
 def _cacheable(x_BHSK: Tensor) -> Tensor:
@@ -149,7 +142,6 @@ class _Step:
     Attributes:
         slot, slots, most: the newest position's slot, how many are in use, and how many are ever kept.
         self_bias: B1WP, hides the cached rows of other hypotheses' ancestors; None if there is one hypothesis.
-        cross_biases: as in `DecoderCache`.
     """
 
     sentences: int
@@ -158,7 +150,6 @@ class _Step:
     slots: int
     most: int | None
     self_bias: Tensor | None
-    cross_biases: tuple[Tensor | None, ...]
 
     def rows(self, x_RHK: Tensor) -> Tensor:
         """Returns the rows of hypotheses by sentence, BHWK."""
@@ -174,7 +165,7 @@ def step(model: Transformer, ids_R: Tensor, cache: DecoderCache) -> tuple[Tensor
     older = cache.ancestors_BWT[:, :, :slot], cache.ancestors_BWT[:, :, slot + 1 :]
     ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
     bias = _ancestors_bias(ancestors_BWT) if beam > 1 else None
-    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias, cache.cross_biases)
+    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias)
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if in_bf16 else ids_R
     x_RD = model.embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
@@ -201,8 +192,8 @@ def _step_layer(layer: DecoderLayer, x_RD: Tensor, cache: LayerCache, now: _Step
 
     def cross_attention(x_RD: Tensor) -> Tensor:
         q_BHWK = now.rows(layer.cross_attention.queries(x_RD))
-        blocks = zip(q_BHWK.split([len(x.keys_BHSK) for x in cache.cross]), cache.cross, now.cross_biases, strict=True)
-        attended = [layer.cross_attention.function(q_BHWK, *cross, bias) for q_BHWK, cross, bias in blocks]
+        blocks = zip(q_BHWK.split([len(x.keys_BHSK) for x in cache.cross]), cache.cross, strict=True)
+        attended = [layer.cross_attention.function(q_BHWK, *cross) for q_BHWK, cross in blocks]
         return _output(layer.cross_attention, attended[0] if len(attended) == 1 else torch.cat(attended), len(x_RD))
 
     x_RD = layer.self_attention_residual(x_RD, self_attention)

@@ -5,7 +5,7 @@ Shapes: see docs/architecture.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -126,7 +126,6 @@ def visible_bias(visible: Tensor) -> Tensor:
 
 # Attention over packed sentences: one call of a GPU kernel for sentences of all lengths, without padding.
 
-_DTYPES = torch.float32, torch.bfloat16
 _TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
 
 
@@ -183,47 +182,39 @@ def kernel_works(heads: int, d_k: int, device: torch.device) -> bool:
 
     The supported sizes depend on the version of torch and on the GPU, so the kernel is tried.
     """
-    cross, causal = ([3, 40, 1], [7, 5, 9]), ([3, 40, 1], [3, 40, 1])
-    return _is_right(*cross, heads, d_k, device, causal=False) and _is_right(*causal, heads, d_k, device, causal=True)
+    queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
+    return _is_right(queries_B, keys_B, heads, d_k, causal=False) and _is_right(
+        queries_B, queries_B, heads, d_k, causal=True
+    )
 
 
-def _is_right(
-    query_lengths: list[int], key_lengths: list[int], heads: int, d_k: int, device: torch.device, *, causal: bool
-) -> bool:
-    """Returns whether the kernel in bf16 agrees with torch's other attention in fp32."""
-    lengths = query_lengths, key_lengths, key_lengths
-    query_starts, key_starts = (_starts(torch.tensor(n, device=device)) for n in (query_lengths, key_lengths))
-    mask = PackedMask(query_starts, key_starts, max(query_lengths), max(key_lengths), causal)
+def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, *, causal: bool) -> bool:
+    """Returns whether the kernel in bf16 agrees with torch's other attention in fp32 on sentences of these lengths."""
+    lengths, device = (queries_B, keys_B), queries_B.device
+    mask = PackedMask(_starts(queries_B), _starts(keys_B), int(queries_B.max()), int(keys_B.max()), causal)
+    sentences_F, sentences_G = (torch.arange(len(n_B), device=device).repeat_interleave(n_B) for n_B in lengths)
+    visible_FG = sentences_F[:, None] == sentences_G
+    visible_FG = visible_FG.tril() if causal else visible_FG
     draw = partial(torch.randn, generator=torch.Generator(device).manual_seed(0), device=device)
-    inputs = [draw(sum(n), 2 * heads * d_k) for n in lengths]
-    grad_FHK = draw(sum(query_lengths), heads, d_k)
-    exact, found = ([x.detach().to(dtype).requires_grad_() for x in inputs] for dtype in _DTYPES)
+    # Slices of wider tensors, as the model has them, for queries, keys and values.
+    wider = [draw(len(numbers), 2 * heads, d_k) for numbers in (sentences_F, sentences_G, sentences_G)]
+    grad_FHK = draw(len(sentences_F), heads, d_k)
+
+    def results(attend: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        inputs = [x.to(dtype)[:, :heads].requires_grad_() for x in wider]
+        attended_FHK = attend(*inputs)
+        return [attended_FHK, *torch.autograd.grad(attended_FHK, inputs, grad_FHK.to(dtype))]
+
+    def exact(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor) -> Tensor:
+        q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
+        return F.scaled_dot_product_attention(q, k, v, visible_FG).transpose(0, 1)
+
     try:
-        attended_FHK = mask.attend(*_heads(found, d_k), scale=d_k**-0.5)
-        attended_FHK.backward(grad_FHK.to(attended_FHK.dtype))
+        found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
     except (ImportError, TypeError, ValueError, RuntimeError):
         return False
-    sides = [x.split(n) for x, n in zip(_heads(exact, d_k), lengths, strict=True)]
-    expected_FHK = torch.cat([_attended(*sentence, causal=causal) for sentence in zip(*sides, strict=True)])
-    expected_FHK.backward(grad_FHK)
-    gradients = [_is_close(a.grad, b.grad) for a, b in zip(found, exact, strict=True)]
-    return _is_close(attended_FHK, expected_FHK) and all(gradients)
-
-
-def _is_close(found: Tensor | None, expected: Tensor | None) -> bool:
-    return found is not None and expected is not None and bool((found - expected).norm() < _TOLERANCE * expected.norm())
-
-
-def _heads(inputs: Sequence[Tensor], d_k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the first half of each input, by head, because the model's inputs are slices of wider tensors too."""
-    q_FHK, k_GHK, v_GHK = (x.chunk(2, dim=1)[0].unflatten(1, (-1, d_k)) for x in inputs)
-    return q_FHK, k_GHK, v_GHK
-
-
-def _attended(q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, *, causal: bool) -> Tensor:
-    """Returns the attention of a single sentence, FHK, computed without the kernel for packed sentences."""
-    q, k, v = (x.transpose(0, 1) for x in (q_FHK, k_GHK, v_GHK))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1)
+    expected = results(exact, torch.float32)
+    return all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
 
 
 # Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole
