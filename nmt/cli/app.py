@@ -107,13 +107,8 @@ def _sentence(error: Exception) -> str | None:
     if _is_out_of_memory(error):
         details = f" ({error})" if str(error) else ""
         return f"memory ran out{details}; process less at once, or use a machine with more memory"
-    if isinstance(error, OSError) and error.strerror:
-        return _system_sentence(error)
-    return None
-
-
-def _system_sentence(error: OSError) -> str:
-    """Returns the error line for a system error that no command has turned into a better sentence."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return None
     names = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     if names:
         return f"{names} cannot be used ({error.strerror}); check the path and its permissions"

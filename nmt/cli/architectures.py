@@ -15,8 +15,7 @@ _WIDTH = 100
 
 def architectures(
     vocab_size: Annotated[
-        int,
-        typer.Option(min=8, max=1_000_000, help="Size of the shared vocabulary with which the parameters are counted."),
+        int, typer.Option(min=8, max=1_000_000, help="Size of the shared vocabulary, to count the parameters.")
     ] = 37000,
 ) -> None:
     """List the registered architectures."""

@@ -14,27 +14,24 @@ def export(
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
     format: Annotated[
         Literal["ctranslate2", "huggingface"],
-        typer.Option(
-            help=f"Format to write: for CTranslate2, in which sentences have up to {LONGEST_EXPORTED:,} pieces, or a "
-            "MarianMT model for transformers."
-        ),
+        typer.Option(help=f"For CTranslate2, with up to {LONGEST_EXPORTED:,} pieces a sentence, or a MarianMT model."),
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"],
         typer.Option(help="Data type of the stored weights; only for ctranslate2."),
     ] = "float32",
     scores: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="File with the output of nmt score, for the model card; only for huggingface."
-        ),
+        str | None, typer.Option(metavar="FILE", help="Output of nmt score, for the model card; only for huggingface.")
     ] = None,
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
     --format ctranslate2 needs the package ctranslate2: pip install ctranslate2.
     """
-    _check_options(format, quantization, scores)
+    if format == "huggingface" and quantization != "float32":
+        raise NmtError("--quantization is only for --format ctranslate2; leave it out")
+    if format == "ctranslate2" and scores is not None:
+        raise NmtError("--scores is only for --format huggingface; leave it out")
     from nmt.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(checkpoint, verify=True)
@@ -48,10 +45,3 @@ def export(
 
         export_ctranslate2(loaded, checkpoint, output, quantization)
     console.info(f"wrote {output}")
-
-
-def _check_options(format: str, quantization: str, scores: str | None) -> None:
-    if format == "huggingface" and quantization != "float32":
-        raise NmtError("--quantization is only for --format ctranslate2; leave it out")
-    if format == "ctranslate2" and scores is not None:
-        raise NmtError("--scores is only for --format huggingface; leave it out")

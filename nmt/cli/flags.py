@@ -1,10 +1,8 @@
 """Turns the fields of configuration dataclasses into flags, reads --config, and describes wrong command lines."""
 
-import codecs
 import difflib
 import inspect
 import tomllib
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import wraps
@@ -161,17 +159,12 @@ def _options(path: str) -> dict[str, Any]:
     """Returns the options in a file by the names of their fields."""
     try:
         # A file name in the options may be no UTF-8. It is decoded as names on the command line are.
-        text = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
-        found = tomllib.loads(text.decode(errors="surrogateescape"))
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape"))
     except OSError as error:
         raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
-    names = [name.replace("-", "_") for name in found]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise NmtError(f"--config {path} has {name} and {name.replace('_', '-')}; leave out one of them")
-    return dict(zip(names, found.values(), strict=True))
+    return {name.replace("-", "_"): value for name, value in found.items()}
 
 
 def _value(path: str, name: str, value: Any) -> Any:

@@ -35,9 +35,7 @@ def fairseq(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Checkpoint of a transformer of fairseq.")],
     dict_: Annotated[
         list[str],
-        typer.Option(
-            "--dict", metavar="FILE", help="Dictionary of the source, and then of the target; once for a joined one."
-        ),
+        typer.Option("--dict", metavar="FILE", help="Dictionary of the source, then of the target, or of both."),
     ],
     codes: Annotated[str, typer.Option(metavar="FILE", help="BPE codes of subword-nmt or fastBPE.")],
     output: Output,

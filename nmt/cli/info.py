@@ -8,15 +8,10 @@ import typer
 
 def info(
     path: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported model."
-        ),
+        str, typer.Argument(metavar="FILE|FOLDER", help="Checkpoint, training state, data, run or exported model.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the whole content with the SHA-256 that it records.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare the content with its recorded SHA-256.")] = False,
 ) -> None:
     """Show what a file or folder is: its model, languages, text processing, last validation and origin."""
     import json

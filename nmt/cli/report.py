@@ -1,6 +1,5 @@
 """`nmt report` writes an HTML page about runs, or serves it while they train."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,23 +13,12 @@ from nmt.files import STDIO, output_file
 def report(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders (--save-dir of nmt train).")],
     output: Annotated[str | None, typer.Option(help="HTML file to write. By default, report.html.")] = None,
-    name: Annotated[
-        list[str],
-        typer.Option(help="Name of a run on the page. Give it once for each run. By default, the paths name the runs."),
-    ] = [],  # noqa: B006 (typer copies it)
+    name: Annotated[list[str], typer.Option(help="Name of a run on the page; once for each run.")] = [],  # noqa: B006
     watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch", help=f"Write no file, but show the page on http://localhost:{REPORT_PORT} and keep it current."
-        ),
+        bool, typer.Option("--watch", help=f"Write no file; show a current page on http://localhost:{REPORT_PORT}.")
     ] = False,
     sustained_tflops: Annotated[
-        float | None,
-        typer.Option(
-            min=0.001,
-            max=1_000_000_000,
-            help="TFLOP/s that one device sustains; the report then states training cost as the paper does.",
-        ),
+        float | None, typer.Option(min=0.001, max=1_000_000_000, help="TFLOP/s of a device, to state the cost.")
     ] = None,
 ) -> None:
     """Write one HTML page that shows one run or compares several.
@@ -41,31 +29,21 @@ def report(
     """
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
-    from nmt.pages.report import read_runs, report_data
-
-    found = read_runs(runs, name)
-    title, data = ", ".join(run.name for run in found), report_data(found, sustained_tflops)
-    if watch:
-        _serve(title, runs, name, sustained_tflops)
-    else:
-        _write("report.html" if output is None else output, title, data, [run.file for run in found])
-
-
-def _serve(title: str, runs: list[str], names: list[str], sustained_tflops: float | None) -> None:
     from nmt.pages.page import page
     from nmt.pages.report import read_runs, report_data, version_of
-    from nmt.pages.report_server import Site, serve
 
-    def current() -> dict[str, Any]:
-        return report_data(read_runs(runs, names), sustained_tflops)
+    found = read_runs(runs, name)
+    title = ", ".join(run.name for run in found)
+    if watch:
+        from nmt.pages.report_server import Site, serve
 
-    serve(Site(lambda: version_of(runs), current, lambda data: page("report", title, data)))
+        def current() -> dict[str, Any]:
+            return report_data(read_runs(runs, name), sustained_tflops)
 
-
-def _write(path: str, title: str, data: dict[str, Any], logs: list[Path]) -> None:
-    from nmt.pages.page import page
-
-    with output_file(path, logs) as file:
-        file.write(page("report", title, data))
+        serve(Site(lambda: version_of(runs), current, lambda data: page("report", title, data)))
+        return
+    path = "report.html" if output is None else output
+    with output_file(path, [run.file for run in found]) as file:
+        file.write(page("report", title, report_data(found, sustained_tflops)))
     if path != STDIO:
         console.info(f"wrote {path}")

@@ -26,17 +26,12 @@ _ENOUGH_LINES = 10
 @flags(config=ScoreConfig)
 def score(
     config: ScoreConfig,
-    reference: Annotated[
-        list[str],
-        typer.Option(help="Reference translations, plain or .gz. Repeat the option for several references per line."),
-    ],
+    reference: Annotated[list[str], typer.Option(help="Reference translations, plain or .gz. Repeatable.")],
     hypothesis: Annotated[
-        list[str],
-        typer.Option(help="Translations to score, one per line; - is stdin. Repeat the option to compare systems."),
+        list[str], typer.Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIN],  # noqa: B006
     metric: Annotated[
-        list[str],
-        typer.Option(help=f"One of {', '.join(METRICS)}; repeat the option for several. Or evalb, for trees."),
+        list[str], typer.Option(help=f"One of {', '.join(METRICS)}, or evalb for trees. Repeat the option for several.")
     ] = ["bleu"],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
 ) -> None:
@@ -61,9 +56,16 @@ def _score_text(
         raise NmtError(f"--paired {config.paired} compares systems, but there is one --hypothesis; give several")
     systems = [_read(path) for path in hypothesis]
     references = [_read(path) for path in reference]
-    for system, lines in product(zip(hypothesis, systems, strict=True), zip(reference, references, strict=True)):
-        _check_line_counts(*system, *lines)
-    metrics = _chosen_metrics(metric)
+    for (path, lines), (other, expected) in product(
+        zip(hypothesis, systems, strict=True), zip(reference, references, strict=True)
+    ):
+        if len(lines) != len(expected):
+            raise NmtError(
+                f"{name_of(path)} has {len(lines):,} lines but {name_of(other)} has {len(expected):,}; "
+                f"line n of one must translate line n of the other"
+            )
+    # Each metric once. The paper's BLEU is never shown alone.
+    metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))
     _warn(systems, references, metrics, config)
     if config.paired == "none":
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
@@ -75,8 +77,20 @@ def _score_text(
             "compare paper-bleu only with scores from 2017 and before, because its tokenisation and compound splitting "
             "raise the score; for any other comparison, cite sacreBLEU's BLEU with its signature"
         )
-    show = _print_json if as_json else _print_text
-    show([name_of(path) for path in hypothesis], metrics, scores)
+    names = [name_of(path) for path in hypothesis]
+    if as_json:
+        _print_json(names, metrics, scores)
+    elif len(names) == 1:
+        print("\n".join(map(_line, scores[0])))
+    else:
+        _print_table(names, scores)
+
+
+def _read(path: str) -> list[str]:
+    lines = list(read_lines(path))
+    if not lines:
+        raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
+    return lines
 
 
 def _warn(
@@ -97,37 +111,21 @@ def _print_json(names: list[str], metrics: list[str], scores: list[list[MetricSc
         print(json.dumps({"hypotheses": [{"hypothesis": name, **row} for name, row in zip(names, found, strict=True)]}))
 
 
-def _print_text(names: list[str], _: list[str], scores: list[list[MetricScore]]) -> None:
-    if len(names) == 1:
-        print("\n".join(map(_line, scores[0])))
-        return
-    rows = _table(names, scores)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
+    """Prints a row for each system, with columns for each metric, and then the signatures of the metrics."""
+    columns = [["hypothesis", *names]]
+    for of_metric in zip(*scores, strict=True):
+        columns.append([of_metric[0].name, *(f"{score.score:.2f}" for score in of_metric)])
+        if intervals := [score.confidence for score in of_metric if score.confidence]:
+            columns.append(["95% confidence", *(f"{found.low:.2f} to {found.high:.2f}" for found in intervals)])
+        p_values = [score.p_value for score in of_metric]
+        if any(p is not None for p in p_values):
+            columns.append(["p", *("-" if p is None else f"{p:.4f}" for p in p_values)])
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for score in scores[0]:
         print(f"{score.name} {score.signature}")
-
-
-def _table(names: list[str], scores: list[list[MetricScore]]) -> list[list[str]]:
-    """Returns the cells of a table with a row for each system, and with columns for each metric."""
-    paired = any(score.p_value is not None for row in scores for score in row)
-    heads = [
-        head
-        for score in scores[0]
-        for head in (score.name, *(["95% confidence"] if score.confidence else []), *(["p"] if paired else []))
-    ]
-    rows = [
-        [name, *(cell for score in row for cell in _cells(score, paired))]
-        for name, row in zip(names, scores, strict=True)
-    ]
-    return [["hypothesis", *heads], *rows]
-
-
-def _cells(score: MetricScore, paired: bool) -> list[str]:
-    interval = [f"{score.confidence.low:.2f} to {score.confidence.high:.2f}"] if score.confidence else []
-    p_value = ["-" if score.p_value is None else f"{score.p_value:.4f}"] if paired else []
-    return [f"{score.score:.2f}", *interval, *p_value]
 
 
 def _score_trees(
@@ -153,27 +151,6 @@ def _print_tree_scores(scores: Evalb, as_json: bool) -> None:
     for name, counts in (("all lengths", scores.all), (f"at most {SHORT} words", scores.short)):
         figures = [f"{key.replace('_', ' ')} {value}" for key, value in counts.summary().items() if key != "f1"]
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
-
-
-def _chosen_metrics(given: list[str]) -> list[str]:
-    """Returns each metric once. BLEU comes before the paper's BLEU, which is never shown alone."""
-    first = ["bleu"] if "paper-bleu" in given else []
-    return list(dict.fromkeys([*first, *given]))
-
-
-def _read(path: str) -> list[str]:
-    lines = list(read_lines(path))
-    if not lines:
-        raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
-    return lines
-
-
-def _check_line_counts(hypothesis: str, hypotheses: Sequence[str], reference: str, lines: Sequence[str]) -> None:
-    if len(hypotheses) != len(lines):
-        raise NmtError(
-            f"{name_of(hypothesis)} has {len(hypotheses):,} lines but {name_of(reference)} has {len(lines):,}; "
-            f"line n of one must translate line n of the other"
-        )
 
 
 def _warn_if_tokenized(name: str, lines: Sequence[str], config: ScoreConfig) -> None:

@@ -20,7 +20,7 @@ def serve(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model; repeatable."),
+        typer.Option(metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model. Repeatable."),
     ] = None,
 ) -> None:
     """Serve models over HTTP, with a page for people at / and a description of the API at /docs.

@@ -1,7 +1,7 @@
 """`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ from nmt.errors import NmtError
 from nmt.files import output_file
 
 if TYPE_CHECKING:
-    from nmt.parsing.trees import Node, Word
+    from nmt.parsing.trees import Word
 
 trees = typer.Typer(
     name="trees",
@@ -22,25 +22,6 @@ trees = typer.Typer(
 )
 
 _PATTERN = "trees: a treebank file, plain or .gz, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. May repeat."
-RareBelow = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=1_000_000_000,
-        help="Replace words seen fewer times than this in training by marks of their spelling, such as UNK-C-ing. "
-        "All other words go to symbols.txt, so that each becomes one piece.",
-    ),
-]
-Like = Annotated[
-    str | None,
-    typer.Option(help="Folder that this command made; write words in the same way. Replaces the three options above."),
-]
-Numbered = Annotated[
-    bool,
-    typer.Option(
-        "--numbered", help="Write words as #1, #2, … instead of XX, which is much easier to learn from few trees."
-    ),
-]
 
 
 @trees.command(no_args_is_help=True)
@@ -51,9 +32,13 @@ def linearize(
     test: Annotated[list[str], typer.Option(metavar="PATTERN", help=f"Test {_PATTERN}")] = [],  # noqa: B006
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase all words.")] = False,
     numbers: Annotated[bool, typer.Option("--numbers", help="Replace every digit by 0.")] = False,
-    rare_below: RareBelow = 1,
-    like: Like = None,
-    numbered: Numbered = False,
+    rare_below: Annotated[
+        int, typer.Option(min=1, max=1_000_000_000, help="Replace words seen fewer times by marks such as UNK-C-ing.")
+    ] = 1,
+    like: Annotated[str | None, typer.Option(help="Folder that this command made, to write words as there.")] = None,
+    numbered: Annotated[
+        bool, typer.Option("--numbered", help="Write words as #1, #2, … instead of XX; easier to learn from few trees.")
+    ] = False,
 ) -> None:
     """Write trees as parallel text: DEST/train.words and DEST/train.trees, and the same for the other splits.
 
@@ -96,9 +81,7 @@ def words(
 def restore(
     sequences: Annotated[str, typer.Option(help="Output of the model, one sequence per line; - is stdin.")] = "-",
     words: Annotated[str | None, typer.Option(help="Tokenised words, one sentence per line.")] = None,
-    trees: Annotated[
-        str | None, typer.Option(help="Treebank file that supplies words and tags, instead of --words.")
-    ] = None,
+    trees: Annotated[str | None, typer.Option(help="Treebank file of the words and tags, instead of --words.")] = None,
     output: Annotated[str, typer.Option(help="File to write, one tree per line; - is stdout.")] = "-",
 ) -> None:
     """Turn the model's output into trees over exactly the given words, and report the repairs.
@@ -112,7 +95,7 @@ def restore(
     words becomes an empty line.
     """
     from nmt.parsing.treebank import read_treebank
-    from nmt.parsing.trees import untagged, words_of, write_tree
+    from nmt.parsing.trees import untagged, words_of
     from nmt.text.corpus import read_lines
 
     if (words is None) == (trees is None):
@@ -121,33 +104,28 @@ def restore(
         sentences: Iterable[list[Word]] = (untagged(line.split()) for line in read_lines(words))
     else:
         sentences = map(words_of, read_treebank([str(trees)]))
-    words_from = str(words or trees)
-    repairs = Counter[str]()
-    done = 0
+    _restore(sequences, sentences, str(words or trees), output)
+
+
+def _restore(sequences: str, sentences: "Iterable[list[Word]]", words_from: str, output: str) -> None:
+    from nmt.parsing.sequences import first_restored
+    from nmt.parsing.treebank import read_hypotheses
+    from nmt.parsing.trees import write_tree
+    from nmt.text.corpus import read_lines
+
+    repairs, done = Counter[str](), 0
     with output_file(output, [sequences, words_from]) as out:
-        for tree, found in _restored(sequences, sentences, words_from):
+        for alternatives, sentence in zip_longest(read_hypotheses(read_lines(sequences), sequences), sentences):
+            if alternatives is None or sentence is None:
+                shorter = sequences if alternatives is None else words_from
+                raise NmtError(
+                    f"{shorter} ends after {done:,} sentences, but the other file has more; give files of the same text"
+                )
+            tree, found = first_restored(alternatives, sentence)
             repairs += found
             done += 1
             out.write(f"{write_tree(tree)}\n")
     console.info(repair_summary(repairs, done))
-
-
-def _restored(
-    sequences: str, sentences: "Iterable[list[Word]]", words_from: str
-) -> "Iterator[tuple[Node, Counter[str]]]":
-    """Yields the tree of each sentence, and the repairs that it needed."""
-    from nmt.parsing.sequences import first_restored
-    from nmt.parsing.treebank import read_hypotheses
-    from nmt.text.corpus import read_lines
-
-    pairs = zip_longest(read_hypotheses(read_lines(sequences), sequences), sentences)
-    for number, (alternatives, sentence) in enumerate(pairs):
-        if alternatives is None or sentence is None:
-            shorter = sequences if alternatives is None else words_from
-            raise NmtError(
-                f"{shorter} ends after {number:,} sentences, but the other file has more; give files of the same text"
-            )
-        yield first_restored(alternatives, sentence)
 
 
 def repair_summary(repairs: Counter[str], sequences: int) -> str:

@@ -92,7 +92,6 @@ def test_any_path_comes_back_from_the_options_in_the_run_folder(tmp_path: Path) 
     ("sed = 1", "has the unknown option 'sed' (perhaps seed is meant)"),
     ("[model]\nheads = 2", "has the unknown option 'model'"),
     ("data = 3", "data must be the name of a data folder in quotes, but is 3"),
-    ("save-dir = 'a'\nsave_dir = 'b'", "has save_dir and save-dir; leave out one of them"),
     ("\ufeffbatch-tokens = -5", "--batch-tokens must be at least 1, but is -5"),
     ("seed = '1'", "--seed must be a whole number, but is '1'"),
     ("valid-metric = 'bleu'", "--valid-metric must be a list in brackets, but is 'bleu'"),
