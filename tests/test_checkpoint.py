@@ -210,7 +210,7 @@ def test_a_part_that_is_missing_or_of_another_type_is_refused(part: str, path: P
     ("model/dropout", None, "--dropout must be a number, but is None"),
     ("model/dropout", float("nan"), "--dropout must be a finite number"),
     ("model/norm", ["post"], "--norm must be one of post, pre"),
-    ("model/surprise", 1, "'surprise' unknown"),
+    ("model/surprise", 1, "unexpected keyword argument 'surprise'"),
     ("text/source_lang", "../../etc", "source_lang"),
     ("text/target_lang", "a\nb", "target_lang"),
     ("tensors/text.source_model", np.zeros(1000, np.uint8), "not a sentencepiece model"),

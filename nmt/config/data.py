@@ -99,6 +99,8 @@ class DataConfig(Config):
             given = [flag_name(name) for name in self.variants() if name in decided]
             if given:
                 raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
+        if self.tokenizer == "none" and self.normalize_punctuation == "source":
+            raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
         for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):
             if values and len(values) != len(self.train):
                 raise NmtError(

@@ -1,5 +1,6 @@
 """Declares options as dataclass fields, checks their values, and names their flags. `nmt.config` has the options."""
 
+import math
 import operator
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, field, fields
@@ -12,8 +13,8 @@ from nmt.errors import NmtError
 
 # More processes than any machine can run.
 MOST_PROCESSES = 1024
-# The largest numbers that all libraries accept, and that fp32 can still compute with.
-_LARGEST, _LARGEST_FLOAT = 2**31 - 1, 1e30
+# The largest numbers that all libraries accept.
+_LARGEST = {int: 2**31 - 1, float: 1e30}
 _RELATIONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 # What messages call the values of a type.
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -67,13 +68,13 @@ def _check_value(flag: str, kind: Any, value: Any, limits: Mapping[str, float]) 
         raise NmtError(f"{flag} must be {_NAMES[kind]}, but is {shortened(value)}")
     elif kind is str and "\0" in value:
         raise NmtError(f"{flag} must not contain a NUL character, but is {shortened(value)}")
+    elif type(value) is float and not math.isfinite(value):
+        raise NmtError(f"{flag} must be a finite number, but is {value}")
     elif not all(_RELATIONS[name](value, bound) for name, bound in limits.items()):
         allowed = " and ".join(f"{relation} {bound}" for relation, bound in limits.items())
         raise NmtError(f"{flag} must be {allowed}, but is {shortened(value)}")
-    elif type(value) is int and value > _LARGEST:
-        raise NmtError(f"{flag} must be at most {_LARGEST}, but is {shortened(value)}")
-    elif type(value) is float and not value <= _LARGEST_FLOAT:  # also true of NaN
-        raise NmtError(f"{flag} must be a finite number, but is {value}")
+    elif kind in _LARGEST and value > _LARGEST[kind]:
+        raise NmtError(f"{flag} must be at most {_LARGEST[kind]}, but is {shortened(value)}")
 
 
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
