@@ -79,10 +79,11 @@ class World:
         Raises:
             StoppedError: any rank was asked to stop.
         """
-        stopped_ranks = torch.tensor(int(stopped))
         if self.control is not None:
+            stopped_ranks = torch.tensor(int(stopped))
             dist.all_reduce(stopped_ranks, group=self.control)
-        if stopped_ranks:
+            stopped = bool(stopped_ranks)
+        if stopped:
             raise StoppedError
 
     def sum(self, *numbers: float) -> list[float]:
