@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import Required, SearchBatch
+from nmt.search.api import Required, SearchBatch, TokenHypothesis
 from nmt.search.beam import search
-from nmt.search.hypotheses import TokenHypothesis
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 
@@ -62,7 +61,7 @@ class Language:
         streams: Sequence[int] | None = None,
     ) -> list[list[TokenHypothesis]]:
         numbers = sentences or list(range(len(max_lengths)))
-        cache = History(numbers, [[()] * config.width for _ in numbers])
+        cache = History(numbers, [[()] * config.hypotheses for _ in numbers])
         required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
         lengths_B = torch.tensor(max_lengths)
         batch = SearchBatch(

@@ -57,7 +57,7 @@ class SearchConfig(Config):
         return self.batch_tokens or (16_384 if device == "cuda" else 4096)
 
     @property
-    def width(self) -> int:
+    def hypotheses(self) -> int:
         """Hypotheses of a sentence that are computed at once."""
         return self.samples if self.sample else self.beam
 

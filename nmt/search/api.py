@@ -1,13 +1,14 @@
-"""The interface of search: required tokens, the sentences of a batch, and the step and the cache of a model."""
+"""The interface of search: required tokens, the sentences of a batch, the step of a model, and finished hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from torch import Tensor
 
 from nmt.config import SearchConfig
 
+_Number = TypeVar("_Number", float, Tensor)
 # Finished sentences leave the batch when they are this share of it, because leaving copies the cache of the others.
 DONE_SHARE = 0.25
 
@@ -72,3 +73,30 @@ def contains(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
     """Returns whether the phrase occurs in `tokens`. An empty phrase occurs in everything."""
     wanted = tuple(phrase)
     return any(tuple(tokens[i : i + len(wanted)]) == wanted for i in range(len(tokens) - len(wanted) + 1))
+
+
+@dataclass(frozen=True)
+class TokenHypothesis:
+    """A finished hypothesis in tokens.
+
+    Attributes:
+        tokens: its ids without EOS.
+        log_probs: natural log P of each token, from the user's scorer if there is one; that of EOS is last.
+        score: log P of the hypothesis over the length penalty.
+        unmet: whether a required phrase is missing, because the longest output cannot hold all of them.
+    """
+
+    tokens: list[int]
+    log_probs: list[float]
+    score: float
+    unmet: bool = False
+
+    @classmethod
+    def scored(cls, tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> Self:
+        """Returns the hypothesis with its score."""
+        return cls(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
+
+
+def length_penalty(length: _Number, alpha: float) -> _Number:
+    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
+    return ((5 + length) / 6) ** alpha

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 import torch
@@ -10,9 +10,8 @@ from torch import Tensor
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step
+from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis, length_penalty
 from nmt.search.constraints import Constraints, Rules, within
-from nmt.search.hypotheses import TokenHypothesis, length_penalty
 from nmt.search.sampling import sample
 
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
@@ -43,10 +42,10 @@ class Candidates(NamedTuple):
         token_log_probs_BC = x_BWV.flatten(1).gather(1, places_BC)
         return cls(log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, tokens_BC == eos)
 
-    def live(self, width: int) -> Tensor:
-        """Returns which candidates are the first `width` that do not end, BW."""
+    def live(self, beam: int) -> Tensor:
+        """Returns which candidates are the first `beam` that do not end, BW."""
         # A stable sort by "has ended" keeps the order of the rest.
-        return self.ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
+        return self.ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
 
 
 def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -55,73 +54,58 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Returns all of them if there are fewer than `k`. Rows are cut into blocks: the k largest numbers lie within the k
     blocks with the largest maxima, or after the last whole block, and finding maxima is much faster than `topk`.
     """
-    sentences, width, vocabulary = x_BWV.shape
+    sentences, beam, vocabulary = x_BWV.shape
     blocks = vocabulary // _BLOCK
     whole = blocks * _BLOCK
     x_BWIJ = x_BWV[:, :, :whole].unflatten(2, (blocks, _BLOCK))
-    chosen_BC = (x_BWIJ.amax(3) + offsets_BW[:, :, None]).flatten(1).topk(min(k, width * blocks)).indices
+    chosen_BC = (x_BWIJ.amax(3) + offsets_BW[:, :, None]).flatten(1).topk(min(k, beam * blocks)).indices
     b_B1 = torch.arange(sentences, device=x_BWV.device)[:, None]
     w_BC, i_BC = chosen_BC // max(blocks, 1), chosen_BC % max(blocks, 1)
     inside_BCJ = x_BWIJ[b_B1, w_BC, i_BC] + offsets_BW.gather(1, w_BC)[:, :, None]
     behind_BWX = x_BWV[:, :, whole:] + offsets_BW[:, :, None]
-    best_BC, index_BC = torch.cat((inside_BCJ.flatten(1), behind_BWX.flatten(1)), 1).topk(min(k, width * vocabulary))
-    places_WV = torch.arange(width * vocabulary, device=x_BWV.device).view(width, vocabulary)
+    best_BC, index_BC = torch.cat((inside_BCJ.flatten(1), behind_BWX.flatten(1)), 1).topk(min(k, beam * vocabulary))
+    places_WV = torch.arange(beam * vocabulary, device=x_BWV.device).view(beam, vocabulary)
     inside_BCJ = (w_BC * vocabulary + i_BC * _BLOCK)[:, :, None] + places_WV[0, :_BLOCK]
     behind_BX = places_WV[:, whole:].flatten().expand(sentences, -1)
     return best_BC, torch.cat((inside_BCJ.flatten(1), behind_BX), 1).gather(1, index_BC)
 
 
-@dataclass(frozen=True)
-class Diversity:
-    """Hamming diversity between the groups of a sentence.
+def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) -> Candidates:
+    """Returns the `k` best candidates of each group, ranked with Hamming diversity, with their log P without it.
 
-    A token costs `strength` for each hypothesis of an earlier group that has just chosen it.
+    A token costs `diversity` for each hypothesis of an earlier group of the sentence that has just chosen it. EOS costs
+    nothing, so that all groups can end at the length that suits them.
     """
-
-    groups: int
-    strength: float
-
-    def candidates(self, log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, eos: int) -> Candidates:
-        """Returns the `k` best candidates of each group, ranked with the penalty, with their log P without it.
-
-        EOS costs nothing, so that all groups can end at the length that suits them.
-        """
-        _, width, vocabulary = log_probs_BWV.shape
-        counts_XV = log_probs_BWV.new_zeros(len(log_probs_BWV) // self.groups, vocabulary)
-        made = []
-        for group in range(self.groups):
-            x_XWV, offsets_XW = log_probs_BWV[group :: self.groups], offsets_BW[group :: self.groups]
-            ranks_XC, places_XC = largest(x_XWV - self.strength * counts_XV[:, None], offsets_XW, k)
-            parents_XC = places_XC // vocabulary
-            log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, places_XC)
-            made.append(Candidates.at(places_XC, log_probs_XC, x_XWV, eos))
-            live_XW = made[-1].live(width)
-            counted_XW = ranks_XC.isfinite().gather(1, live_XW)
-            counts_XV.scatter_add_(1, made[-1].tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
-        return Candidates(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*made, strict=True)))
+    _, beam, vocabulary = log_probs_BWV.shape
+    groups = rules.config.beam_groups
+    counts_XV = log_probs_BWV.new_zeros(len(log_probs_BWV) // groups, vocabulary)
+    made = []
+    for group in range(groups):
+        x_XWV, offsets_XW = log_probs_BWV[group::groups], offsets_BW[group::groups]
+        ranks_XC, places_XC = largest(x_XWV - rules.config.diversity * counts_XV[:, None], offsets_XW, k)
+        parents_XC = places_XC // vocabulary
+        log_probs_XC = offsets_XW.gather(1, parents_XC) + x_XWV.flatten(1).gather(1, places_XC)
+        made.append(Candidates.at(places_XC, log_probs_XC, x_XWV, rules.eos))
+        live_XW = made[-1].live(beam)
+        counted_XW = ranks_XC.isfinite().gather(1, live_XW)
+        counts_XV.scatter_add_(1, made[-1].tokens_BC.gather(1, live_XW), counted_XW.to(counts_XV.dtype))
+    return Candidates(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*made, strict=True)))
 
 
 class _Finished:
-    """The best finished hypotheses of every sentence, best first."""
+    """The best finished hypotheses of every sentence, best first: as many as the beam has."""
 
     def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
-        self.asked, self.possible, self.alpha = asked, possible, config.alpha
-        self.width = config.beam // config.beam_groups
-        self.kept = min(config.n_best, self.width)
+        self.asked, self.possible, self.config = asked, possible, config
+        self.beam = config.beam // config.beam_groups
         self.found: list[list[TokenHypothesis]] = [[] for _ in asked]
-        self.counts = [0] * len(asked)
 
-    def add(self, ended: Iterable[tuple[int, list[int], list[float]]], live: Collection[int]) -> None:
-        """Adds hypotheses of the live sentences: sentence, tokens without EOS, log P of tokens and EOS."""
+    def add(self, ended: Iterable[tuple[int, list[int], list[float]]]) -> None:
+        """Adds hypotheses: sentence, tokens without EOS, log P of tokens and EOS."""
         for sentence, tokens, log_probs in ended:
-            if sentence in live:
-                self._add(sentence, tokens, log_probs)
-
-    def _add(self, sentence: int, tokens: list[int], log_probs: list[float]) -> None:
-        unmet = not self.asked[sentence].met_by(tokens)
-        ranked = [*self.found[sentence], TokenHypothesis.scored(tokens, log_probs, self.alpha, unmet)]
-        self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.kept]
-        self.counts[sentence] += 1
+            unmet = not self.asked[sentence].met_by(tokens)
+            ranked = [*self.found[sentence], TokenHypothesis.scored(tokens, log_probs, self.config.alpha, unmet)]
+            self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.beam]
 
     def to_beat(self, sentence: int) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
@@ -129,22 +113,20 @@ class _Finished:
         That is so after the first EOS of greedy search, and with required phrases, after W hypotheses. Live hypotheses
         that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
-        found = self.found[sentence]
-        if len(found) < self.kept:
+        found, wanted = self.found[sentence], min(self.config.n_best, self.beam)
+        if len(found) < wanted:
             return -math.inf
-        full = self.possible[sentence].phrases and self.counts[sentence] >= self.width
-        return math.inf if self.width == 1 or full else found[-1].score
+        is_last = self.beam == 1 or (self.possible[sentence].phrases and len(found) == self.beam)
+        return math.inf if is_last else found[wanted - 1].score
 
-    def merged(self, groups: int, n_best: int) -> list[list[TokenHypothesis]]:
+    def best(self) -> list[list[TokenHypothesis]]:
         """Returns the best hypotheses of each sentence, of all its groups and without duplicates, best first."""
-        if groups == 1:
-            return self.found
-        return [_best(self.found[i : i + groups], n_best) for i in range(0, len(self.found), groups)]
-
-
-def _best(groups: list[list[TokenHypothesis]], n_best: int) -> list[TokenHypothesis]:
-    distinct = {tuple(f.tokens): f for group in groups for f in group}
-    return sorted(distinct.values(), key=lambda f: -f.score)[:n_best]
+        found = []
+        for i in range(0, len(self.found), self.config.beam_groups):
+            groups = self.found[i : i + self.config.beam_groups]
+            distinct = {tuple(f.tokens): f for group in groups for f in group}
+            found.append(sorted(distinct.values(), key=lambda f: -f.score)[: self.config.n_best])
+        return found
 
 
 class _Beams:
@@ -153,16 +135,16 @@ class _Beams:
     With --beam-groups, each group of a sentence counts as a sentence here.
     """
 
-    def __init__(self, rules: Rules, constraints: Constraints | None, width: int, bos: int) -> None:
+    def __init__(self, rules: Rules, constraints: Constraints | None, beam: int, bos: int) -> None:
         sentences, device = len(rules.max_lengths_B), rules.max_lengths_B.device
-        self.rules, self.constraints, self.width = rules, constraints, width
+        self.rules, self.constraints, self.beam = rules, constraints, beam
         self.sentences_B = torch.arange(sentences, device=device)
         self.max_lengths_B = rules.max_lengths_B
-        self.tokens_BWT = torch.full((sentences, width, 1), bos, dtype=torch.long, device=device)
+        self.tokens_BWT = torch.full((sentences, beam, 1), bos, dtype=torch.long, device=device)
         # The log P of each token; that of BOS is never read.
-        self.history_BWT = torch.zeros(sentences, width, 1, device=device)
+        self.history_BWT = torch.zeros(sentences, beam, 1, device=device)
         # All hypotheses of a sentence start alike, so only the first counts.
-        self.log_probs_BW = torch.full((sentences, width), -torch.inf, device=device)
+        self.log_probs_BW = torch.full((sentences, beam), -torch.inf, device=device)
         self.log_probs_BW[:, 0] = 0
 
     @property
@@ -170,26 +152,25 @@ class _Beams:
         """Tokens of every hypothesis after the step that is under way."""
         return self.tokens_BWT.shape[2]
 
-    def candidates(self, scores_RV: Tensor, diversity: Diversity | None) -> Candidates:
+    def candidates(self, scores_RV: Tensor) -> Candidates:
         """Returns the best 2W continuations, so that W live ones remain even if W of them end."""
-        log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.width))
-        needed_BWX = None if self.constraints is None else self.constraints.needed()
+        log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.beam))
+        needed_BWX = self.constraints.needed() if self.constraints else None
         self.rules.apply(log_probs_BWV, self.tokens_BWT, self.sentences_B, needed_BWX)
-        k, eos = 2 * self.width, self.rules.eos
-        if diversity is not None:
-            return diversity.candidates(log_probs_BWV, self.log_probs_BW, k, eos)
-        if self.constraints is not None:
+        k, offsets_BW = 2 * self.beam, self.log_probs_BW
+        if self.rules.config.beam_groups > 1:
+            return _diverse(log_probs_BWV, offsets_BW, k, self.rules)
+        if self.constraints:
             self.constraints.block_end(log_probs_BWV)
-        best_BC, places_BC = largest(log_probs_BWV, self.log_probs_BW, k)
-        if self.constraints is not None:
-            offsets_BW = self.log_probs_BW
+        best_BC, places_BC = largest(log_probs_BWV, offsets_BW, k)
+        if self.constraints:
             best_BC, places_BC = self.constraints.deal(log_probs_BWV, offsets_BW, best_BC, places_BC, self.length)
-        return Candidates.at(places_BC, best_BC, log_probs_BWV, eos)
+        return Candidates.at(places_BC, best_BC, log_probs_BWV, self.rules.eos)
 
     def ended(self, candidates: Candidates) -> list[tuple[int, list[int], list[float]]]:
         """Returns those of the best W candidates that end: sentence, tokens without EOS, log P of tokens and EOS."""
-        best_BW = candidates.log_probs_BC[:, : self.width]
-        b_E, w_E = (candidates.ended_BC[:, : self.width] & best_BW.isfinite()).nonzero(as_tuple=True)
+        best_BW = candidates.log_probs_BC[:, : self.beam]
+        b_E, w_E = (candidates.ended_BC[:, : self.beam] & best_BW.isfinite()).nonzero(as_tuple=True)
         parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
         tokens_ET = self.tokens_BWT[b_E, parents_E, 1:]
         log_probs_ET = torch.cat((self.history_BWT[b_E, parents_E, 1:], last_E[:, None]), 1)
@@ -198,14 +179,14 @@ class _Beams:
     def advance(self, candidates: Candidates) -> Tensor:
         """Continues with the first W of the candidates that do not end; returns what they continue, BW."""
         log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, ended_BC = candidates
-        live_BW = candidates.live(self.width)
+        live_BW = candidates.live(self.beam)
         parents_BW, tokens_BW = parents_BC.gather(1, live_BW), tokens_BC.gather(1, live_BW)
         chosen_BWT = parents_BW[:, :, None].expand(-1, -1, self.length)
         newest_BW1 = token_log_probs_BC.gather(1, live_BW)[:, :, None]
         self.tokens_BWT = torch.cat((self.tokens_BWT.gather(1, chosen_BWT), tokens_BW[:, :, None]), dim=2)
         self.history_BWT = torch.cat((self.history_BWT.gather(1, chosen_BWT), newest_BW1), dim=2)
         self.log_probs_BW = log_probs_BC.masked_fill(ended_BC, -torch.inf).gather(1, live_BW)
-        if self.constraints is not None:
+        if self.constraints:
             self.constraints.advance(parents_BW, tokens_BW)
         return parents_BW
 
@@ -235,7 +216,7 @@ class _Beams:
         chosen_B = torch.tensor(chosen, dtype=torch.long, device=self.tokens_BWT.device)
         for name in ("sentences_B", "max_lengths_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
             setattr(self, name, getattr(self, name)[chosen_B])
-        if self.constraints is not None:
+        if self.constraints:
             self.constraints.keep(chosen_B)
         return chosen_B if groups == 1 else chosen_B[::groups] // groups
 
@@ -248,26 +229,26 @@ def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Token
     ends with the first EOS. In diverse beam search, the groups of a sentence are searched side by side like sentences.
     """
     config, groups = batch.config, batch.config.beam_groups
-    width, diversity = config.beam // groups, Diversity(groups, config.diversity) if groups > 1 else None
+    beam = config.beam // groups
     asked = [wanted for wanted in batch.required for _ in range(groups)]
     max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
     rules = Rules(replace(batch, required=asked, max_lengths_B=max_lengths_B))
     possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
-    beams = _Beams(rules, Constraints.start(possible, rules, width), width, batch.bos)
+    constraints = Constraints(possible, rules, beam) if any(wanted.phrases for wanted in possible) else None
+    beams = _Beams(rules, constraints, beam, batch.bos)
     finished = _Finished(asked, possible, config)
     live = set(range(len(asked)))
     while live:
         scores_RV, cache = step(beams.tokens_BWT[:, :, -1].flatten(), cache)
-        candidates = beams.candidates(scores_RV, diversity)
-        finished.add(beams.ended(candidates), live)
+        candidates = beams.candidates(scores_RV)
+        finished.add(beams.ended(candidates))
         parents_BW = _of_sentences(beams.advance(candidates), groups)
         bounds = beams.bounds(config.alpha)
         live &= {sentence for sentence, bound in bounds.items() if bound > finished.to_beat(sentence)}
-        if groups > 1:
-            beams.stop([b for b, sentence in enumerate(bounds) if sentence not in live])
+        beams.stop([b for b, sentence in enumerate(bounds) if sentence not in live])
         chosen_B = beams.leave(live, bounds, groups)
         cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
-    return finished.merged(groups, config.n_best)
+    return finished.best()
 
 
 def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
@@ -285,7 +266,7 @@ def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     A sentence has none if the model gives NaN.
 
     Args:
-        cache: the state of `batch.config.width` hypotheses a sentence before any token.
+        cache: the state of `batch.config.hypotheses` hypotheses a sentence before any token.
     """
     config = batch.config
     if any(wanted.phrases for wanted in batch.required):

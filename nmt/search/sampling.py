@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, SearchBatch, Step
+from nmt.search.api import DONE_SHARE, Cache, SearchBatch, Step, TokenHypothesis
 from nmt.search.constraints import Rules
-from nmt.search.hypotheses import TokenHypothesis
 
 # Positions whose random numbers are made at once.
 _BLOCK = 64
@@ -113,13 +112,8 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
             uniforms.keep(chosen)
             chosen_B = torch.tensor(chosen, device=device)
             cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
-    return [_in_order(numbered) for numbered in found]
-
-
-def _in_order(numbered: dict[int, TokenHypothesis]) -> list[TokenHypothesis]:
-    """Returns the samples of a sentence in the order of their numbers; none if a probability was NaN."""
-    ordered = [numbered[number] for number in sorted(numbered)]
-    return ordered if all(math.isfinite(hypothesis.score) for hypothesis in ordered) else []
+    in_order = [[numbered[number] for number in range(config.samples)] for numbered in found]
+    return [several if all(math.isfinite(one.score) for one in several) else [] for several in in_order]
 
 
 def _drawn(log_probs_RV: Tensor, uniforms_R: Tensor, config: SearchConfig) -> Tensor:

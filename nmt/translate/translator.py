@@ -22,9 +22,8 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
-from nmt.search.api import Required, Scorer, SearchBatch
+from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
 from nmt.search.beam import search as search_for
-from nmt.search.hypotheses import TokenHypothesis
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
 from nmt.text.words import AlignedWords
@@ -194,7 +193,7 @@ class Translator:
         ]
         side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTHS).to(self.runtime.device)
         max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
-        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.width) for model in self.models))
+        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models))
         batch = SearchBatch(
             max_lengths_B=max_lengths_B,
             bos=BOS,
