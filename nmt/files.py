@@ -64,13 +64,10 @@ class Output:
 
 
 @contextmanager
-def replaced_file(path: Path, advice: str, name: str | None = None, *, synced: bool = True) -> Iterator[Output]:
+def replaced_file(path: Path, advice: str, name: str | None = None) -> Iterator[Output]:
     """Yields a temporary file that replaces `path` when the block succeeds and the file is on disk.
 
     If the block fails, the temporary file is removed, and `path` is left as it was.
-
-    Args:
-        synced: whether to wait until the file is on disk. Otherwise, it may be damaged after a power failure.
     """
     partial = _partial(path)
     name = name or str(path)
@@ -80,11 +77,10 @@ def replaced_file(path: Path, advice: str, name: str | None = None, *, synced: b
         try:
             output = Output(file, name, advice)
             yield output
-            output.sync() if synced else output.flush()
+            output.sync()
             with writing(name, advice):
                 partial.replace(path)
-                if synced:
-                    _sync_folder(path.parent)
+                _sync_folder(path.parent)
         finally:
             _discard(file)
             partial.unlink(missing_ok=True)

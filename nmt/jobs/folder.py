@@ -11,13 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nmt import console
 from nmt.config import JobConfig
 from nmt.errors import NmtError, StoppedError
 from nmt.files import (
-    digest_of,
     digest_of_json,
     is_partial,
     missing_folders,
@@ -30,7 +27,7 @@ from nmt.jobs.plan import Plan, Shard, make_plan
 from nmt.locks import locked
 from nmt.signals import cleaning_up, end_as_usual
 
-MANIFEST = "manifest.json"
+_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,61 +67,13 @@ class Preparation:
             return make_plan(self.segments, self.shard_rows, progress)
 
 
-def prepared(path: Path, preparation: Preparation, data: Path) -> tuple[Plan, Any]:
-    """Returns the plan of a job and what was prepared for it. Prepares the job if no earlier process has."""
-    if saved := _read_manifest(path):
-        plan = preparation.plan(saved.plan)
-        _check(path, saved.settings, preparation.settings_with(plan))
-        return plan, saved.prepared
-    plan = preparation.plan()
-    found = preparation.prepare(data, plan)
-    manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": found}
-    with replaced_file(path / MANIFEST, ADVICE) as file:
-        file.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
-    return plan, found
-
-
-class _Manifest(NamedTuple):
-    settings: dict[str, Any]
-    plan: Plan
-    prepared: Any
-
-
-def _read_manifest(path: Path) -> _Manifest | None:
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest.pop("sha256") != digest_of_json(manifest):
-            raise ValueError("checksum mismatch")
-        return _Manifest(manifest["settings"], Plan.from_dict(manifest["plan"]), manifest["prepared"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NmtError(f"{path / MANIFEST} is damaged ({error}); delete {path} and start again") from error
-
-
-def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for name in dict.fromkeys([*then, *now]):
-        if name not in then or name not in now:
-            difference = f"{name} was {'not ' if name in now else ''}given"
-        elif then[name] != now[name]:
-            difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
-        else:
-            continue
-        raise NmtError(
-            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
-            f"or delete the folder"
-        )
-
-
-def _as_text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-# The results of finished shards, each in a file that appears under its name only when it is complete.
-
-SHARDS = "shards"
 # The end of the message if a file of the job cannot be written.
-ADVICE = "correct that and start the same command again"
+_ADVICE = "correct that and start the same command again"
+_SHARDS, _DATA = "shards", "data"
+# One lock is held as long as a process works on the job, the other one only while the job is prepared.
+_WORKING, _PREPARING = ".lock", ".preparing"
+_OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
+_NAMED_SHARDS = 5  # in a message
 
 
 class Result(NamedTuple):
@@ -134,111 +83,65 @@ class Result(NamedTuple):
     summary: dict[str, Any]
 
 
-def write_result(folder: Path, identity: str, number: int, result: Result) -> None:
-    """Writes the result of a shard into the folder of a job.
-
-    It need not be on disk at once, because a result that a power failure has damaged is made anew.
-    """
-    digest = sha256(result.content).hexdigest()
-    header = {"job": identity, "summary": result.summary, "bytes": len(result.content), "sha256": digest}
-    with replaced_file(_result_path(folder, number), ADVICE, synced=False) as file:
-        file.write(json.dumps(header) + "\n")
-        file.write(result.content)
-
-
-def find_results(folder: Path, identity: str, done_X: np.ndarray) -> None:
-    """Sets `done_X[n]` for each shard n of this job whose result is there with its full size."""
-    for name in os.listdir(folder / SHARDS):
-        if name.isdecimal() and int(name) < len(done_X) and not done_X[int(name)]:
-            done_X[int(name)] = _is_whole(_result_path(folder, int(name)), identity)
-
-
-def read_result(folder: Path, number: int) -> Result:
-    """Returns the result of a shard."""
-    path = _result_path(folder, number)
-    try:
-        with path.open("rb") as file:
-            header, content = json.loads(file.readline()), file.read()
-        if sha256(content).hexdigest() != header["sha256"]:
-            raise ValueError("checksum mismatch")
-        return Result(content, header["summary"])
-    except OSError as error:
-        raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
-    except (ValueError, KeyError, TypeError) as error:
-        path.unlink(missing_ok=True)
-        raise NmtError(
-            f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
-        ) from error
-
-
-def remove_results(folder: Path) -> None:
-    """Removes the results of all shards."""
-    with suppress(OSError):  # there is none, or somebody has put a file there
-        for found in os.scandir(folder / SHARDS):
-            if found.name.isdecimal() or is_partial(found.name):
-                os.unlink(found.path)
-        (folder / SHARDS).rmdir()
-
-
-def _is_whole(path: Path, identity: str) -> bool:
-    with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
-        header = json.loads(file.readline())
-        size = os.fstat(file.fileno()).st_size - file.tell()
-        return bool(header["job"] == identity and header["bytes"] == size)
-    return False
-
-
-def _result_path(folder: Path, number: int) -> Path:
-    return folder / SHARDS / f"{number:08}"
-
-
-_DATA = "data"
-# One lock is held as long as a process works on the job, the other one only while the job is prepared.
-_WORKING, _PREPARING = ".lock", ".preparing"
-_OWN = {MANIFEST, SHARDS, _DATA, _WORKING, _PREPARING}
-_NAMED_SHARDS = 5  # in a message
-
-
 class JobFolder:
-    """The folder of a job; make one with `job_folder`."""
+    """The folder of a job; make one with `job_folder`. It has a file for each finished shard."""
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
-        self._identity = digest_of(str(path / MANIFEST))  # tells a job from any other
         self.is_complete = False
         self.data = path / _DATA
-        self._done = np.zeros(len(plan), bool)
-        find_results(path, self._identity, self._done)
+
+    def _done(self) -> set[int]:
+        """Returns the numbers of the finished shards."""
+        return {int(path.name) for path in (self.path / _SHARDS).glob("*") if path.name.isdecimal()}
 
     @property
     def rows_done(self) -> int:
         """Rows of finished shards."""
-        return sum(self.plan[i].rows for i in np.flatnonzero(self._done).tolist())
+        done = self._done()
+        return sum(shard.rows for shard in self.plan.shards if shard.number in done)
 
-    def todo(self, part: int = 0, parts: int = 1) -> Iterator[Shard]:
-        """Yields the shards of one of several parts of the job that are not finished."""
-        for number in range(part, len(self.plan), parts):
-            if not self._done[number]:
-                yield self.plan[number]
+    def todo(self, part: int = 0, parts: int = 1) -> list[Shard]:
+        """Returns the shards of one of several parts of the job that are not finished."""
+        done = self._done()
+        return [shard for shard in self.plan.shards[part::parts] if shard.number not in done]
 
     def add(self, shard: Shard, result: Result) -> None:
         """Writes the result of a shard."""
-        write_result(self.path, self._identity, shard.number, result)
-        self._done[shard.number] = True
+        header = {"summary": result.summary, "sha256": sha256(result.content).hexdigest()}
+        with replaced_file(self._result_path(shard), _ADVICE) as file:
+            file.write(json.dumps(header) + "\n")
+            file.write(result.content)
 
     def results(self) -> Iterator[tuple[Shard, Result]]:
         """Yields the results of all shards in order."""
         self.check_input()
-        find_results(self.path, self._identity, self._done)  # other processes may have written some
-        if missing := np.flatnonzero(~self._done).tolist():
-            named = ", ".join(self.plan.named(self.plan[i]) for i in missing[:_NAMED_SHARDS])
+        if missing := self.todo():
+            named = ", ".join(map(self.plan.named, missing[:_NAMED_SHARDS]))
             more = ", …" if len(missing) > _NAMED_SHARDS else ""
             raise NmtError(
-                f"{len(missing):,} of the {len(self.plan):,} shards of {self.path} are missing ({named}{more}); run "
-                f"the --shard that failed again, or the command without --shard and --merge, which does the rest"
+                f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}{more}); "
+                f"run the --shard that failed again, or the command without --shard and --merge, which does the rest"
             )
-        for number in range(len(self.plan)):
-            yield self.plan[number], read_result(self.path, number)
+        for shard in self.plan.shards:
+            yield shard, self._result(shard)
+
+    def _result(self, shard: Shard) -> Result:
+        path = self._result_path(shard)
+        try:
+            with path.open("rb") as file:
+                header, content = json.loads(file.readline()), file.read()
+            if sha256(content).hexdigest() != header["sha256"]:
+                raise ValueError("checksum mismatch")
+            return Result(content, header["summary"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            path.unlink(missing_ok=True)
+            raise NmtError(
+                f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"
+            ) from error
+
+    def _result_path(self, shard: Shard) -> Path:
+        return self.path / _SHARDS / f"{shard.number:08}"
 
     def check_input(self) -> None:
         """Raises NmtError if the input has changed since the plan was made."""
@@ -274,16 +177,16 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
     """
     end_as_usual()
     path = Path(f"{os.path.realpath(dest)}.unfinished")
-    if options.merge and not (path / MANIFEST).exists():
+    if options.merge and not (path / _MANIFEST).exists():
         raise NmtError(f"{path} holds no job to merge; do its parts first, with --shard 1/N to N/N")
     missing = missing_folders(path.parent)
     _make(path, flag)
     busy = f"{path} is in use by another process; wait for its end or choose another {flag}"
     waiting = f"waiting for another process, which prepares {path}"
-    with cleaning_up(), locked(path / _WORKING, busy, ADVICE, shared=bool(options.shard)):
+    with cleaning_up(), locked(path / _WORKING, busy, _ADVICE, shared=bool(options.shard)):
         folder = None
         try:
-            with locked(path / _PREPARING, waiting, ADVICE, patience=math.inf):
+            with locked(path / _PREPARING, waiting, _ADVICE, patience=math.inf):
                 folder = _opened(path, preparation)
             yield folder
         except SystemExit:
@@ -294,7 +197,7 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
             kept = f" after {console.counted(rows, 'line')}, which are kept in {path}" if rows else ""
             raise StoppedError(f"stopped{kept}; start the same command again" + " to resume" * bool(kept)) from None
         finally:
-            has_begun = folder.rows_done > 0 if folder else (path / MANIFEST).exists()
+            has_begun = folder.rows_done > 0 if folder else (path / _MANIFEST).exists()
             if not (options.shard or options.merge or has_begun):
                 _remove(path)
                 remove_empty(missing)
@@ -303,32 +206,65 @@ def job_folder(dest: str, flag: str, preparation: Preparation, options: JobConfi
 def _make(path: Path, flag: str) -> None:
     """Makes the folder, or checks that the existing one was made by an earlier process."""
     with writing(path, f"choose another {flag}"):
-        if os.path.exists(path.parent) and not path.parent.is_dir():
-            raise NmtError(f"{path.parent} is not a folder; choose another {flag}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not os.path.lexists(path):
-            path.mkdir(exist_ok=True)
-    names = set(os.listdir(path)) if path.is_dir() and not path.is_symlink() else {""}
-    if foreign := sorted(name for name in names if name not in _OWN and not is_partial(name)):
-        found = path / foreign[0]
+        path.mkdir(parents=True, exist_ok=True)
+    names = set(os.listdir(path))
+    foreign = sorted(name for name in names if name not in _OWN and not is_partial(name))
+    if foreign or (names - {_WORKING} and _PREPARING not in names):
+        found = path / foreign[0] if foreign else path
         raise NmtError(f"{found} was not made by this command; move it elsewhere or choose another {flag}")
-    if names - {_WORKING} and _PREPARING not in names:
-        raise NmtError(f"{path} was not made by this command; move it elsewhere or choose another {flag}")
 
 
 def _opened(path: Path, preparation: Preparation) -> JobFolder:
     """Returns the folder of a job, which is prepared first unless an earlier process did that."""
-    if not (path / MANIFEST).exists():
-        _remove_work(path)
-        for name in (SHARDS, _DATA):
-            with writing(path / name, ADVICE):
-                (path / name).mkdir(exist_ok=True)
-    return JobFolder(path, *prepared(path, preparation, path / _DATA))
+    if saved := _read_manifest(path):
+        plan = preparation.plan(Plan.from_dict(saved["plan"]))
+        _check(path, saved["settings"], preparation.settings_with(plan))
+        return JobFolder(path, plan, saved["prepared"])
+    _remove_work(path)
+    for name in (_SHARDS, _DATA):
+        with writing(path / name, _ADVICE):
+            (path / name).mkdir(exist_ok=True)
+    plan = preparation.plan()
+    prepared = preparation.prepare(path / _DATA, plan)
+    manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": prepared}
+    with replaced_file(path / _MANIFEST, _ADVICE) as file:
+        file.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
+    return JobFolder(path, plan, prepared)
+
+
+def _read_manifest(path: Path) -> dict[str, Any] | None:
+    try:
+        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        if manifest.pop("sha256") != digest_of_json(manifest):
+            raise ValueError("checksum mismatch")
+        return manifest
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise NmtError(f"{path / _MANIFEST} is damaged ({error}); delete {path} and start again") from error
+
+
+def _check(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    for name in dict.fromkeys([*then, *now]):
+        if name not in then or name not in now:
+            difference = f"{name} was {'not ' if name in now else ''}given"
+        elif then[name] != now[name]:
+            difference = f"{name} was {_as_text(then[name])} and is now {_as_text(now[name])}"
+        else:
+            continue
+        raise NmtError(
+            f"{path} belongs to an unfinished job of another command, in which {difference}; start that command again, "
+            f"or delete the folder"
+        )
+
+
+def _as_text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _remove(path: Path) -> None:
     """Removes the folder of a job with all that jobs write there."""
-    (path / MANIFEST).unlink(missing_ok=True)
+    (path / _MANIFEST).unlink(missing_ok=True)
     _remove_work(path)
     with suppress(OSError):  # the folder is gone
         remove_partial_files(path)
@@ -342,4 +278,8 @@ def _remove(path: Path) -> None:
 def _remove_work(path: Path) -> None:
     """Removes the results of shards and what was prepared for them."""
     shutil.rmtree(path / _DATA, ignore_errors=True)
-    remove_results(path)
+    with suppress(OSError):  # there is none, or somebody has put a file there
+        for found in os.scandir(path / _SHARDS):
+            if found.name.isdecimal() or is_partial(found.name):
+                os.unlink(found.path)
+        (path / _SHARDS).rmdir()

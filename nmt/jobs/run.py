@@ -278,13 +278,13 @@ def finish_shards(
 ) -> None:
     """Does all shards of the job that are not finished, or those of the part that --shard names."""
     part, parts = options.part
-    todo = list(folder.todo(part, parts))
-    of_part = folder.plan.rows_of(part, parts)
+    todo = folder.todo(part, parts)
+    of_part = sum(shard.rows for shard in folder.plan.shards[part::parts])
     progress.begin(of_part, of_part - sum(shard.rows for shard in todo))
     if progress.completed:
         console.info(f"resuming after {progress.completed:,} of {console.counted(of_part, progress.unit)}")
     if options.shard:
-        console.info(f"{options.shard}: {len(todo):,} of {console.counted(len(folder.plan), 'shard')} to do")
+        console.info(f"{options.shard}: {len(todo):,} of {console.counted(len(folder.plan.shards), 'shard')} to do")
     if not todo:
         return
     failures = []
@@ -311,6 +311,6 @@ def _failed(folder: JobFolder, failures: list[Outcome]) -> str:
     named = ", ".join(folder.plan.named(outcome.shard) for outcome in failures[:_NAMED_SHARDS])
     more = ", …" if len(failures) > _NAMED_SHARDS else ""
     return (
-        f"{len(failures):,} of {console.counted(len(folder.plan), 'shard')} failed ({named}{more}: "
+        f"{len(failures):,} of {console.counted(len(folder.plan.shards), 'shard')} failed ({named}{more}: "
         f"{failures[0].failure}); the others are kept in {folder.path}, and the same command does only these again"
     )

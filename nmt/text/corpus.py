@@ -20,19 +20,16 @@ STDIN = "-"
 _LISTED_FILES = 5  # in a message
 
 
-def read_lines(path: str | Path, offset: int = 0, first: int = 1) -> Generator[str, None, None]:
-    """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed.
-
-    Args:
-        offset: where to begin, in bytes of the decompressed text. A line must begin there.
-        first: the number of that line, for messages.
-    """
-    name = name_of(path)
+def read_lines(path: str | Path) -> Generator[str, None, None]:
+    """Yields the lines of a file without their line breaks. `-` is standard input, and .gz files are decompressed."""
     with opened(path) as file:
-        if offset:
-            file.seek(offset)
-        for number, raw in enumerate(file, start=first):
-            yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
+        yield from lines_of(file, name_of(path))
+
+
+def lines_of(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
+    """Yields the rest of the lines of an open file. The next one has number `first`."""
+    for number, raw in enumerate(file, start=first):
+        yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
 
 
 @contextmanager
