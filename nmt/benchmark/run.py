@@ -28,7 +28,7 @@ from nmt.data.loader import Update, updates
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, output_file, writing
-from nmt.jobs.run import do_maxi_batches, in_line_order, survived
+from nmt.jobs.run import do_maxi_batches, in_line_order
 from nmt.model.device import Runtime, resolve
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
 from nmt.text.codec import TextCodec
@@ -211,8 +211,8 @@ def _translations(
     job: TranslationJob, lines: Iterator[str], workers: int, lines_at_once: int
 ) -> Generator[list[Hypothesis], None, None]:
     """Yields the translations of all raw lines, in order; `lines_at_once` lines are sorted by length together."""
-    with closing(do_maxi_batches(job, MaxiBatches(map(Request, lines), lines_at_once), workers)) as batches:
-        yield from in_line_order((batch.numbers, results) for _, batch, results in survived(batches))
+    with closing(do_maxi_batches(job, MaxiBatches(map(Request, lines), lines_at_once).take, workers)) as batches:
+        yield from (hypotheses for _, hypotheses in in_line_order(batches))
 
 
 def _translation_start_up_seconds(checkpoint: str, line: str, search: SearchConfig, runtime: RuntimeConfig) -> float:

@@ -21,9 +21,8 @@ from nmt.config import JobConfig
 from nmt.errors import NmtError, importing
 from nmt.jobs.folder import JobFolder, Result
 from nmt.jobs.plan import Reader, Row, Shard
-from nmt.jobs.run import ATTEMPTS, Job, Outcome, Processor, do_maxi_batch, records_of
+from nmt.jobs.run import ATTEMPTS, Job, Outcome, Processor, do_maxi_batch, maxi_batch_of
 from nmt.signals import STOPPING
-from nmt.text.corpus import MaxiBatch
 
 _CONNECT_SECONDS = 5.0
 # Variables for Ray. Before it repeats a call that got no answer, it waits this long to hear whether the worker died or
@@ -141,8 +140,8 @@ class Worker:
         """Does a shard."""
         self._loaded = self._loaded or self._load()  # Ray may have started this process in place of one that died
         job, processor = self._loaded
-        maxi_batch = MaxiBatch(shard.first, records_of(job, shard, file, rows))
-        return self._done(job.result(list(do_maxi_batch(job, processor, maxi_batch))))
+        finished = do_maxi_batch(job, processor, maxi_batch_of(job, shard, file, rows))
+        return self._done(job.result(list(finished)))
 
     def _load(self) -> tuple[Job, Processor]:
         import ray

@@ -1,11 +1,11 @@
 """The protocol of a job, and the execution of its shards: in this process, in workers, or on a cluster."""
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, closing
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self
 
 from nmt import console
 from nmt.config import JobConfig
@@ -124,7 +124,6 @@ def add_up(total: dict[str, float], values: dict[str, float]) -> None:
         total[name] = total.get(name, 0) + value
 
 
-_T = TypeVar("_T")
 # Most lines that are sorted by length together if the job has no shards, and the most lines of a default shard.
 MAXI_BATCH = 8192
 # With two maxi-batches in flight, idle workers begin the next one while the last batch of the other is running.
@@ -134,11 +133,8 @@ ATTEMPTS = 3
 _NAMED_LINES = 5  # in a message
 
 
-class TakesMaxiBatches(Protocol):
-    """A source of maxi-batches, such as `nmt.text.corpus.MaxiBatches`."""
-
-    def take(self, *, wait: bool) -> MaxiBatch[Any] | None:
-        """Returns the next maxi-batch; a maxi-batch without records if there are none yet; None after the last."""
+# Returns the next maxi-batch; one without records if there are none yet and `wait` is false; None after the last.
+Take = Callable[..., MaxiBatch[Any] | None]
 
 
 class Outcome(NamedTuple):
@@ -149,33 +145,29 @@ class Outcome(NamedTuple):
     failure: str | None = None
 
 
-def do_maxi_batches(job: Job, maxi_batches: TakesMaxiBatches, workers: int) -> Generator[Finished, None, None]:
+def do_maxi_batches(job: Job, take: Take, workers: int) -> Generator[Finished, None, None]:
     """Yields all batches as they finish, in any order."""
     if workers == 1:
         processor = job.load(0)
         with processor.session():
-            while maxi_batch := maxi_batches.take(wait=True):
+            while maxi_batch := take(wait=True):
                 yield from do_maxi_batch(job, processor, maxi_batch)
         return
     share_cores(workers)
     codec = job.codec()
-    in_flight: list[tuple[int, dict[Future[Any], Batch]]] = []
+    in_flight: dict[Future[Any], tuple[int, Batch]] = {}
     with worker_pool(partial(_loaded, job), workers, ATTEMPTS, preload=type(job).__module__) as submit:
         while True:
-            while len(in_flight) < _MAXI_BATCHES_IN_FLIGHT:
-                maxi_batch = maxi_batches.take(wait=not in_flight)
+            while len({first_number for first_number, _ in in_flight.values()}) < _MAXI_BATCHES_IN_FLIGHT:
+                maxi_batch = take(wait=not in_flight)
                 if not maxi_batch or not maxi_batch.records:
                     break
-                batches = job.batched(codec, maxi_batch.records, maxi_batch.first_number)
-                in_flight.append((maxi_batch.first_number, {submit(batch.work): batch for batch in batches}))
+                for batch in job.batched(codec, maxi_batch.records, maxi_batch.first_number):
+                    in_flight[submit(batch.work)] = maxi_batch.first_number, batch
             if not in_flight:
                 return
-            for future in wait(
-                [f for _, maxi_batch in in_flight for f in maxi_batch], return_when=FIRST_COMPLETED
-            ).done:
-                first, batches_of = next(found for found in in_flight if future in found[1])
-                yield Finished(first, batches_of.pop(future), _result(future))
-            in_flight = [found for found in in_flight if found[1]]
+            for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+                yield Finished(*in_flight.pop(future), _result(future))
 
 
 def do_maxi_batch(job: Job, processor: Processor, maxi_batch: MaxiBatch[Any]) -> Iterator[Finished]:
@@ -197,14 +189,6 @@ def _loaded(job: Job, number: int) -> Processor:
     return processor
 
 
-def survived(batches: Iterator[Finished]) -> Iterator[Finished]:
-    """Yields the batches. Raises NmtError if worker processes died on one as often as it was tried."""
-    for finished in batches:
-        if finished.results is None:
-            raise NmtError(_death_message(finished.batch.numbers))
-        yield finished
-
-
 def _death_message(numbers: Sequence[int]) -> str:
     """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
     named = ", ".join(map(str, sorted(numbers)[:_NAMED_LINES])) + (", …" if len(numbers) > _NAMED_LINES else "")
@@ -214,54 +198,49 @@ def _death_message(numbers: Sequence[int]) -> str:
     )
 
 
-def in_line_order(finished: Iterator[tuple[Sequence[int], Sequence[_T]]]) -> Iterator[_T]:
-    """Yields the results of all lines in the order of the input, each as soon as those before it are there."""
-    waiting: dict[int, _T] = {}
+def in_line_order(
+    finished: Iterable[Finished], advance: Callable[[int], None] = lambda _: None
+) -> Iterator[tuple[Any, Any]]:
+    """Yields record and result of all lines in the order of the input, each as soon as those before it are there.
+
+    Args:
+        advance: called after each batch with the number of lines it held.
+
+    Raises:
+        NmtError: worker processes died on a batch as often as it was tried.
+    """
+    waiting: dict[int, tuple[Any, Any]] = {}
     number = 1
-    for numbers, results in finished:
-        waiting.update(zip(numbers, results, strict=True))
+    for _, batch, results in finished:
+        if results is None:
+            raise NmtError(_death_message(batch.numbers))
+        advance(len(batch.numbers))
+        waiting.update(zip(batch.numbers, zip(batch.records, results, strict=True), strict=True))
         while number in waiting:
             yield waiting.pop(number)
             number += 1
 
 
-class _ShardMaxiBatches:
-    """The records of shards; a maxi-batch is a shard."""
-
-    def __init__(self, job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard]) -> None:
-        self._job, self._reader, self._shards = job, Reader(segments), shards
-        self.taken: dict[int, Shard] = {}  # by the number of the first record
-
-    def take(self, *, wait: bool) -> MaxiBatch[Any] | None:  # noqa: ARG002 (a file never makes one wait)
-        """Returns the records of the next shard, and None after the last."""
-        shard = next(self._shards, None)
-        if shard is None:
-            return None
-        self.taken[shard.first] = shard
-        file = self._reader.segments[shard.segment][0]
-        return MaxiBatch(shard.first, records_of(self._job, shard, file, self._reader.read(shard)))
-
-
-def records_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> list[Any]:
-    """Returns the records of a shard."""
+def maxi_batch_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> MaxiBatch[Any]:
+    """Returns the records of a shard, whose rows messages attribute to `file`."""
     numbered = enumerate(rows, start=shard.start + 1)
-    return [job.record(row, Place(file, line, shard.segment)) for line, row in numbered]
+    return MaxiBatch(shard.first, [job.record(row, Place(file, line, shard.segment)) for line, row in numbered])
 
 
 def do_shards(
-    job: Job, segments: Sequence[Sequence[str]], shards: Iterator[Shard], workers: int, advance: Callable[[int], None]
+    job: Job, segments: Sequence[Sequence[str]], todo: Sequence[Shard], workers: int, advance: Callable[[int], None]
 ) -> Generator[Outcome, None, None]:
-    """Yields what becomes of each shard as it finishes."""
-    maxi_batches = _ShardMaxiBatches(job, segments, shards)
+    """Yields what becomes of each shard as it finishes. A maxi-batch is a shard."""
+    shards, reader = {shard.first: shard for shard in todo}, Reader(segments)
+    maxi_batches = (maxi_batch_of(job, shard, segments[shard.segment][0], reader.read(shard)) for shard in todo)
     parts: dict[int, list[Finished]] = defaultdict(list)
-    with closing(do_maxi_batches(job, maxi_batches, workers)) as batches:
+    with closing(do_maxi_batches(job, lambda **_: next(maxi_batches, None), workers)) as batches:
         for finished in batches:
             advance(len(finished.batch.numbers))
-            part = parts[finished.maxi_batch]
+            part, shard = parts[finished.maxi_batch], shards[finished.maxi_batch]
             part.append(finished)
-            shard = maxi_batches.taken[finished.maxi_batch]
             if sum(len(done.batch.numbers) for done in part) == shard.rows:
-                del maxi_batches.taken[finished.maxi_batch], parts[finished.maxi_batch]
+                del parts[finished.maxi_batch]
                 fatal = next((done.batch for done in part if done.results is None), None)
                 if fatal:
                     lines = [number - shard.first + shard.start + 1 for number in fatal.numbers]
@@ -293,7 +272,7 @@ def finish_shards(
 
         done = do_on_cluster(job, folder, todo, options, workers, progress)
     else:
-        done = do_shards(job, folder.plan.paths, iter(todo), workers or 1, progress.advance)
+        done = do_shards(job, folder.plan.paths, todo, workers or 1, progress.advance)
     with closing(done) as outcomes:
         for outcome in outcomes:
             if outcome.failure:

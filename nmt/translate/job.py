@@ -1,7 +1,7 @@
 """Translation as a job: the work that workers share, and its output."""
 
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -27,7 +27,6 @@ from nmt.jobs.run import (
     finish_shards,
     in_line_order,
     result_of_lines,
-    survived,
 )
 from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
@@ -137,20 +136,15 @@ class JobOutput:
     def _write_directly(self) -> dict[str, float]:
         end_as_usual()
         totals: dict[str, float] = {}
-        with output_file(self.output, self._inputs()) as out, closing(self._outputs()) as outputs:
-            for text, values in in_line_order(outputs):
-                out.write(text)
-                out.flush()  # whoever waits for the answer to a line gets it now
-                add_up(totals, values)
+        with output_file(self.output, self._inputs()) as out:
+            maxi_batches = maxi_batches_of(chain.from_iterable(self.segments), self._records(), MAXI_BATCH)
+            with closing(do_maxi_batches(self.job, maxi_batches.take, self.workers or 1)) as batches:
+                for record, result in in_line_order(batches, self.progress.advance):
+                    text, values = self.job.output(record, result)
+                    out.write(text)
+                    out.flush()  # whoever waits for the answer to a line gets it now
+                    add_up(totals, values)
         return totals
-
-    def _outputs(self) -> Generator[tuple[Sequence[int], list[tuple[str, dict[str, float]]]], None, None]:
-        """Yields numbers and outputs of the lines of each batch."""
-        maxi_batches = maxi_batches_of(chain.from_iterable(self.segments), self._records(), MAXI_BATCH)
-        with closing(do_maxi_batches(self.job, maxi_batches, self.workers or 1)) as batches:
-            for _, batch, results in survived(batches):
-                self.progress.advance(len(batch.numbers))
-                yield batch.numbers, list(map(self.job.output, batch.records, results))
 
     def _records(self) -> Iterator[Any]:
         for number, files in enumerate(self.segments):
