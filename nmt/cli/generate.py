@@ -42,7 +42,7 @@ def generate(
         JobOutput(
             job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines),
             segments=files.segments,
-            columns=("--input", *files.columns),
+            flags=("--input", *files.columns),
             output=files.output,
             settings=settings_of(search, runtime, engine) | formats,
             shard_rows=shard_rows(checkpoints, runtime),

@@ -38,7 +38,7 @@ def rescore(
         totals = JobOutput(
             job=RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments, lines),
             segments=[list(files.columns.values())],
-            columns=list(files.columns),
+            flags=list(files.columns),
             output=files.output,
             settings=settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names},
             shard_rows=shard_rows(checkpoints, runtime),

@@ -29,8 +29,6 @@ class Translate:
 
     def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each sentence."""
-        for line in payloads:
-            engine.check(line, self.search)
         return engine.search(payloads, self.search, log_probs=self.log_probs)
 
 
@@ -54,8 +52,6 @@ class Alternatives:
 
     def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns translations that continue the prefix of each sentence with different pieces."""
-        for line in payloads:
-            engine.check(line, SearchConfig())
         return [engine.alternatives(line, self.count) for line in payloads]
 
 
@@ -69,7 +65,7 @@ class Attention:
         """Returns what the page draws for each pair."""
         if not isinstance(engine, PyTorchEngine):
             raise NmtError("attention weights need --engine pytorch")
-        return [page_data(attention_in(engine.translator, *payload)) for payload in payloads]
+        return [page_data(attention_in(engine, *payload)) for payload in payloads]
 
 
 # What a worker does with a batch, for the model of this name. Requests of equal operations can share a batch.

@@ -33,7 +33,11 @@ _PATIENCE_SECONDS = 600.0  # for the export of another process
 
 def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
     """Returns the folder with a checkpoint in the format of CTranslate2, with weights in float32."""
-    cache = _cache()
+    try:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise NmtError(f"the cache of exported models has no place ({error}); {_ADVICE}") from error
+    cache = root / "nmt" / "ctranslate2"
     with writing(cache, _ADVICE):
         cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"{digest}-{__version__}"
@@ -42,14 +46,6 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
         if not folder.exists():
             export_ctranslate2(checkpoint, origin, str(folder), "float32")
     return folder
-
-
-def _cache() -> Path:
-    try:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError as error:
-        raise NmtError(f"the cache of exported models has no place ({error}); {_ADVICE}") from error
-    return Path(root) / "nmt" / "ctranslate2"
 
 
 # Options of search that CTranslate2 has too.
@@ -92,7 +88,7 @@ class CTranslate2Engine:
         """Returns a context that does nothing."""
         return nullcontext()
 
-    def check(self, line: EncodedRequest, search: SearchConfig) -> None:
+    def _check(self, line: EncodedRequest, search: SearchConfig) -> None:
         """Raises NmtError if CTranslate2 cannot do what a line or its search asks for."""
         wrong = [name for name in search.variants() if name not in _SUPPORTED]
         if wrong:
@@ -109,6 +105,8 @@ class CTranslate2Engine:
         self, lines: Sequence[EncodedRequest], search: SearchConfig, *, log_probs: bool
     ) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch, ranked with the length penalty of this toolkit."""
+        for line in lines:
+            self._check(line, search)
         parts = [part for line in lines for part in self._parts(line)]
         results = self._results(parts, search)
         ranked = [self._hypotheses(part, result, search) for part, result in zip(parts, results, strict=True)]
@@ -123,19 +121,15 @@ class CTranslate2Engine:
         ]
 
     def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
-        """Returns what CTranslate2 finds for each part."""
+        """Returns what CTranslate2 finds for each part. A call has one maximum length, so parts of one length."""
         limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
         found: dict[int, Any] = {}
         for limit in set(limits):
             alike = [i for i, own in enumerate(limits) if own == limit]
-            found |= zip(alike, self._results_within([parts[i] for i in alike], search, limit), strict=True)
-        return [found[i] for i in range(len(parts))]
-
-    def _results_within(self, parts: Sequence[_Part], search: SearchConfig, limit: int) -> list[Any]:
-        return list(
-            self._translator.translate_batch(
-                [part.pieces for part in parts],
-                target_prefix=[part.prefix for part in parts] if any(part.prefix for part in parts) else None,
+            prefixes = [parts[i].prefix for i in alike]
+            results = self._translator.translate_batch(
+                [parts[i].pieces for i in alike],
+                target_prefix=prefixes if any(prefixes) else None,
                 beam_size=search.beam,
                 num_hypotheses=search.beam,
                 length_penalty=search.alpha,
@@ -147,7 +141,8 @@ class CTranslate2Engine:
                 return_scores=True,
                 return_attention=search.alignments,
             )
-        )
+            found |= zip(alike, results, strict=True)
+        return [found[i] for i in range(len(parts))]
 
     def _hypotheses(self, part: _Part, result: Any, search: SearchConfig) -> list[Hypothesis]:
         lengths = [len(pieces) + 1.0 for pieces in result.hypotheses]  # EOS counts
@@ -195,10 +190,10 @@ class CTranslate2Engine:
     def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
         """Returns pieces and log P of the given translations of each line, without alignments."""
         for line in lines:
-            width = 1 + max(len(line.source), *map(len, line.targets))
-            if width > self._longest:
+            positions = 1 + max(len(line.source), *map(len, line.targets))
+            if positions > self._longest:
                 raise NmtError(
-                    f"line {line.number} has {width:,} positions, but the exported model of {self.path} has "
+                    f"line {line.number} has {positions:,} positions, but the exported model of {self.path} has "
                     f"{self._longest:,}; take it out"
                 )
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in line.targets] for line in lines]
@@ -209,8 +204,9 @@ class CTranslate2Engine:
 
     def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
+        search = SearchConfig(beam=1)
+        self._check(line, search)
         (part,) = self._parts(line)
-        search = SearchConfig(beam=1, n_best=1)
         (result,) = self._translator.translate_batch(
             [part.pieces],
             target_prefix=[part.prefix],
@@ -243,8 +239,7 @@ def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any
     except ValueError as error:  # this machine does not have the type
         raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
     except RuntimeError as error:
-        if "memory" in str(error):
-            raise NmtError(f"the model does not fit into memory ({error}); choose a smaller --compute-type") from error
         raise NmtError(
-            f"CTranslate2 cannot load {folder} ({error}); if the folder is damaged, remove it, and it is made again"
+            f"CTranslate2 cannot load {folder} ({error}); choose a smaller --compute-type if memory ran out, or remove "
+            f"the folder if it is damaged, and it is made again"
         ) from error

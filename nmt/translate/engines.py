@@ -34,13 +34,17 @@ class Engine(Protocol):
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls, within which autocast converts each weight only once."""
 
-    def check(self, line: EncodedRequest, search: SearchConfig) -> None:
-        """Raises NmtError if the engine cannot do what a line or its search asks for."""
-
     def search(
         self, lines: Sequence[EncodedRequest], search: SearchConfig, *, log_probs: bool
     ) -> list[list[Hypothesis]]:
-        """Returns the translations of each line of a batch, best first, or its samples."""
+        """Returns the translations of each line of a batch, best first, or its samples.
+
+        Args:
+            log_probs: whether log P of each piece is needed.
+
+        Raises:
+            NmtError: the engine cannot do what a line or the search asks for.
+        """
 
     def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
         """Returns pieces, log P and alignments of the given translations of each line."""
@@ -49,33 +53,12 @@ class Engine(Protocol):
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
 
 
-class PyTorchEngine:
+class PyTorchEngine(Translator):
     """The engine of this toolkit; an `Engine`."""
-
-    def __init__(self, translator: Translator) -> None:
-        self.translator, self.codec = translator, translator.codec
-        self._rescorer = Rescorer(translator, alignments=True)
-
-    def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls."""
-        return self.translator.session()
-
-    def check(self, line: EncodedRequest, search: SearchConfig) -> None:
-        """Accepts every line and search."""
-
-    def search(
-        self,
-        lines: Sequence[EncodedRequest],
-        search: SearchConfig,
-        *,
-        log_probs: bool,  # noqa: ARG002
-    ) -> list[list[Hypothesis]]:
-        """Returns the translations of each line of a batch. Search has log P of each piece anyway."""
-        return self.translator.search(lines, search)
 
     def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
         """Returns pieces, log P and alignments of the given translations of each line."""
-        return self._rescorer(lines)
+        return Rescorer(self, alignments=True)(lines)
 
     def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces."""
@@ -83,16 +66,16 @@ class PyTorchEngine:
         prefixes = [(*prefix, piece) for piece in self._next_pieces(line.parts[0], prefix, count)]
         continued = [replace(line, required=Required(longer)) for longer in prefixes]
         search = replace(_GREEDY, max_source_length=max(1, len(line.parts[0])))
-        return [found[0] for found in self.translator.search(continued, search)]
+        return [found[0] for found in self.search(continued, search)]
 
     @torch.no_grad()
     def _next_pieces(self, source: np.ndarray, prefix: Sequence[int], count: int) -> list[int]:
         """Returns the most probable pieces behind the prefix. EOS and the other special pieces are left out."""
-        side = make_side([[with_eos(source)]]).to(self.translator.runtime.device)
-        target = make_side([[with_bos(prefix)]]).to(self.translator.runtime.device)
+        side = make_side([[with_eos(source)]]).to(self.runtime.device)
+        target = make_side([[with_bos(prefix)]]).to(self.runtime.device)
         total_V: Tensor | int = 0
         with self.session():
-            for model in self.translator.models:
+            for model in self.models:
                 x_MD = model.decode(target.ids_F, target.layout, model.encode(side.ids_F, side.layout), side.layout)
                 total_V = total_V + model.logits(x_MD)[len(prefix)].float().softmax(-1)
         assert isinstance(total_V, Tensor)
@@ -111,4 +94,4 @@ def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: Runti
                 f"or use --engine pytorch"
             )
         return CTranslate2Engine(checkpoints[0], config, runtime, process)
-    return PyTorchEngine(Translator.load(*checkpoints, runtime=runtime, process=process))
+    return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process)

@@ -41,12 +41,16 @@ class LineFormat:
         return Request(row[0], prefix, constraints, place=str(place))
 
     def written(self, request: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
-        """Returns the output for a request: `outputs` lines of text, or one JSON object."""
-        return (
-            translations_as_json(request, hypotheses)
-            if self.output == "jsonl"
-            else translations_as_text(hypotheses, outputs)
-        )
+        """Returns the output for a request.
+
+        That is one JSON object with the fields of the input and the hypotheses, or `outputs` lines of text. Lines for
+        which there is no hypothesis are blank.
+        """
+        if self.output == "jsonl":
+            found = {"source": request.source, "hypotheses": [fields_of(h) for h in hypotheses]}
+            return json.dumps({**request.others, **found}, ensure_ascii=False) + "\n"
+        texts = [h.text if h.alignment is None else f"{h.text} ||| {pharaoh(h.alignment)}" for h in hypotheses]
+        return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
 
 
 def _from_json(value: Mapping[str, Any], origin: str) -> Request:
@@ -56,18 +60,6 @@ def _from_json(value: Mapping[str, Any], origin: str) -> Request:
     if not isinstance(constraints, list) or not all(isinstance(phrase, str) for phrase in constraints):
         raise NmtError(f'{origin}: "constraints" must be a list of texts, but is {constraints!r:.40}')
     return Request(value["source"], prefix, tuple(constraints), value, origin)
-
-
-def translations_as_text(hypotheses: Sequence[Hypothesis], outputs: int) -> str:
-    """Returns `outputs` lines of text; lines for which there is no hypothesis are blank."""
-    texts = [h.text if h.alignment is None else f"{h.text} ||| {pharaoh(h.alignment)}" for h in hypotheses]
-    return "".join(text + "\n" for text in texts + [""] * (outputs - len(texts)))
-
-
-def translations_as_json(request: Request, hypotheses: Sequence[Hypothesis]) -> str:
-    """Returns one line with a JSON object: the fields of the input, and the hypotheses."""
-    values = {**request.others, "source": request.source, "hypotheses": [fields_of(h) for h in hypotheses]}
-    return json.dumps(values, ensure_ascii=False) + "\n"
 
 
 def fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
@@ -133,10 +125,17 @@ class PairFormat:
         return Pair(fields[0], (Target(fields[1]),))
 
     def written(self, pair: Pair, found: Rescored) -> str:
-        """Returns the output for a pair."""
+        """Returns the output for a pair.
+
+        That is log P of each translation, tab-separated and perhaps with its alignment, or one JSON object with the
+        fields of the input and what was found for each translation.
+        """
         if self.output == "jsonl":
-            return scores_as_json(pair, *found)
-        return scores_as_text(found.log_probs, found.alignments, self.normalize)
+            return json.dumps(_with_found(pair, _as_values(found)), ensure_ascii=False) + "\n"
+        texts = [f"{sum(values) / (len(values) if self.normalize else 1):.6f}" for values in found.log_probs]
+        if found.alignments is not None:
+            texts = [f"{text} ||| {pharaoh(links)}" for text, links in zip(texts, found.alignments, strict=True)]
+        return "\t".join(texts) + "\n"
 
 
 def _targets(value: Mapping[str, Any], origin: str) -> tuple[Target, ...]:
@@ -154,33 +153,15 @@ def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
     return tuple(pieces)
 
 
-def scores_as_text(
-    log_probs: Sequence[Sequence[float]], alignments: Sequence[Sequence[AlignedWords]] | None, normalize: bool
-) -> str:
-    """Returns log P of a line's translations, tab-separated; divided by the number of pieces if asked for.
-
-    Alignments follow log P after `|||`.
-    """
-    values = [f"{sum(found) / (len(found) if normalize else 1):.6f}" for found in log_probs]
-    if alignments is not None:
-        values = [f"{value} ||| {pharaoh(alignment)}" for value, alignment in zip(values, alignments, strict=True)]
-    return "\t".join(values) + "\n"
-
-
-def scores_as_json(
-    pair: Pair,
-    pieces: Sequence[Sequence[str]],
-    log_probs: Sequence[Sequence[float]],
-    alignments: Sequence[Sequence[AlignedWords]] | None,
-) -> str:
-    """Returns one line with a JSON object: the fields of the input, and what was found for each translation."""
-    found: list[dict[str, Any]] = [
-        {"log_prob": sum(values), "pieces": list(named), "log_probs": list(values)}
-        for named, values in zip(pieces, log_probs, strict=True)
+def _as_values(found: Rescored) -> list[dict[str, Any]]:
+    """Returns what was found for each translation as JSON values."""
+    values: list[dict[str, Any]] = [
+        {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs}
+        for pieces, log_probs in zip(found.pieces, found.log_probs, strict=True)
     ]
-    for values, alignment in zip(found, alignments or ()):  # noqa: B905 (alignments may be missing)
-        values["alignment"] = pharaoh(alignment)
-    return json.dumps(_with_found(pair, found), ensure_ascii=False) + "\n"
+    for one, alignment in zip(values, found.alignments or ()):  # noqa: B905 (alignments may be missing)
+        one["alignment"] = pharaoh(alignment)
+    return values
 
 
 def _with_found(pair: Pair, found: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -13,21 +13,10 @@ from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
 from nmt.errors import NmtError
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
-from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
+from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Row
 from nmt.jobs.ray import has_gpus
-from nmt.jobs.run import (
-    MAXI_BATCH,
-    Batch,
-    Finished,
-    LineJob,
-    Place,
-    add_up,
-    do_maxi_batches,
-    finish_shards,
-    in_line_order,
-    result_of_lines,
-)
+from nmt.jobs.run import MAXI_BATCH, Batch, LineJob, Place, add_up, do_maxi_batches, finish_shards, in_line_order
 from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
 from nmt.text.codec import TextCodec
@@ -65,10 +54,6 @@ class TranslationJob(ModelJob):
         """Returns the output for a line, and no values to add up."""
         return self.lines.written(record, result, self.search.outputs), {}
 
-    def result(self, finished: Sequence[Finished]) -> Result:
-        """Returns the result of a shard."""
-        return result_of_lines(self, finished)
-
 
 class TranslationProcessor:
     """An engine with the settings of its search; a `nmt.jobs.run.Processor`."""
@@ -79,8 +64,6 @@ class TranslationProcessor:
 
     def __call__(self, batch: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch."""
-        for line in batch:
-            self.engine.check(line, self.search)
         return self.engine.search(batch, self.search, log_probs=self.log_probs)
 
     def session(self) -> AbstractContextManager[object]:
@@ -103,7 +86,7 @@ class JobOutput:
 
     Attributes:
         segments: the input files; see `nmt.jobs.plan`.
-        columns: the flags that name the files of a segment.
+        flags: the flags that name the files of a segment.
         output: a file, or `-` for standard output.
         settings: what the output depends on besides the content of the files, by name.
         shard_rows: lines of a shard.
@@ -111,7 +94,7 @@ class JobOutput:
 
     job: LineJob
     segments: Sequence[Sequence[str]]
-    columns: Sequence[str]
+    flags: Sequence[str]
     output: str
     settings: Mapping[str, Any]
     shard_rows: int
@@ -155,7 +138,7 @@ class JobOutput:
         models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             segments=self.segments,
-            columns=self.columns,
+            columns=self.flags,
             shard_rows=self.options.shard_lines or self.shard_rows,
             settings=models | dict(self.settings),
         )

@@ -17,7 +17,7 @@ from nmt.data.loader import make_side
 from nmt.errors import NmtError
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
-from nmt.jobs.run import Batch, Finished, Place, result_of_lines
+from nmt.jobs.run import Batch, Finished, LineJob, Place, result_of_lines
 from nmt.model.device import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, with_bos, with_eos
@@ -46,6 +46,10 @@ class ModelJob:
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
         return read_codec(self.models[0])
+
+    def result(self: LineJob, finished: Sequence[Finished]) -> Result:
+        """Returns the result of a shard."""
+        return result_of_lines(self, finished)
 
 
 class EncodedPair(NamedTuple):
@@ -91,10 +95,6 @@ class RescoringJob(ModelJob):
         """Returns the text of a pair, its log P, and the number of its pieces."""
         log_prob, pieces = sum(map(sum, result.log_probs)), sum(map(len, result.log_probs))
         return self.lines.written(record, result), {"lines": 1, "pieces": pieces, "log_prob": log_prob}
-
-    def result(self, finished: Sequence[Finished]) -> Result:
-        """Returns the result of a shard."""
-        return result_of_lines(self, finished)
 
 
 def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[EncodedPair]:

@@ -133,8 +133,14 @@ class Translator:
         return self.runtime.autocast()
 
     @torch.no_grad()
-    def search(self, lines: Sequence[EncodedRequest], search: SearchConfig) -> list[list[Hypothesis]]:
-        """Returns the translations of the lines of a batch."""
+    def search(
+        self,
+        lines: Sequence[EncodedRequest],
+        search: SearchConfig,
+        *,
+        log_probs: bool = True,  # noqa: ARG002 (other engines)
+    ) -> list[list[Hypothesis]]:
+        """Returns the translations of the lines of a batch, always with log P of each piece."""
         for model in self.models:
             model.config.check_positions(
                 max(search.longest, search.max_source_length + WIDTHS),
@@ -180,31 +186,24 @@ class Translator:
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Sorts sentences into blocks of one padded width each, so that none is padded to the width of another."""
+        """Searches sentences in blocks of one padded width each, so that none is padded to the width of another."""
         order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
         ordered = [sentences[i] for i in order]
-        found = self._search_ordered(ordered, search)
-        return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
-
-    def _search_ordered(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Searches sentences that are sorted by their padded width."""
-        blocks = [
-            [with_eos(s.ids) for s in block] for _, block in groupby(sentences, key=lambda s: padded_width(s.ids))
-        ]
+        blocks = [[with_eos(s.ids) for s in block] for _, block in groupby(ordered, key=lambda s: padded_width(s.ids))]
         side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTHS).to(self.runtime.device)
-        max_lengths_B = side.layout.lengths_B + search.max_length_offset  # both count EOS
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models))
         batch = SearchBatch(
-            max_lengths_B=max_lengths_B,
+            max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # both count EOS
             bos=BOS,
             eos=EOS,
             config=search,
-            required=[s.required for s in sentences],
-            streams=[s.stream for s in sentences],
+            required=[s.required for s in ordered],
+            streams=[s.stream for s in ordered],
             never=(PAD, BOS),  # imported models may give BOS a high probability
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
-        return search_for(self._step, cache, batch)  # type: ignore[arg-type]
+        found = search_for(self._step, cache, batch)  # type: ignore[arg-type]
+        return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:
