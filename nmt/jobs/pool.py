@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import count
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from nmt.errors import NmtError
@@ -59,21 +59,14 @@ def worker_pool(
         WorkerDiedError: no attempt gave a result.
         Exception: whatever the task raises.
     """
-    processes = _Processes(make_task, preload)
-    idle: SimpleQueue[int] = SimpleQueue()
-    for number in range(workers):
-        idle.put(number)
+    processes, numbers, thread = _Processes(make_task, preload), count(), threading.local()
 
-    def do(chunk: Any) -> Any:
-        number = idle.get()
-        try:
-            return processes.do(number, chunk, attempts)
-        finally:
-            idle.put(number)
+    def begin() -> None:
+        thread.number = next(numbers)
 
-    threads = ThreadPoolExecutor(workers, "nmt-worker")  # each thread waits for one process
+    threads = ThreadPoolExecutor(workers, "nmt-worker", begin)  # each thread waits for one process
     try:
-        yield lambda chunk: threads.submit(do, chunk)
+        yield lambda chunk: threads.submit(lambda: processes.do(thread.number, chunk, attempts))
     finally:
         processes.end()
         threads.shutdown(cancel_futures=True)
@@ -174,7 +167,7 @@ def _safe_start() -> Iterator[None]:
 
 
 def _work(channel: Connection, make_task: bytes, number: int, environment: dict[str, str]) -> None:
-    """Answers every chunk, until the connection is closed or the parent ends."""
+    """Answers every chunk with (True, result) or (False, error), until the connection is closed or the parent ends."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _use(environment)
     task: Task | None = None
@@ -183,10 +176,11 @@ def _work(channel: Connection, make_task: bytes, number: int, environment: dict[
             chunk = channel.recv()
             try:
                 task = task or pickle.loads(make_task)(number)  # here, because it may import torch or load a model
-                result = task(chunk)
+                answer = True, task(chunk)
             except Exception as error:
-                result = error
-            _answer(channel, result)
+                error.add_note("".join(traceback.format_exception(error)))
+                answer = False, error
+            channel.send(answer)
 
 
 def _end_with_parent() -> None:
@@ -206,15 +200,3 @@ def _use(environment: dict[str, str]) -> None:
         import torch
 
         torch.set_num_threads(int(threads))
-
-
-def _answer(channel: Connection, result: Any) -> None:
-    """Sends (True, result), or (False, error) with the traceback in a note."""
-    if isinstance(result, Exception):
-        result.add_note("".join(traceback.format_exception(result)))
-    try:
-        channel.send((not isinstance(result, Exception), result))
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception as error:  # it cannot be pickled
-        channel.send((False, RuntimeError(f"{result!r:.1000}: {error}")))
