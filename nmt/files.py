@@ -158,7 +158,11 @@ def output_file(
 
 
 def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
-    """Raises NmtError, calling the output `name`, if `path` is a regular file and one of the inputs; `-` is stdin."""
+    """Raises NmtError if the output `path` is a regular file and one of the inputs; the input `-` is standard input.
+
+    Args:
+        name: the name of the output in the message.
+    """
     for source in inputs:
         found = "/dev/stdin" if source == STDIO else source
         if os.path.isfile(path) and os.path.exists(found) and os.path.samefile(path, found):

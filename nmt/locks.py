@@ -46,7 +46,7 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
         try:
             _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
         except OSError as error:
-            console.warn_once(f"{path.parent} has no locks ({error.strerror}); run only one process there")
+            console.warn_once(f"{path.parent} cannot be locked ({error.strerror}); run only one process there")
         yield
 
 

@@ -134,7 +134,7 @@ class StopSignals:
 def end_with_parent(number: signal.Signals) -> None:
     """Makes Linux send this process a signal when the thread that started it ends.
 
-    Other systems have no such way. There, workers end when they find their connection broken.
+    Other systems cannot do this. There, workers end when they find that their connection is broken.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)

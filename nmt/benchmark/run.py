@@ -57,7 +57,7 @@ class Report:
         self.figures[name] = {"unit": unit, **spread, "values": values}
 
     def to_json(self) -> str:
-        """Returns one JSON object."""
+        """Returns the report as one JSON object."""
         return json.dumps({**self.subject, "figures": self.figures})
 
     def __str__(self) -> str:

@@ -15,7 +15,8 @@ _WIDTH = 100
 
 def architectures(
     vocab_size: Annotated[
-        int, typer.Option(min=8, max=1_000_000, help="Size of the shared vocabulary, to count the parameters.")
+        int,
+        typer.Option(min=8, max=1_000_000, help="Size of the shared vocabulary for which the parameters are counted."),
     ] = 37000,
 ) -> None:
     """List the registered architectures."""

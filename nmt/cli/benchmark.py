@@ -70,10 +70,13 @@ def generate(
     runtime: RuntimeConfig,
     checkpoint: Annotated[str | None, typer.Option(help="Checkpoint to translate with.")] = None,
     arch: Annotated[
-        str | None, typer.Option(help="Architecture of an untrained model instead; also give --max-length-offset 0.")
+        str | None,
+        typer.Option(help="Architecture of an untrained model to use instead; also give --max-length-offset 0."),
     ] = None,
     input: Annotated[str | None, typer.Option(help="Raw text to translate; by default, text is generated.")] = None,
-    lines: Annotated[int, typer.Option(min=1, max=10_000_000, help="First lines of the input to translate.")] = 1000,
+    lines: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="Number of lines to translate, from the start of the input.")
+    ] = 1000,
     mean_length: MeanLength = 28,
     vocab_size: VocabSize = 37000,
     workers: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Number of processes that translate.")] = 1,

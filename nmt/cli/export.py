@@ -14,14 +14,20 @@ def export(
     output: Annotated[str, typer.Option(help="Folder to write; must not exist.")],
     format: Annotated[
         Literal["ctranslate2", "huggingface"],
-        typer.Option(help=f"For CTranslate2, with up to {LONGEST_EXPORTED:,} pieces a sentence, or a MarianMT model."),
+        typer.Option(
+            help=f"Format to write: ctranslate2, for sentences of up to {LONGEST_EXPORTED:,} pieces, or huggingface, a "
+            "MarianMT model for transformers."
+        ),
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"],
         typer.Option(help="Data type of the stored weights; only for ctranslate2."),
     ] = "float32",
     scores: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Output of nmt score, for the model card; only for huggingface.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="File with the output of nmt score, for the model card; only for huggingface."
+        ),
     ] = None,
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.

@@ -158,7 +158,7 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
 def _options(path: str) -> dict[str, Any]:
     """Returns the options in a file by the names of their fields."""
     try:
-        # A file name in the options may be no UTF-8. It is decoded as names on the command line are.
+        # A file name in the options may not be UTF-8. It is decoded in the same way as names on the command line.
         found = tomllib.loads(Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape"))
     except OSError as error:
         raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error

@@ -35,7 +35,11 @@ def fairseq(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Checkpoint of a transformer of fairseq.")],
     dict_: Annotated[
         list[str],
-        typer.Option("--dict", metavar="FILE", help="Dictionary of the source, then of the target, or of both."),
+        typer.Option(
+            "--dict",
+            metavar="FILE",
+            help="Dictionary of the source, and then that of the target. Give a joined dictionary once.",
+        ),
     ],
     codes: Annotated[str, typer.Option(metavar="FILE", help="BPE codes of subword-nmt or fastBPE.")],
     output: Output,

@@ -8,7 +8,10 @@ import typer
 
 def info(
     path: Annotated[
-        str, typer.Argument(metavar="FILE|FOLDER", help="Checkpoint, training state, data, run or exported model.")
+        str,
+        typer.Argument(
+            metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported model."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Compare the content with its recorded SHA-256.")] = False,

@@ -13,12 +13,23 @@ from nmt.files import STDIO, output_file
 def report(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders (--save-dir of nmt train).")],
     output: Annotated[str | None, typer.Option(help="HTML file to write. By default, report.html.")] = None,
-    name: Annotated[list[str], typer.Option(help="Name of a run on the page; once for each run.")] = [],  # noqa: B006
+    name: Annotated[
+        list[str],
+        typer.Option(help="Name of a run on the page. Give it once for each run. By default, the paths name the runs."),
+    ] = [],  # noqa: B006
     watch: Annotated[
-        bool, typer.Option("--watch", help=f"Write no file; show a current page on http://localhost:{REPORT_PORT}.")
+        bool,
+        typer.Option(
+            "--watch", help=f"Write no file, but show the page on http://localhost:{REPORT_PORT} and keep it current."
+        ),
     ] = False,
     sustained_tflops: Annotated[
-        float | None, typer.Option(min=0.001, max=1_000_000_000, help="TFLOP/s of a device, to state the cost.")
+        float | None,
+        typer.Option(
+            min=0.001,
+            max=1_000_000_000,
+            help="TFLOP/s that one device sustains. The report then states the training cost as the paper does.",
+        ),
     ] = None,
 ) -> None:
     """Write one HTML page that shows one run or compares several.

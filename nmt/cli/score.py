@@ -26,7 +26,10 @@ _ENOUGH_LINES = 10
 @flags(config=ScoreConfig)
 def score(
     config: ScoreConfig,
-    reference: Annotated[list[str], typer.Option(help="Reference translations, plain or .gz. Repeatable.")],
+    reference: Annotated[
+        list[str],
+        typer.Option(help="Reference translations, plain or .gz. Repeat the option for several references per line."),
+    ],
     hypothesis: Annotated[
         list[str], typer.Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
     ] = [STDIN],  # noqa: B006
@@ -64,7 +67,7 @@ def _score_text(
                 f"{name_of(path)} has {len(lines):,} lines but {name_of(other)} has {len(expected):,}; "
                 f"line n of one must translate line n of the other"
             )
-    # Each metric once. The paper's BLEU is never shown alone.
+    # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))
     _warn(systems, references, metrics, config)
     if config.paired == "none":
@@ -112,7 +115,7 @@ def _print_json(names: list[str], metrics: list[str], scores: list[list[MetricSc
 
 
 def _print_table(names: list[str], scores: list[list[MetricScore]]) -> None:
-    """Prints a row for each system, with columns for each metric, and then the signatures of the metrics."""
+    """Prints a table with a row for each system and columns for each metric, and then the signatures of the metrics."""
     columns = [["hypothesis", *names]]
     for of_metric in zip(*scores, strict=True):
         columns.append([of_metric[0].name, *(f"{score.score:.2f}" for score in of_metric)])

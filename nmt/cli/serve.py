@@ -20,7 +20,9 @@ def serve(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model. Repeatable."),
+        typer.Option(
+            metavar="NAME=CHECKPOINT", help="A checkpoint file and the name of its model. May be given several times."
+        ),
     ] = None,
 ) -> None:
     """Serve models over HTTP, with a page for people at / and a description of the API at /docs.

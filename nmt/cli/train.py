@@ -36,7 +36,9 @@ def train(
             help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan and what it needs.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
+    ] = False,
 ) -> None:
     """Train a Transformer, or resume the training in --save-dir.
 

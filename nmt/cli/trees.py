@@ -21,7 +21,10 @@ trees = typer.Typer(
     no_args_is_help=True,
 )
 
-_PATTERN = "trees: a treebank file, plain or .gz, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. May repeat."
+_PATTERN = (
+    "trees: a treebank file, plain or .gz, or a quoted file pattern such as 'wsj/0[2-9]/*.mrg'. "
+    "May be given several times."
+)
 
 
 @trees.command(no_args_is_help=True)
@@ -33,11 +36,24 @@ def linearize(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase all words.")] = False,
     numbers: Annotated[bool, typer.Option("--numbers", help="Replace every digit by 0.")] = False,
     rare_below: Annotated[
-        int, typer.Option(min=1, max=1_000_000_000, help="Replace words seen fewer times by marks such as UNK-C-ing.")
+        int,
+        typer.Option(
+            min=1,
+            max=1_000_000_000,
+            help="Replace words seen fewer times than this in training by marks of their spelling, such as UNK-C-ing.",
+        ),
     ] = 1,
-    like: Annotated[str | None, typer.Option(help="Folder that this command made, to write words as there.")] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder that this command made. Words are written as there, so leave out the three options above."
+        ),
+    ] = None,
     numbered: Annotated[
-        bool, typer.Option("--numbered", help="Write words as #1, #2, … instead of XX; easier to learn from few trees.")
+        bool,
+        typer.Option(
+            "--numbered", help="Write words as #1, #2, … instead of XX, which is easier to learn from few trees."
+        ),
     ] = False,
 ) -> None:
     """Write trees as parallel text: DEST/train.words and DEST/train.trees, and the same for the other splits.
@@ -81,7 +97,9 @@ def words(
 def restore(
     sequences: Annotated[str, typer.Option(help="Output of the model, one sequence per line; - is stdin.")] = "-",
     words: Annotated[str | None, typer.Option(help="Tokenised words, one sentence per line.")] = None,
-    trees: Annotated[str | None, typer.Option(help="Treebank file of the words and tags, instead of --words.")] = None,
+    trees: Annotated[
+        str | None, typer.Option(help="Treebank file that supplies words and tags, instead of --words.")
+    ] = None,
     output: Annotated[str, typer.Option(help="File to write, one tree per line; - is stdout.")] = "-",
 ) -> None:
     """Turn the model's output into trees over exactly the given words, and report the repairs.

@@ -29,61 +29,93 @@ class DataConfig(Config):
     source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
     target_lang: str = corpus_option(help="Target language: the suffix of its files, for example de.")
     train: tuple[str, ...] = corpus_option(
-        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, or PREFIX.en.gz. Repeatable."
+        help="Training corpus: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
+        "given several times."
     )
     weight: tuple[float, ...] = corpus_option(
-        (), "For each --train in order: how often its pairs are used, relative to others.", above=0, at_most=1_000_000
+        (),
+        "How often the pairs of a training corpus are used, relative to the others. Give it once for each "
+        "--train, in the same order.",
+        above=0,
+        at_most=1_000_000,
     )
     temperature: float = corpus_option(
-        1.0, "Above 1 evens out corpora: n pairs with weight w get a share proportional to (w n)^(1/T).", at_least=1
+        1.0,
+        "Values above 1 make the shares of large and small corpora more equal: a corpus of n pairs with "
+        "weight w gets a share proportional to (w n)^(1/T).",
+        at_least=1,
     )
     tag: tuple[str, ...] = corpus_option(
-        (), "For each --train in order: a piece such as <bt> to put before its source sentences; empty for none."
+        (),
+        "Piece, such as <bt>, to put before the source sentences of a training corpus; empty for none. Give "
+        "it once for each --train, in the same order.",
     )
     alignments: tuple[str, ...] = corpus_option(
-        (), "For each --train in order: a file of word alignments, such as 0-0 1-2, for train --guided-alignment."
+        (),
+        "File with the word alignments of a training corpus, such as 0-0 1-2, for train --guided-alignment. "
+        "Give it once for each --train, in the same order.",
     )
     valid: str = corpus_option(help="Validation corpus: a PREFIX as for --train.")
-    test: tuple[str, ...] = corpus_option((), "Test corpus: a PREFIX as for --train. Repeatable.")
+    test: tuple[str, ...] = corpus_option((), "Test corpus: a PREFIX as for --train. May be given several times.")
     dest: str = corpus_option(help="Data folder to write. It must not exist.")
     like: str | None = text_option(
         None, "Encode text with the tokenisation and vocabulary of this checkpoint, for train --init-from."
     )
     tokenizer: Tokenizer = option(
-        "auto", "moses tokenises, and detokenises translations; none does not; auto: moses if it suits.", panel="Text"
+        "auto",
+        "moses tokenises the text and detokenises translations; none does neither. auto uses moses for each "
+        "language that it suits, and none for the others.",
+        panel="Text",
     )
     normalize_punctuation: Normalization = option(
-        "both", "Replace typographic quotes, dashes and spaces by ASCII on these sides, before moses.", panel="Text"
+        "both",
+        "Replace typographic quotes, dashes and spaces by ASCII on both sides, on the source only, or not at "
+        "all. Only text that moses tokenises is changed.",
+        panel="Text",
     )
     lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
     subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
     vocab_size: int = subwords_option(
-        37000, "Pieces of the vocabulary, or of each; perhaps fewer with --symbols.", at_least=8, at_most=1_000_000
+        37000,
+        "Pieces in the vocabulary, or in each one with --separate-vocab. With --symbols, there may be fewer.",
+        at_least=8,
+        at_most=1_000_000,
     )
-    joint_vocab: bool = subwords_option(True, "Use one vocabulary, and thus shared embeddings, for both languages.")
+    joint_vocab: bool = subwords_option(True, "Use one vocabulary for both languages, so that they share embeddings.")
     subword_model: str | None = subwords_option(
-        None, "Use this sentencepiece model. With --subword wordpiece, it segments greedily."
+        None, "Use this sentencepiece model instead of training one. With --subword wordpiece, it segments greedily."
     )
     symbols: str | None = subwords_option(
-        None, "File with one word on each line. Each becomes one piece; nmt trees needs this for its brackets."
+        None, "File with one word on each line. Each word becomes one piece; nmt trees needs this for its brackets."
     )
-    subword_sample: int = subwords_option(2_000_000, "Lines of each language to learn subwords from.", at_least=1)
+    subword_sample: int = subwords_option(
+        2_000_000, "Lines of each language in the sample that trains the subword model.", at_least=1
+    )
     subword_dropout: float = sampling_option(
-        0.0, "BPE-dropout (Provilkov et al. 2020): probability to leave out a merge, such as 0.1.", at_least=0, below=1
+        0.0, "BPE-dropout (Provilkov et al. 2020): probability of dropping a merge, such as 0.1.", at_least=0, below=1
     )
     subword_alpha: float | None = sampling_option(
-        None, "Sampling for unigram (Kudo 2018): draw with probability P^alpha, such as 0.2.", above=0, at_most=100
+        None,
+        "Sampling with --subword unigram (Kudo 2018): draw segmentations with a probability proportional to "
+        "P^alpha. 0.2 is common.",
+        above=0,
+        at_most=100,
     )
-    sampled_side: Literal["both", "source", "target"] = sampling_option("both", "Side of the training text to sample.")
+    sampled_side: Literal["both", "source", "target"] = sampling_option(
+        "both", "Side of the training text whose segmentations are sampled."
+    )
     encodings: int = sampling_option(
-        10, "Sampled segmentations to store of each sentence; an epoch uses one.", at_least=1, at_most=1000
+        10, "Sampled segmentations to store of each sentence. Each epoch uses one of them.", at_least=1, at_most=1000
     )
     max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)
     max_length_ratio: float = filter_option(
         9.0, "Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1
     )
     workers: int | None = work_option(
-        None, "Working processes. By default 2, and with --cluster as many as fit.", at_least=1, at_most=MOST_PROCESSES
+        None,
+        "Number of processes that tokenise and encode. By default 2, and with --cluster as many as fit.",
+        at_least=1,
+        at_most=MOST_PROCESSES,
     )
     seed: int = work_option(1, "Seed of the subword model's training sample, and of subword sampling.", at_least=0)
 

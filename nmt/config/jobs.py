@@ -16,7 +16,8 @@ large_jobs_option = partial(option, panel="Large jobs")
 files_option = partial(option, panel="Input and output")
 workers_option = partial(
     files_option,
-    help="Processes, each with a GPU or a share of the cores. By default 1, and with --cluster as many as fit.",
+    help="Number of processes. Each has its own GPU or a share of the cores. By default 1, and with --cluster "
+    "as many as fit.",
     at_least=1,
     at_most=MOST_PROCESSES,
 )
@@ -27,13 +28,19 @@ class JobConfig(Config):
     """How a long job from files to files is cut into shards, and where these are done."""
 
     shard_lines: int | None = large_jobs_option(
-        None, "Lines of a shard, which is kept when it is finished. By default, less than a minute of work.", at_least=1
+        None, "Lines in a shard. Finished shards are kept. By default, a shard often takes under a minute.", at_least=1
     )
     cluster: str | None = large_jobs_option(
-        None, "Ray cluster to work on: HOST:PORT of its head, or auto for that of this machine. Needs the extra ray."
+        None,
+        "Address of a Ray cluster to work on: HOST:PORT of its head. auto uses the cluster that this machine "
+        "belongs to, or starts one on this machine. Needs the package ray.",
     )
     worker_cores: int = large_jobs_option(
-        1, "With --cluster, cores for each worker. It may also get a GPU.", at_least=1, at_most=MOST_PROCESSES
+        1,
+        "With --cluster, cores for each worker. For translating and rescoring, it also gets a GPU if the "
+        "cluster has any, unless --device is cpu.",
+        at_least=1,
+        at_most=MOST_PROCESSES,
     )
     shard: str | None = large_jobs_option(
         None, "Do only part I of N of the shards, given as I/N, for example in a job array. Then use --merge."
@@ -70,7 +77,9 @@ class JobConfig(Config):
 class TranslationFiles(Config):
     """What `nmt generate` reads and writes."""
 
-    input: tuple[str, ...] = files_option(("-",), "Raw text to translate; - is standard input. Repeatable.")
+    input: tuple[str, ...] = files_option(
+        ("-",), "Raw text to translate; - is standard input. May be given several times."
+    )
     output: str = files_option("-", "File to write; - is standard output.")
     input_format: Literal["text", "jsonl"] = files_option(
         "text", "text, or jsonl: objects with source, and perhaps prefix and constraints."

@@ -30,29 +30,48 @@ class ModelConfig(Config):
     heads: int = model_option(help="Attention heads, h.", at_least=1, at_most=1000)
     d_k: int = model_option(help="Width of a head's queries and keys.", at_least=1, at_most=_MAX_WIDTH)
     d_v: int = model_option(help="Width of a head's values.", at_least=1, at_most=_MAX_WIDTH)
-    dropout: float = model_option(help="P_drop: dropout on sub-layer outputs and on embeddings.", at_least=0, below=1)
-    attention_dropout: float = model_option(0.0, "Dropout on attention weights.", at_least=0, below=1)
-    activation_dropout: float = model_option(0.0, "Dropout within the feed-forward layers.", at_least=0, below=1)
+    dropout: float = model_option(
+        help="P_drop: dropout on sub-layer outputs and on the sums of embeddings and positions.", at_least=0, below=1
+    )
+    attention_dropout: float = model_option(
+        0.0, "Dropout on attention weights. The paper uses it only for parsing.", at_least=0, below=1
+    )
+    activation_dropout: float = model_option(
+        0.0, "Dropout on the inner activations of the feed-forward layers.", at_least=0, below=1
+    )
     norm: Literal["post", "pre"] = model_option(
         "post", "Place of LayerNorm: post is after every residual sum, as in the paper; pre is before every sub-layer."
     )
-    activation: Literal["relu", "gelu", "swish"] = model_option("relu", "Activation of the feed-forward layers (§3.3).")
+    activation: Literal["relu", "gelu", "swish"] = model_option(
+        "relu", "Activation of the feed-forward layers; the paper uses relu (§3.3)."
+    )
     attention: Literal["scaled-dot-product", "dot-product", "additive"] = model_option(
         "scaled-dot-product", "Function that scores a query against a key (paper §3.2.1)."
     )
-    attention_biases: bool = model_option(False, "Add a bias to the projections of attention. The paper has none.")
+    attention_biases: bool = model_option(
+        False, "Add biases to the query, key, value and output projections of attention. The paper has none."
+    )
     attention_window: int | None = model_option(
-        None, "Restrict self-attention to the r nearest positions (paper §4).", at_least=1
+        None, "Let each position attend only to this many nearest positions (paper §4).", at_least=1
     )
     sinusoids: Literal["paper", "fairseq"] = model_option(
-        "paper", "Encodings of positions that are not learned: the paper's formula (§3.5), or fairseq's variant."
+        "paper",
+        "Formula of positional encodings that are not learned: the paper's (§3.5), or fairseq's, which has "
+        "other wavelengths and starts at position 2.",
     )
     learned_positions: int | None = model_option(
-        None, "Learn the encodings of this many positions (paper Table 3, row E).", at_least=1, at_most=_MAX_POSITIONS
+        None,
+        "Learn this many positional encodings instead of using sinusoids (paper Table 3, row E). No sentence "
+        "may be longer.",
+        at_least=1,
+        at_most=_MAX_POSITIONS,
     )
     output_bias: bool = model_option(False, "Add a bias to the logit of each piece. The paper has none.")
     guided_alignment: int | None = model_option(
-        None, "Decoder layer whose first head learns the data's word alignments (Garg et al. 2019).", at_least=1
+        None,
+        "Decoder layer, counted from 1, whose first head learns the word alignments of the data folder (Garg "
+        "et al. 2019). generate --alignments then uses this head.",
+        at_least=1,
     )
 
     def __post_init__(self) -> None:

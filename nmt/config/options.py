@@ -16,7 +16,7 @@ MOST_PROCESSES = 1024
 # The largest numbers that all libraries accept.
 _LARGEST = {int: 2**31 - 1, float: 1e30}
 _RELATIONS = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
-# What messages call the values of a type.
+# The names of types in messages.
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -102,8 +102,8 @@ class Config:
         """Returns the fields that differ from an earlier configuration: name, earlier value, present value.
 
         Args:
-            other: the `to_dict` of the earlier configuration, perhaps from JSON. Fields that it does not have had their
-                default then.
+            other: the `to_dict` of the earlier configuration, perhaps from JSON. A field that it lacks had its default
+                value.
         """
         present = self.to_dict()
         defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}  # type: ignore[arg-type]
@@ -112,14 +112,14 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: Any, origin: str) -> Self:
-        """Returns the configuration for what `to_dict` returned, perhaps from JSON. The values are not trusted.
+        """Returns the configuration with the values of `to_dict`, perhaps from JSON. The values are not trusted.
 
         Raises:
             NmtError: a field is missing, unknown or has a wrong value. The message names the field and `origin`.
         """
         try:
             return cls(**_with_tuples(values if isinstance(values, Mapping) else {}))
-        except TypeError as error:  # names a field that is missing or unknown
+        except TypeError as error:  # its message names a missing or unknown field
             raise NmtError(
                 f"{origin} was written by another version of nmt ({error!s:.500}); "
                 f"read it with that version or make it again"

@@ -23,26 +23,30 @@ class ServeConfig(Config):
     host: str = server_option("127.0.0.1", "Address to listen on; 0.0.0.0 is every address of this machine.")
     port: int = server_option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
     workers: int = server_option(
-        1, "Processes, each with a GPU or a share of the cores.", at_least=1, at_most=MOST_PROCESSES
+        1, "Number of processes. Each has its own GPU or a share of the cores.", at_least=1, at_most=MOST_PROCESSES
     )
     batch_tokens: int = server_option(
-        1024, "Source tokens to translate at once. More raise throughput, but short texts wait longer.", at_least=1
+        1024, "Source tokens to translate at once. Larger numbers raise throughput but delay short texts.", at_least=1
     )
     max_waiting: int = server_option(
-        1000, "Sentences that may wait. Without room, requests get 503.", at_least=1, at_most=1_000_000
+        1000, "Sentences that may wait. A request that finds no room gets 503.", at_least=1, at_most=1_000_000
     )
     log_text: bool = server_option(False, "Print the text of every request and of its answer.")
 
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
     max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
     max_seconds: float = limits_option(
-        60.0, "Seconds until a request without an answer gets 503.", above=0, at_most=1_000_000
+        60.0, "Seconds after which a request that has no answer yet gets 503.", above=0, at_most=1_000_000
     )
 
-    token_file: str | None = access_option(None, "File with a secret; requests then need Authorization: Bearer SECRET.")
+    token_file: str | None = access_option(
+        None, "File with a secret. Requests then need the header Authorization: Bearer SECRET."
+    )
     allow_host: tuple[str, ...] = access_option(
-        (), "Name of this server that clients may use, besides its addresses. Repeatable."
+        (), "Name of this server that clients may use, besides its addresses. May be given several times."
     )
     allow_origin: tuple[str, ...] = access_option(
-        (), "Origin of other web pages that may send requests, such as https://example.org. Repeatable."
+        (),
+        "Origin whose web pages may send cross-origin requests, such as https://example.org. May be given "
+        "several times.",
     )

@@ -27,7 +27,9 @@ class RuntimeConfig(Config):
 
     device: Literal["auto", "cpu", "cuda"] = hardware_option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = hardware_option(
-        "auto", "Precision of matrix products; weights stay fp32. auto is bf16, or else fp16, if the hardware has it."
+        "auto",
+        "Precision of matrix products; weights stay fp32. auto uses bf16 if the hardware has it, and fp16 on "
+        "GPUs that have only that.",
     )
     user_module: str | None = run_option(
         None, "Python file that registers your architectures, criteria or scorers; see docs/extending.md."
@@ -39,14 +41,15 @@ class PlanConfig(Config):
     """The sizes of updates and of micro-batches."""
 
     batch_tokens: int = batches_option(
-        25_000, "Source tokens, and also target tokens, in an update over all devices, roughly.", at_least=1
+        25_000, "Source tokens, and also target tokens, in an update over all devices (approximately).", at_least=1
     )
     batch_groups: int = batches_option(
-        8, "Groups of similar lengths in an update; the paper's 8 GPUs had 8.", at_least=1, at_most=10_000
+        8, "Groups of sentences of similar lengths in an update. The paper's 8 GPUs had 8.", at_least=1, at_most=10_000
     )
     device_tokens: int | None = batches_option(
         None,
-        "Padded tokens of a side in one pass; lower it if memory runs out. By default 8192, on a CPU 2^20 / d_model.",
+        "Tokens of each side in one forward pass, padding included. Lower it if memory runs out; the updates "
+        "stay the same. By default, 8192 on a GPU, and 2^20 / d_model on a CPU.",
         at_least=1,
         at_most=1_000_000,
     )
@@ -61,7 +64,9 @@ class BatchConfig(PlanConfig, RuntimeConfig):
     """The options that the speed of training depends on, apart from the architecture."""
 
     compile: bool = hardware_option(
-        False, "Compile the layers: on a GPU in bf16, without attention dropout, windows or additive attention."
+        False,
+        "Compile the layers with torch.compile. It works only on a GPU in bf16, and not with attention "
+        "dropout, a window or additive attention.",
     )
 
 
@@ -69,33 +74,49 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 class TrainConfig(BatchConfig):
     """How `nmt train` trains. The defaults are the values of the paper (§5), unless the help says otherwise."""
 
-    save_dir: str = main_option(help="Run folder for checkpoints and metrics; a training in it resumes.")
+    save_dir: str = main_option(
+        help="Run folder for checkpoints and metrics. If it has a training state, training resumes."
+    )
     arch: str | None = main_option(None, "Architecture; `nmt architectures` lists them. Required without --init-from.")
     init_from: str | None = main_option(
         None, "Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch."
     )
     max_updates: int = main_option(100_000, "Stop after this many updates.", at_least=1)
     gpus: int = hardware_option(
-        1, "Training processes, each on its own GPU; on a CPU, they share cores.", at_least=1, at_most=MOST_PROCESSES
+        1,
+        "Training processes on this machine, each on its own GPU. With --device cpu, they share the cores. "
+        "Their number changes the speed, but not the size of an update.",
+        at_least=1,
+        at_most=MOST_PROCESSES,
     )
     rank_timeout: float = hardware_option(
         600.0, "Seconds that a process waits for the others before the run fails.", above=0, at_most=1_000_000
     )
     resume_changed: bool = run_option(
-        False, "Resume, with a new epoch, even if data, batches, seed, or the model except for its sizes have changed."
+        False,
+        "Resume even if the data, the batches, the seed or the options of the model have changed, but not the "
+        "sizes of the model. Training then starts a new epoch with the run's weights.",
     )
     seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
-    label_smoothing: float = optimiser_option(0.1, "Probability spread over the vocabulary.", at_least=0, below=1)
-    criterion: str | None = optimiser_option(None, "Loss that --user-module registers, instead of cross-entropy.")
-    alignment_weight: float = optimiser_option(0.05, "Weight of the loss of --guided-alignment.", at_least=0)
+    label_smoothing: float = optimiser_option(
+        0.1, "Share of the probability that is spread over the vocabulary.", at_least=0, below=1
+    )
+    criterion: str | None = optimiser_option(
+        None, "Loss that --user-module registers. By default, cross-entropy with --label-smoothing."
+    )
+    alignment_weight: float = optimiser_option(
+        0.05, "Weight of the alignment loss of --guided-alignment, relative to the translation loss.", at_least=0
+    )
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = optimiser_option(
-        (), "Part of the model whose weights do not change. Repeatable."
+        (), "Part of the model whose weights do not change. May be given several times."
     )
     lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = optimiser_option(
-        "paper", "After the warm-up: the paper's formula, update^-0.5, linear to 0 at --max-updates, or a constant."
+        "paper",
+        "Learning rate after the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease "
+        "to 0 at --max-updates, or a constant.",
     )
     lr: float | None = optimiser_option(
-        None, "Peak learning rate, at the end of the warm-up; for inverse-sqrt, linear and constant.", above=0
+        None, "Peak learning rate, reached at the end of the warm-up; for inverse-sqrt, linear and constant.", above=0
     )
     warmup_updates: int = optimiser_option(4000, "Updates in which the learning rate rises linearly.", at_least=1)
     lr_scale: float = optimiser_option(
@@ -108,18 +129,24 @@ class TrainConfig(BatchConfig):
         None, "Validate and save a moving average of the weights with this decay, such as 0.9999.", above=0, below=1
     )
     max_skipped_updates: int = optimiser_option(
-        10, "Stop after so many updates in a row whose loss or gradient is not finite; they are skipped.", at_least=1
+        10, "Stop after this many updates in a row whose loss or gradient is not finite. They are skipped.", at_least=1
     )
     clip_norm: float | None = optimiser_option(None, "Scale larger gradients down to this norm.", above=0)
     valid_updates: int = validation_option(1000, "Validate every N updates.", at_least=1)
     valid_metric: tuple[ValidMetric, ...] = validation_option(
-        ("bleu",), "Metric that the best checkpoint is chosen by; of several, the first. nll, the loss, is fastest."
+        ("bleu",),
+        "Metric that decides which checkpoint is the best. nll is the loss, which takes less time than "
+        "translating. If there are several metrics, the first one decides, and --patience watches all.",
     )
-    patience: int | None = validation_option(None, "Stop if so many validations improve no --valid-metric.", at_least=1)
+    patience: int | None = validation_option(
+        None, "Stop when no --valid-metric has improved in this many validations.", at_least=1
+    )
     min_delta: float = validation_option(0.0, "Improvements up to this size do not count for --patience.", at_least=0)
     keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
     save_minutes: float = checkpoints_option(10.0, "Write a checkpoint every N minutes.", above=0)
-    save_updates: int | None = checkpoints_option(None, "Write a checkpoint every N updates instead.", at_least=1)
+    save_updates: int | None = checkpoints_option(
+        None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
+    )
     keep_checkpoints: int = checkpoints_option(20, "Checkpoints to keep; older ones are removed.", at_least=1)
     log_updates: int = run_option(100, "Print and record the metrics every N updates.", at_least=1)
     tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")

@@ -18,34 +18,47 @@ class SearchConfig(Config):
     """The options of beam search (paper §6.1) and of sampling."""
 
     beam: int = search_option(4, "Hypotheses kept at every step; 1 is greedy search.", at_least=1, at_most=10_000)
-    alpha: float = search_option(0.6, "GNMT length penalty: log P / ((5 + length) / 6)^α.", at_least=0, at_most=10)
+    alpha: float = search_option(
+        0.6, "GNMT length penalty: score = log P / ((5 + length) / 6)^α.", at_least=0, at_most=10
+    )
     max_length_offset: int = search_option(
         50, "A translation may have this many pieces more than its source.", at_least=0, at_most=100_000
     )
     n_best: int = search_option(1, "Translations for each input line. Text output has one line for each.", at_least=1)
-    max_source_length: int = search_option(512, "Lines with more pieces are translated in parts.", at_least=1)
+    max_source_length: int = search_option(
+        512, "Translate longer lines in parts of at most this many pieces.", at_least=1
+    )
     batch_tokens: int | None = search_option(
-        None, "Padded source tokens to translate at once. By default, 4096 on a CPU and 16384 on a GPU.", at_least=1
+        None,
+        "Source tokens to translate at once, padding included. Lower it if memory runs out. By default, 4096 "
+        "on a CPU and 16384 on a GPU.",
+        at_least=1,
     )
 
     beam_groups: int = search_option(
-        1, "Diverse beam search: groups of hypotheses that avoid each other's tokens.", at_least=1
+        1, "Diverse beam search: divide the beam into this many groups that avoid each other's tokens.", at_least=1
     )
     diversity: float = search_option(
-        0.5, "Penalty on log P for each hypothesis of an earlier group with the token.", at_least=0, at_most=1000
+        0.5, "Penalty on a token's log P for each hypothesis of an earlier group that has it.", at_least=0, at_most=1000
     )
     min_length: int = search_option(0, "Fewest pieces of an output.", at_least=0, at_most=100_000)
-    no_repeat_ngram: int | None = search_option(None, "No sequence of so many pieces occurs twice.", at_least=1)
-    scorer: str | None = search_option(None, "Scorer of next pieces that --user-module registers.")
+    no_repeat_ngram: int | None = search_option(
+        None, "No sequence of this many pieces occurs twice in an output.", at_least=1
+    )
+    scorer: str | None = search_option(
+        None, "Scorer that --user-module registers. It changes the log P of each next piece."
+    )
     alignments: bool = search_option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
     sample: bool = sampling_option(False, "Draw translations at random instead of beam search.")
-    samples: int = sampling_option(1, "Translations to draw for each line of input.", at_least=1, at_most=10_000)
+    samples: int = sampling_option(
+        1, "Translations to draw for each line. Text output has one line for each.", at_least=1, at_most=10_000
+    )
     temperature: float = sampling_option(
         1.0, "Divides log P; below 1, likely tokens become likelier.", above=0, at_most=1000
     )
     top_k: int | None = sampling_option(None, "Draw each token from this many of the most probable tokens.", at_least=1)
     top_p: float = sampling_option(
-        1.0, "Draw from the fewest tokens whose probabilities add up to this.", above=0, at_most=1
+        1.0, "Draw each token from the most probable tokens whose probabilities add up to this.", above=0, at_most=1
     )
     seed: int = sampling_option(1, "Seed of the samples; they do not depend on batches or workers.", at_least=0)
 
@@ -119,14 +132,18 @@ class ScoreConfig(Config):
 
     lowercase: bool = metrics_option(False, "Lowercase both sides for BLEU and chrF. TER always lowercases them.")
     tokenize: str | None = metrics_option(
-        None, "Tokeniser of BLEU, such as 13a, char or none (for tokenised text). By default that of --target-lang."
+        None,
+        "Tokeniser of BLEU in sacreBLEU, such as 13a, intl, char, or none for tokenised text. By default, the "
+        "one for --target-lang.",
     )
     target_lang: str | None = metrics_option(
-        None, "Language of the translations, such as ja. It chooses the tokeniser of BLEU; paper-bleu needs it."
+        None, "Language of the translations, such as ja. BLEU then uses the tokeniser for it. paper-bleu needs it."
     )
     bootstrap: int | None = metrics_option(
-        None, "Report 95% confidence intervals from so many resamples (usually 1000).", at_least=2, at_most=100_000
+        None, "Report 95% confidence intervals over this many resamples (usually 1000).", at_least=2, at_most=100_000
     )
     paired: Literal["none", "bootstrap", "ar"] = metrics_option(
-        "none", "Test of the difference from the first --hypothesis: paired bootstrap, or randomisation (ar)."
+        "none",
+        "Test whether each further --hypothesis differs from the first by more than chance, by paired "
+        "bootstrap resampling or by approximate randomisation (ar).",
     )

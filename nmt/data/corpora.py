@@ -45,7 +45,7 @@ class Chunk(NamedTuple):
 
 
 def check(config: DataConfig, plan: Plan) -> None:
-    """Checks the text of all splits. The files of the training text are those of the plan."""
+    """Checks the text of all splits. `plan` lists the files of the training text."""
     langs = config.source_lang, config.target_lang
     if config.valid in config.train:
         console.warn(f"--valid {config.valid} is also --train; so validation is no measure of quality")
@@ -90,7 +90,11 @@ def _check_alignments(source_path: str, target_path: str, path: str) -> None:
 
 
 def read_corpora(corpora: Iterable[Sequence[str]]) -> Iterator[Record]:
-    """Yields the sentence pairs of corpora in order, without alignments and tags. A corpus begins with two paths."""
+    """Yields the sentence pairs of corpora in order, with empty alignments and tags.
+
+    Args:
+        corpora: the paths of each corpus. The first is the source, and the second is the target.
+    """
     for paths in corpora:
         for source, target in read_rows(*paths[:2]):
             yield source, target, "", ""
@@ -206,7 +210,7 @@ def _read_symbols(path: str | None) -> list[str]:
 
 
 def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callable[[Chunk], list[str]]:
-    """Returns a function that returns the lines of some sides of a chunk as the subword model segments them."""
+    """Returns a function that prepares the lines of these sides of a chunk for the subword model."""
     preparers = {side: Preparer(text, side) for side in sides}
 
     def prepare(chunk: Chunk) -> list[str]:

@@ -32,7 +32,7 @@ class Sampling:
     Attributes:
         sides: the sides that are sampled.
         strength: --subword-dropout or --subword-alpha.
-        count: the encodings of each sentence on a side that is sampled.
+        count: how many encodings each sentence has on a sampled side.
     """
 
     sides: tuple[str, ...] = ()
@@ -99,9 +99,10 @@ def filter_pairs(
 
 
 class Encoder:
-    """Encodes chunks and drops the pairs beyond `limits`: maximum length and length ratio. A `nmt.jobs.run.Processor`.
+    """Encodes chunks, and drops the pairs that exceed `limits`: the maximum length and the maximum length ratio.
 
-    The plain encodings decide which pairs are dropped. Without limits, all pairs are kept.
+    It is a `nmt.jobs.run.Processor`. The plain encodings decide which pairs are dropped. Without limits, all pairs are
+    kept.
     """
 
     def __init__(

@@ -54,9 +54,10 @@ class MixedOrder:
         return int(self._begins[-1])
 
     def visits(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the pairs that the visits with these numbers go to, and how often each was visited before.
+        """Returns the pair of each visit, and how often that pair was visited before; int64 [visits] each.
 
-        All are int64 [visits]. The numbers begin with 0.
+        Args:
+            numbers: the numbers of the visits in the epoch, counted from 0; int64 [visits].
         """
         begins, sizes = self._begins, np.array(self.mixture.pairs)
         corpora = np.searchsorted(begins, numbers, side="right") - 1
@@ -84,15 +85,15 @@ class MixedOrder:
 class TokenArray:
     """One side of a split, as an epoch trains on it.
 
-    Pair i has its encodings in rows i·K to i·K + K - 1. In K visits, it has each of them once. Pairs begin with
-    different ones.
+    The encodings of pair i are rows i·K to i·K + K - 1. K visits to a pair use each of its encodings once. A hash
+    of the pair and the seed decides which one is first.
 
     Attributes:
         tokens: the ids of all rows, end to end; [tokens].
         offsets: row i is tokens[offsets[i] : offsets[i + 1]]; [rows + 1].
         encodings: K.
-        epoch: the number of the epoch, and how often each pair was visited before if there is no `order`.
-        order: the pairs that the epoch visits; None for each pair once.
+        epoch: the number of the epoch. Without an `order`, each pair was visited this often before.
+        order: the pairs that the epoch visits; None if it visits each pair once.
         seed: the seed of the choice of encodings.
         slow: skips one encoding after every K visits. If only one side of a pair does so, K² visits have all
             combinations of the encodings of both sides.

@@ -50,18 +50,19 @@ def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 class Tensors:
-    """The tensors of a model by name. Each is taken once.
+    """The tensors of a model by name. Taking a tensor removes it.
 
     Args:
-        origin: the file that they are from.
-        plan: what says which tensors there are, for messages.
+        origin: the file with the tensors.
+        plan: the settings from which the expected tensors follow, for messages.
+        advice: what the user can do if the tensors do not fit.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], origin: Path, plan: str, advice: str) -> None:
         self._tensors, self.origin, self._plan, self._advice = dict(tensors), origin, plan, advice
 
     def take(self, name: str, shape: tuple[int, ...], default: Tensor | None = None) -> Tensor:
-        """Returns a tensor. Without a default, it is required."""
+        """Returns a tensor. If it is missing, returns `default`, or raises an error if that is None."""
         found = self._tensors.pop(name, default)
         if found is None:
             raise NmtError(f"{self.origin} has no tensor {name}, but {self._plan} says that it has one; {self._advice}")
@@ -118,14 +119,14 @@ class Settings:
         return encoder
 
     def choice(self, name: str, choices: Iterable[Any], default: Any = None) -> Any:
-        """Returns a setting that is one of `choices`."""
+        """Returns a setting, or `default` if it is missing. Raises an error if it is not one of `choices`."""
         value = self.values.get(name, default)
         if value not in list(choices):
             raise NmtError(f"{self.path} has {name} {value!r:.40}, which nmt does not have; use another model")
         return value
 
     def model_config(self, d_model: Any, d_ff: Any, **variants: Any) -> ModelConfig:
-        """Returns the architecture, with all biases. The sizes are settings, too."""
+        """Returns the architecture, with all biases. `d_model` and `d_ff` are settings too, and may be any data."""
         heads = self.of_both_sides("attention_heads")
         if type(heads) is not int or type(d_model) is not int or heads < 1 or d_model % heads:
             raise NmtError(
@@ -158,7 +159,7 @@ class Settings:
         return found
 
 
-# Options of models that both CTranslate2 and MarianMT have, or that do not matter after training.
+# Model options that both CTranslate2 and MarianMT support, or that have no effect after training.
 _COMMON = "activation", "attention_biases", "output_bias", "attention_dropout", "activation_dropout", "guided_alignment"
 
 
@@ -166,7 +167,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
     """Raises an error unless a toolkit supports an architecture.
 
     Args:
-        more: the options of models that only this toolkit has.
+        more: the options that this toolkit supports beyond `_COMMON`.
     """
     if config.d_k != config.d_v or config.heads * config.d_k != config.d_model:
         raise NmtError(
@@ -230,13 +231,13 @@ class Ids:
 
 @dataclass(frozen=True)
 class Part:
-    """A matrix or a LayerNorm, and its bias.
+    """A weight matrix or a LayerNorm, with its bias.
 
     Attributes:
         ours: its name in nmt, without `.weight`.
-        theirs: names of the other toolkit's matrices that are joined in this one.
-        shape: the shape of the weight of each of these matrices.
-        axis: the axis whose columns get the order of nmt.
+        theirs: the names of the other toolkit's matrices, which nmt joins into one.
+        shape: the shape of each of these matrices.
+        axis: the axis of the model's width, which `our_columns` reorders.
     """
 
     ours: str
@@ -246,7 +247,7 @@ class Part:
 
 
 def parts(config: ModelConfig) -> Iterator[Part]:
-    """Yields all parts of the encoder and the decoder, except for embeddings. The heads' width is d_model / heads."""
+    """Yields all parts of the encoder and the decoder, without embeddings. The width of a head is d_model / heads."""
     d_model, d_ff = config.d_model, config.d_ff
     for stack, layers in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
         for number in range(layers):
@@ -280,10 +281,10 @@ def our_columns(d_model: int) -> Tensor:
 
 
 def from_theirs(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict[str, Tensor]:
-    """Returns the weights of all parts by our names. The attention has biases, whether the config says so or not.
+    """Returns the weights of all parts by their names in nmt. Attention always gets biases, whatever the config says.
 
     Args:
-        prefix: what the other toolkit's names begin with.
+        prefix: the beginning of the other toolkit's names.
     """
     columns, weights = our_columns(config.d_model), {}
     for part in parts(config):
@@ -295,7 +296,7 @@ def from_theirs(config: ModelConfig, tensors: Tensors, prefix: str = "") -> dict
 
 
 def to_theirs(config: ModelConfig, weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Returns the weights of all parts by their names. Biases that the attention does not have are zero."""
+    """Returns the weights of all parts by the other toolkit's names. Biases that the model lacks are zero."""
     columns, found = our_columns(config.d_model).argsort(), {}
     for part in parts(config):
         weight = weights[f"{part.ours}.weight"].index_select(part.axis, columns)

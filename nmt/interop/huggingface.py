@@ -77,7 +77,7 @@ def _recorded(settings: Settings, part: str) -> Any:
 def _without_needless(
     config: ModelConfig, weights: dict[str, Tensor], settings: Settings
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Returns architecture and weights without biases that are zero, and that the model did not have in nmt."""
+    """Returns the architecture and the weights without zero biases that the model did not have in nmt."""
     record = _recorded(settings, "model")
     if record is None:
         return config, weights
@@ -150,7 +150,7 @@ _WITHOUT_EFFECT = {
     "normalize_embedding": False,
     "add_final_layer_norm": False,
 }
-# The special ids of an exported model, as config.json and generation_config.json name them.
+# The special ids of an exported model, by their names in config.json and generation_config.json.
 _SPECIAL_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "decoder_start_token_id": BOS, "eos_token_id": EOS}
 
 
@@ -228,7 +228,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _embeddings(settings: Settings, tensors: Tensors, d_model: int) -> tuple[Tensor, Tensor]:
-    """Returns the embeddings of source and target, VD each. They are one object if the model has only one."""
+    """Returns the source and the target embedding, VD each. A shared embedding is the same object twice."""
     size = settings.required("vocab_size")
     if settings.choice(_SHARING, [True, False], True):
         shared_VD = tensors.take(_SHARED, (size, d_model))
@@ -240,10 +240,10 @@ def _embeddings(settings: Settings, tensors: Tensors, d_model: int) -> tuple[Ten
 def _our_weights(
     config: ModelConfig, tensors: Tensors, ids: Sequence[Ids], embeddings: tuple[Tensor, Tensor]
 ) -> dict[str, Tensor]:
-    """Returns the weights of a MarianMT model by our names, with all biases.
+    """Returns the weights of a MarianMT model by their names in nmt, with all biases.
 
     Args:
-        ids, embeddings: of source and target.
+        ids, embeddings: one for the source and one for the target.
     """
     source_VD, target_VD = embeddings
     weights = from_theirs(config, tensors, "model.")
@@ -391,7 +391,7 @@ def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabul
 
 
 def _their_text(codec: TextCodec) -> dict[str, dict[str, Any]]:
-    """Returns the JSON files with which transformers' MarianTokenizer gives the same ids as the codec."""
+    """Returns the JSON files that make transformers' MarianTokenizer give the same ids as the codec."""
     joint = codec.config.joint_vocab
     unk, eos, pad = codec.source.pieces([UNK, EOS, PAD])
     options = {

@@ -63,7 +63,7 @@ class _Unpickler(pickle.Unpickler):
         raise _ForbiddenError(f"{module}.{name}")
 
 
-# What torch.load uses of the module `pickle`.
+# A replacement for the module `pickle`, with the names that torch.load uses.
 _PICKLE = SimpleNamespace(
     __name__="pickle", Unpickler=_Unpickler, load=lambda file, **options: _Unpickler(file, **options).load()
 )

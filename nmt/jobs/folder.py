@@ -84,7 +84,7 @@ class Result(NamedTuple):
 
 
 class JobFolder:
-    """The folder of a job; make one with `job_folder`. It has a file for each finished shard."""
+    """The folder of a job, which has a file for each finished shard. `job_folder` makes one."""
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
@@ -102,7 +102,7 @@ class JobFolder:
         return sum(shard.rows for shard in self.plan.shards if shard.number in done)
 
     def todo(self, part: int = 0, parts: int = 1) -> list[Shard]:
-        """Returns the shards of one of several parts of the job that are not finished."""
+        """Returns the unfinished shards of part number `part`, counted from 0, if the job is divided into `parts`."""
         done = self._done()
         return [shard for shard in self.plan.shards[part::parts] if shard.number not in done]
 
@@ -121,7 +121,7 @@ class JobFolder:
             more = ", …" if len(missing) > _NAMED_SHARDS else ""
             raise NmtError(
                 f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}{more}); "
-                f"run the --shard that failed again, or the command without --shard and --merge, which does the rest"
+                f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
             )
         for shard in self.plan.shards:
             yield shard, self._result(shard)

@@ -163,7 +163,7 @@ def _read(path: str, every: int, progress: Progress | None) -> tuple[File, np.nd
                 last = block
                 digest.update(block)
                 text.decode(block)
-                # Newline n of this block, from 1, ends line `lines` + n, so as many lines come before the next line.
+                # The line after newline n of this block has the number `lines` + n; n counts from 1, and lines from 0.
                 starts = np.flatnonzero(np.frombuffer(block, np.uint8) == _NEWLINE) + (size + 1)
                 # A copy, because a slice would keep all starts of the block in memory.
                 found.append(starts[-(lines + 1) % every :: every].copy())
@@ -187,7 +187,7 @@ def _state(path: str) -> tuple[int, int]:
 
 
 class Reader:
-    """Reads the rows of shards. The files of a segment stay open until a shard of another one is read."""
+    """Reads the rows of shards. The files of a segment stay open until a shard of another segment is read."""
 
     def __init__(self, segments: Sequence[Sequence[str]]) -> None:
         self.segments = segments

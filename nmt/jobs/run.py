@@ -133,7 +133,8 @@ ATTEMPTS = 3
 _NAMED_LINES = 5  # in a message
 
 
-# Returns the next maxi-batch; one without records if there are none yet and `wait` is false; None after the last.
+# Returns the next maxi-batch, or None after the last one. If no record has arrived and `wait` is false, it returns a
+# maxi-batch without records.
 Take = Callable[..., MaxiBatch[Any] | None]
 
 
@@ -201,7 +202,7 @@ def _death_message(numbers: Sequence[int]) -> str:
 def in_line_order(
     finished: Iterable[Finished], advance: Callable[[int], None] = lambda _: None
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields record and result of all lines in the order of the input, each as soon as those before it are there.
+    """Yields the record and the result of each line, in the order of the input and as early as this order allows.
 
     Args:
         advance: called after each batch with the number of lines it held.
@@ -222,7 +223,7 @@ def in_line_order(
 
 
 def maxi_batch_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> MaxiBatch[Any]:
-    """Returns the records of a shard, whose rows messages attribute to `file`."""
+    """Returns the records of a shard as a maxi-batch. `file` is the name of its file in messages."""
     numbered = enumerate(rows, start=shard.start + 1)
     return MaxiBatch(shard.first, [job.record(row, Place(file, line, shard.segment)) for line, row in numbered])
 
@@ -230,7 +231,7 @@ def maxi_batch_of(job: Job, shard: Shard, file: str, rows: Sequence[Row]) -> Max
 def do_shards(
     job: Job, segments: Sequence[Sequence[str]], todo: Sequence[Shard], workers: int, advance: Callable[[int], None]
 ) -> Generator[Outcome, None, None]:
-    """Yields what becomes of each shard as it finishes. A maxi-batch is a shard."""
+    """Yields the outcome of each shard as it finishes. Each shard is one maxi-batch."""
     shards, reader = {shard.first: shard for shard in todo}, Reader(segments)
     maxi_batches = (maxi_batch_of(job, shard, segments[shard.segment][0], reader.read(shard)) for shard in todo)
     parts: dict[int, list[Finished]] = defaultdict(list)

@@ -26,9 +26,9 @@ _FIRST_SLOTS = 16
 
 
 class CrossCache(NamedTuple):
-    """Keys and values of the encoder output in a block, whose sentences are padded to one width.
+    """Keys and values of the encoder output of one block, whose sentences are padded to one width.
 
-    The bias hides the padding; it is None if there is none.
+    The bias masks the padding; it is None if there is no padding.
     """
 
     keys_BHSK: Tensor
@@ -82,7 +82,7 @@ class DecoderCache:
     Attributes:
         layers: keys and values of every layer.
         length: positions decoded so far.
-        ancestors_BWT: which hypothesis of its sentence was, at slot t, the ancestor of hypothesis w.
+        ancestors_BWT: the ancestor of hypothesis w at slot t, as the number of a hypothesis of the same sentence.
     """
 
     layers: tuple[LayerCache, ...]
@@ -140,8 +140,10 @@ class _Step:
     """What all layers share in one step: where the newest position goes, and what each hypothesis sees.
 
     Attributes:
-        slot, slots, most: the newest position's slot, how many are in use, and how many are ever kept.
-        self_bias: B1WP, hides the cached rows of other hypotheses' ancestors; None if there is one hypothesis.
+        slot: the slot of the newest position.
+        slots: the number of slots in use.
+        most: the largest number of slots; None if there is no limit.
+        self_bias: masks the cached rows of other hypotheses' ancestors, B1WP; None if there is only one hypothesis.
     """
 
     sentences: int

@@ -189,14 +189,14 @@ def kernel_works(heads: int, d_k: int, device: torch.device) -> bool:
 
 
 def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, *, causal: bool) -> bool:
-    """Returns whether the kernel in bf16 agrees with torch's other attention in fp32 on sentences of these lengths."""
+    """Returns whether the kernel in bf16 agrees with `scaled_dot_product_attention` in fp32 for these lengths."""
     lengths, device = (queries_B, keys_B), queries_B.device
     mask = PackedMask(_starts(queries_B), _starts(keys_B), int(queries_B.max()), int(keys_B.max()), causal)
     sentences_F, sentences_G = (torch.arange(len(n_B), device=device).repeat_interleave(n_B) for n_B in lengths)
     visible_FG = sentences_F[:, None] == sentences_G
     visible_FG = visible_FG.tril() if causal else visible_FG
     draw = partial(torch.randn, generator=torch.Generator(device).manual_seed(0), device=device)
-    # Slices of wider tensors, as the model has them, for queries, keys and values.
+    # Queries, keys and values are slices of wider tensors, as in the model.
     wider = [draw(len(numbers), 2 * heads, d_k) for numbers in (sentences_F, sentences_G, sentences_G)]
     grad_FHK = draw(len(sentences_F), heads, d_k)
 

@@ -139,8 +139,8 @@ def sentence_counts(gold: Node, test: Node) -> Counts:
 def _crossing(gold: list[Bracket], test: list[Bracket], length: int) -> int:
     """Returns how many test brackets cross a gold bracket in a sentence of `length` words.
 
-    If a test bracket crosses a gold bracket that is open at one of its ends, it also crosses the innermost one there.
-    So a test bracket is compared only with the innermost gold bracket at each of its ends.
+    If a test bracket crosses a gold bracket that is open at one of its ends, it also crosses the innermost gold bracket
+    at that end. So each test bracket is compared only with the innermost gold brackets at its two ends.
     """
     innermost = [(-1, length + 1)] * (length + 1)  # start and end of the innermost bracket at each gap between words
     for b in sorted(gold, key=lambda bracket: bracket.start - bracket.end):  # outer brackets first

@@ -56,9 +56,10 @@ def restored(symbols: Sequence[str], words: Sequence[Word]) -> tuple[Node, Count
 
 
 def first_restored(alternatives: Sequence[Sequence[str]], words: Sequence[Word]) -> tuple[Node, Counter[str]]:
-    """Restores the first of several sequences that needs no repair, or the first one if all do; returns as `restored`.
+    """Returns the tree of the first sequence that needs no repair, or of the first sequence if all need repairs.
 
-    A later sequence counts as one repair. A sequence that needs repairs is itself counted under "sequences".
+    The repairs are also returned, as by `restored`. Choosing a later sequence counts as one repair. If the chosen
+    sequence needs repairs, it is also counted under "sequences".
     """
     tree, repairs = restored(alternatives[0], words)
     if not repairs:

@@ -132,11 +132,11 @@ def read_hypotheses(lines: Iterable[str], origin: str) -> Iterator[list[list[str
 
 
 def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]], Counter[str] | None]:
-    """Returns pairs of a gold tree and a tree to score, and the repairs of sequences; None if there are only trees.
+    """Returns pairs of a gold tree and a tree to score, and the repairs of sequences; None if the parser wrote trees.
 
     Args:
         reference: a treebank file.
-        hypothesis: a file with a parser's output for its sentences: one line for each.
+        hypothesis: a file with a parser's output, which has one line for each gold tree.
 
     A line of output is a tree, a sequence, or several sequences as JSON. Trees are compared without any change.
     Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold

@@ -41,7 +41,7 @@ class _OpenBracket:
         self.children: list[Node | Word] = []
 
     def close(self, place: str, *, outermost: bool) -> Node | Word:
-        """Returns the node or word that the bracket forms. The outermost bracket must be a node."""
+        """Returns the node or the word that the bracket forms. An outermost bracket must form a node."""
         if len(self.texts) == 2 and not self.children and not outermost:
             return Word(*self.texts)
         if len(self.texts) <= 1 and self.children:

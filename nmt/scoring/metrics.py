@@ -83,12 +83,12 @@ class MetricScore:
 
 @dataclass(frozen=True)
 class SacreScorer:
-    """A metric of sacreBLEU, and what is done around it.
+    """A metric of sacreBLEU, with the preparation of its text and the details of its scores.
 
     Attributes:
-        details: returns what is reported beside a score of sacreBLEU.
-        prepare: returns the line that the metric sees.
-        name: the name to report, if it is not sacreBLEU's.
+        details: returns further figures to report with a score.
+        prepare: changes each line before the metric reads it; None to keep the lines.
+        name: the name to report; None for sacreBLEU's name.
     """
 
     metric: "Metric"

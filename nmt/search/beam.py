@@ -43,7 +43,7 @@ class Candidates(NamedTuple):
         return cls(log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, tokens_BC == eos)
 
     def live(self, beam: int) -> Tensor:
-        """Returns which candidates are the first `beam` that do not end, BW."""
+        """Returns the numbers of the first `beam` candidates that do not end, BW."""
         # A stable sort by "has ended" keeps the order of the rest.
         return self.ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
 
@@ -71,7 +71,7 @@ def largest(x_BWV: Tensor, offsets_BW: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) -> Candidates:
-    """Returns the `k` best candidates of each group, ranked with Hamming diversity, with their log P without it.
+    """Returns the `k` best candidates of each group, ranked with Hamming diversity. Their log P excludes the penalty.
 
     A token costs `diversity` for each hypothesis of an earlier group of the sentence that has just chosen it. EOS costs
     nothing, so that all groups can end at the length that suits them.
@@ -93,7 +93,7 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
 
 
 class _Finished:
-    """The best finished hypotheses of every sentence, best first: as many as the beam has."""
+    """The best finished hypotheses of every sentence, best first, and at most as many as the beam has hypotheses."""
 
     def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
         self.asked, self.possible, self.config = asked, possible, config
@@ -101,7 +101,7 @@ class _Finished:
         self.found: list[list[TokenHypothesis]] = [[] for _ in asked]
 
     def add(self, ended: Iterable[tuple[int, list[int], list[float]]]) -> None:
-        """Adds hypotheses: sentence, tokens without EOS, log P of tokens and EOS."""
+        """Adds hypotheses, each with its sentence, its tokens without EOS, and the log P of the tokens and of EOS."""
         for sentence, tokens, log_probs in ended:
             unmet = not self.asked[sentence].met_by(tokens)
             ranked = [*self.found[sentence], TokenHypothesis.scored(tokens, log_probs, self.config.alpha, unmet)]
@@ -263,10 +263,10 @@ def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
 def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
 
-    A sentence has none if the model gives NaN.
+    A sentence has no hypotheses if the model gives NaN.
 
     Args:
-        cache: the state of `batch.config.hypotheses` hypotheses a sentence before any token.
+        cache: the state before the first token, for `batch.config.hypotheses` hypotheses of each sentence.
     """
     config = batch.config
     if any(wanted.phrases for wanted in batch.required):

@@ -108,9 +108,9 @@ def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:
 
 
 def within(required: Required, max_length: int) -> Required:
-    """Returns `required` with the phrases to add to its prefix; without phrases if they do not fit one after another.
+    """Returns `required` with only those phrases that its prefix lacks and that no other phrase contains.
 
-    A phrase that is part of another one needs no place of its own.
+    If the phrases do not fit into `max_length` one after another, none is kept.
     """
     distinct = dict.fromkeys(filter(None, required.phrases))
     whole = [p for p in distinct if not any(p != other and contains(other, p) for other in distinct)]
@@ -123,16 +123,17 @@ _FAR = 2**31
 
 
 class Constraints:
-    """The phrases of the sentences being searched, and how much of each their hypotheses match.
+    """The phrases of the sentences in the search, and how many tokens of each phrase their hypotheses match.
 
-    The state of a phrase is n if the newest n tokens of a hypothesis are its first n tokens, for the largest such n. It
-    is met when all its tokens are matched, and stays so.
+    The state of a phrase is the largest n for which the newest n tokens of a hypothesis are the first n tokens of the
+    phrase. A phrase is met when all its tokens are matched, and then stays met.
 
     Attributes:
         phrases_BAO: the token that each state needs next; -1 for a met phrase.
-        lengths_BA: tokens of the phrases; 0 for padding, which counts as met.
-        room_B: most tokens without EOS.
-        matches_BWAO: whether the newest n tokens are the first n of the phrase, for each n; true for a met phrase.
+        lengths_BA: the number of tokens of each phrase; 0 for padding, which counts as met.
+        room_B: the largest number of tokens of an output, EOS left out.
+        matches_BWAO: for each n, whether the newest n tokens are the first n of the phrase. The last entry of a phrase,
+            which says that it is met, stays true.
     """
 
     def __init__(self, required: Sequence[Required], rules: Rules, beam: int) -> None:
@@ -162,18 +163,18 @@ class Constraints:
     def deal(
         self, x_BWV: Tensor, offsets_BW: Tensor, best_BC: Tensor, places_BC: Tensor, length: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns the candidates that search keeps, with log P and place, in the order of preference, BC.
+        """Returns log P and place of the candidates that search keeps, in the order of preference, BC each.
 
-        Each hypothesis's best token and the tokens that continue its phrases are added to the best candidates of all,
-        `best_BC`. Candidates without room for the rest of a phrase are left out. Sentences without phrases keep
-        `best_BC` and `places_BC`.
+        The candidates are the best ones of all, `best_BC`, and for each hypothesis its best token and the tokens that
+        continue its phrases. Candidates without room for the rest of a phrase are left out. Sentences without phrases
+        keep `best_BC` and `places_BC`.
         """
         values_BX, places_BX = _extended(x_BWV, offsets_BW, places_BC, self.needed())
         tokens_BX, parents_BX = places_BX % x_BWV.shape[2], places_BX // x_BWV.shape[2]
         states_BXA, lengths_B1A = _states(self._moved(parents_BX, tokens_BX)), self.lengths_BA[:, None]
         late_BX = (lengths_B1A - states_BXA).amax(2) > (self.room_B - length).clamp(min=0)[:, None]
         met_BXA = states_BXA == lengths_B1A
-        # Tokens of met phrases, and the most matched of another one.
+        # A bank is the number of tokens of met phrases, plus the most matched tokens of a single unmet phrase.
         banks_BX = (states_BXA * met_BXA).sum(2) + (states_BXA * ~met_BXA).amax(2)
         values_BX = values_BX.masked_fill(late_BX, -torch.inf)
         order_BX = _dealt(values_BX, banks_BX, self.lengths_BA.sum(1), offsets_BW.shape[1])
@@ -185,7 +186,7 @@ class Constraints:
         )
 
     def _moved(self, parents_BC: Tensor, tokens_BC: Tensor) -> Tensor:
-        """Returns the matches of hypotheses `parents_BC` after another token, BCAO."""
+        """Returns the matches after these tokens have continued hypotheses `parents_BC`, BCAO."""
         before_BCAO = self.matches_BWAO[torch.arange(len(parents_BC), device=parents_BC.device)[:, None], parents_BC]
         fits_BCAO = self.phrases_BAO[:, None] == tokens_BC[:, :, None, None]
         grown_BCAO = F.pad((before_BCAO & fits_BCAO)[..., :-1], (1, 0), value=True)

@@ -70,7 +70,7 @@ def check_text(texts: Sequence[str], limits: ServeConfig) -> None:
 
 
 def token_in(path: str | None) -> str | None:
-    """Returns the secret in the file of --token-file; None if there is no such file."""
+    """Returns the secret in the file of --token-file; None if the option was not given."""
     if path is None:
         return None
     try:
@@ -101,17 +101,17 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-# What a page needs before its user can enter a token, besides its static files.
+# The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
 
 class Guard:
-    """An ASGI application around another one: it refuses requests, limits bodies, sets headers, and counts answers.
+    """Wraps an ASGI application: it refuses requests, limits their bodies, sets headers, and counts answers.
 
     Args:
-        token: the secret that requests need; None if they need none.
+        token: the secret that requests must have; None if they need no secret.
     """
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
@@ -164,11 +164,11 @@ class Guard:
         try:
             name = urlsplit(f"//{host}").hostname or ""
             return name in self._hosts or bool(ipaddress.ip_address(name))
-        except ValueError:  # it is no address
+        except ValueError:  # the name is not an address
             return False
 
     def _limited(self, receive: Receive) -> Receive:
-        """Returns the same function, which raises an error when a body becomes too large."""
+        """Wraps `receive` so that it raises an error when a body becomes too large."""
         received = 0
 
         async def limited() -> Message:

@@ -18,7 +18,7 @@ from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.guard import BATCHES, RETRY
 
-# Gets items of one kind, as the kind and their payloads; returns the future results.
+# Submits items of one kind, as the kind and the payloads, and returns their future results.
 Submit = Callable[[tuple[Hashable, list[Any]]], "Future[Sequence[Any]]"]
 
 
@@ -60,7 +60,7 @@ class Scheduler:
         return sum(map(len, self._queues.values()))
 
     async def run(self, items: Sequence[Item]) -> list[Any]:
-        """Returns the results of the items of a request. If the caller is cancelled, items that wait are dropped.
+        """Returns the results of the items of a request. If the caller is cancelled, its waiting items are dropped.
 
         Raises:
             HTTPException: there is no room for all of them.

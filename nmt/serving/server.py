@@ -43,7 +43,8 @@ def serve(
         headers = ["Authorization", "Content-Type"]
         app = CORSMiddleware(guard, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: sys.exit())  # uvicorn handles it first, and raises it again at its end
+            # uvicorn handles the signal first, and raises it again when it has shut down.
+            signal.signal(number, lambda *_: sys.exit())
         _announce(models, listener, token)
         asyncio.run(uvicorn.Server(_uvicorn_config(app, config)).serve([listener]))
 

@@ -68,7 +68,7 @@ class Attention:
         return [page_data(attention_in(engine, *payload)) for payload in payloads]
 
 
-# What a worker does with a batch, for the model of this name. Requests of equal operations can share a batch.
+# What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
 Operation = Translate | Score | Alternatives | Attention
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
@@ -89,7 +89,7 @@ class ModelFile:
 def started(
     models: Sequence[ModelFile], engine: EngineConfig, runtime: RuntimeConfig, workers: int
 ) -> Iterator[Callable[[Any], "Future[Any]"]]:
-    """Yields the function that submits `Work`, when all workers have loaded the models."""
+    """Yields a function that submits `Work`, after all workers have loaded the models."""
     make_work = partial(_working, models, engine, runtime)
     if workers > 1:
         share_cores(workers)
@@ -113,7 +113,7 @@ def _thread(make_work: Callable[[int], Callable[[Work], Any]]) -> Iterator[Calla
 def _working(
     models: Sequence[ModelFile], config: EngineConfig, runtime: RuntimeConfig, number: int
 ) -> Callable[[Work], Sequence[Any]]:
-    """Returns the function with which worker `number` applies tasks, after loading the models.
+    """Loads the models, and returns the function that applies tasks in worker `number`.
 
     If there are several GPUs, the worker uses the one with its number.
     """

@@ -213,7 +213,7 @@ class TextCodec:
 def _sampled(
     subword: SubwordModel, text: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
 ) -> list[list[list[int]]]:
-    assert isinstance(subword, Subword)  # options that sample other models are refused
+    assert isinstance(subword, Subword)  # `DataConfig` refuses to sample other models
     return [subword.sample([line] * len(of_line), strength, of_line) for line, of_line in zip(text, seeds, strict=True)]
 
 

@@ -27,7 +27,7 @@ def read_lines(path: str | Path) -> Generator[str, None, None]:
 
 
 def lines_of(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
-    """Yields the rest of the lines of an open file. The next one has number `first`."""
+    """Yields the remaining lines of an open file. The next line has the number `first`."""
     for number, raw in enumerate(file, start=first):
         yield _decode(raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw, name, number)
 

@@ -120,13 +120,13 @@ class Subword:
         return [encode(without_surrogates(line)) for line in lines]
 
     def sample(self, lines: list[str], strength: float, seeds: Sequence[int]) -> list[list[int]]:
-        """Returns the ids of a random segmentation of each line, which depends on the line and its seed alone.
+        """Returns the ids of a random segmentation of each line. It depends only on the line and its seed.
 
         The model must be of the kind bpe or unigram.
 
         Args:
-            strength: for bpe, the probability with which a merge is left out; for unigram, the power of the probability
-                that a segmentation is drawn with.
+            strength: for bpe, the probability of dropping a merge; for unigram, the exponent of the probability of a
+                segmentation.
             seeds: one for each line.
         """
         if self._sampler is None:
@@ -169,7 +169,7 @@ def with_eos(ids: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def _guarded(lines: Iterable[str], errors: list[BaseException]) -> Iterator[str]:
-    """Yields lines for sentencepiece. Keeps an error of the lines, which sentencepiece turns into a RuntimeError."""
+    """Yields lines for sentencepiece. Stores an error in `errors`, because sentencepiece hides it in a RuntimeError."""
     try:
         yield from map(without_surrogates, lines)
     except BaseException as error:

@@ -44,9 +44,9 @@ def groups_of_pieces(pieces: Sequence[str], line: str) -> tuple[list[str], list[
 
 
 def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
-    """Yields the number of the word of each byte of a piece, for all pieces. Bytes without a word are left out.
+    """Yields, for each piece, the word number of each of its bytes. Bytes that belong to no word are left out.
 
-    A piece that is a space alone has the number of the byte behind it.
+    A piece that is only a space has the word number of the byte after it.
     """
     spelt = [_bytes(piece) for piece in pieces]
     words = _words_of_bytes(b"".join(spelt), line)

@@ -33,7 +33,7 @@ class SkippedUpdates:
         self.limit, self.world, self.explain = limit, world, explain
         self.in_a_row = 0
         self._last: tuple[int, list[MicroBatch]] = 0, []
-        self._was_skipped: Callable[[], bool] | None = None  # until it is counted
+        self._was_skipped: Callable[[], bool] | None = None  # None once the last update is counted
 
     def note(self, update: int, batches: list[MicroBatch], skipped: Tensor) -> None:
         """Records an update that the device is computing, and checks the update before it. Raises as `check` does."""

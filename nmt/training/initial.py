@@ -74,7 +74,7 @@ def _pieces(subword: SubwordModel) -> list[str]:
 
 
 def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
-    """Returns the known rows of the pieces, or fresh ones; and the pieces with fresh ones."""
+    """Returns the known row of each piece, or else its fresh row, and the pieces with fresh rows."""
     found, pieces = fresh.detach().cpu().clone(), _pieces(subword)
     for i, piece in enumerate(pieces):
         if piece in known:

@@ -40,9 +40,9 @@ def plan_epoch(setup: Setup, state: TrainState) -> UpdatePlan:
 
 
 def endless_updates(setup: Setup, state: TrainState, plan: UpdatePlan) -> Generator[Update, None, None]:
-    """Yields this rank's part of every update, from the position of the state's counters and without end.
+    """Yields this rank's part of every update, starting at the position of the state's counters, without end.
 
-    If memory runs out in an update, it follows once more, in smaller micro-batches.
+    If memory runs out in an update, the same update comes again in smaller micro-batches.
 
     Args:
         plan: the plan of the epoch that the state is in.
@@ -149,7 +149,7 @@ def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[
     try:
         with torch.compiler.set_stance("force_eager"):  # compiled layers hide their activations
             return first_not_finite(state.loss, gradients())
-    except torch.OutOfMemoryError:  # the divergence matters more
+    except torch.OutOfMemoryError:  # the message about the divergence matters more
         return None
 
 
@@ -263,7 +263,7 @@ class TrainingLoop:
         self._record("end", {"outcome": "finished", "message": ""})
 
     def _record(self, kind: str, values: dict[str, Any]) -> None:
-        """Adds a record to metrics.jsonl and, with --tensorboard, to the event files. The main rank does it."""
+        """Adds a record to metrics.jsonl and, with --tensorboard, to the event files, on the main rank only."""
         if self.setup.world.is_main:
             record = {"update": self.state.counters.update, **values}
             self.folder.metrics.append(kind, record)

@@ -28,10 +28,10 @@ class Interval:
 
     Attributes:
         updates: the number of updates.
-        trained: loss, nll, gradient norm, target tokens and 1, summed over the updates that were not skipped; [5].
+        trained: sums over the updates that were not skipped: loss, nll, gradient norm, target tokens, updates; [5].
         source_tokens, target_tokens: sums over all updates, padding left out.
         positions: the positions of both sides in all updates, padding included.
-        started: when the interval began, on the monotonic clock, moved by the time of excluded work.
+        started: the monotonic time at which the interval began, plus the time of excluded work.
     """
 
     updates: int = 0

@@ -205,11 +205,11 @@ def _end_after_failure(world: World, error: BaseException, stop: StopSignals, ti
 
 
 def _seen_by_all(world: World, lost: bool) -> tuple[str, int]:
-    """Exchanges with the other ranks, through the store, who has `lost` a connection and who has failed.
+    """Tells the other ranks, through the store, that this rank failed and whether it `lost` a connection.
 
     Returns:
-        The ranks that do not report within the grace period that they lost a connection, too, in words; and the number
-        of ranks that have failed, this one included.
+        In words, the ranks that do not report a lost connection within the grace period; and the number of ranks that
+        have failed, this one included.
     """
     answers: queue.Queue[tuple[list[str], int]] = queue.Queue()
 

@@ -113,7 +113,7 @@ def perplexity(nll: float) -> float:
 
 
 def ranked(validations: Sequence[Scores], metric: str) -> list[Scores]:
-    """Returns the validations, best first; of equal ones, the earlier is better."""
+    """Returns the validations, best first. Of equally good ones, the earlier comes first."""
     return sorted(validations, key=lambda scores: scores.quality(metric), reverse=True)
 
 

@@ -55,7 +55,7 @@ def freeze(model: nn.Module, groups: Sequence[str]) -> None:
 
 
 def state_bytes(config: TrainConfig) -> int:
-    """Returns the size of a training state, in bytes for each parameter."""
+    """Returns how many bytes of a training state each parameter takes."""
     return WEIGHT_BYTES + ADAM_BYTES + (0 if config.ema is None else WEIGHT_BYTES)
 
 
@@ -68,7 +68,7 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._weights, self.decay = dict(model.named_parameters()), decay
-        self.averages: dict[str, Tensor] = {}  # of each weight, from the first update on
+        self.averages: dict[str, Tensor] = {}  # by the name of the weight; empty before the first update
 
     def add(self, update: int) -> None:
         """Adds the weights after an update, counted from 1."""
@@ -91,7 +91,7 @@ class MovingAverage:
                 self._weights[name].data = weight
 
     def load(self, averages: Mapping[str, Tensor]) -> None:
-        """Goes on from these averages, or from the model's weights if there are none."""
+        """Continues from these averages. If there are none, the next update begins a new average."""
         weights = self._weights if averages else {}
         self.averages = {name: averages[name].to(weight.device, copy=True) for name, weight in weights.items()}
 

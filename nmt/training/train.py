@@ -42,7 +42,8 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if config.device == "cpu" or not torch.cuda.is_available():
-        check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))  # with gradients
+        # WEIGHT_BYTES is for the gradients.
+        check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))
 
 
 def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:

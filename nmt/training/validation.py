@@ -82,7 +82,7 @@ def _nll(setup: Setup, loss: TrainingLoss) -> tuple[float, int]:
 
 
 def _translations(setup: Setup, model: Transformer) -> list[str]:
-    """Returns translations of this rank's lines, if any: line `rank`, and every `world.size`-th line after it."""
+    """Returns translations of line `rank` and every `world.size`-th line after it; none if no metric needs them."""
     if not setup.config.translates:
         return []
     data, world = setup.data, setup.world

@@ -121,7 +121,7 @@ class CTranslate2Engine:
         ]
 
     def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
-        """Returns what CTranslate2 finds for each part. A call has one maximum length, so parts of one length."""
+        """Returns what CTranslate2 finds for each part. All parts of a call have the same maximum length."""
         limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
         found: dict[int, Any] = {}
         for limit in set(limits):
@@ -194,7 +194,7 @@ class CTranslate2Engine:
             if positions > self._longest:
                 raise NmtError(
                     f"line {line.number} has {positions:,} positions, but the exported model of {self.path} has "
-                    f"{self._longest:,}; take it out"
+                    f"{self._longest:,}; remove the line"
                 )
         pieces = [[self.codec.target.pieces(ids.tolist()) for ids in line.targets] for line in lines]
         sources = [self.codec.source.pieces(line.source.tolist()) for line in lines]
@@ -240,6 +240,6 @@ def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any
         raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
     except RuntimeError as error:
         raise NmtError(
-            f"CTranslate2 cannot load {folder} ({error}); choose a smaller --compute-type if memory ran out, or remove "
-            f"the folder if it is damaged, and it is made again"
+            f"CTranslate2 cannot load {folder} ({error}); if memory ran out, choose a smaller --compute-type; if "
+            f"the folder is damaged, remove it, and it is made again"
         ) from error

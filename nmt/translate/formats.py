@@ -43,8 +43,8 @@ class LineFormat:
     def written(self, request: Request, hypotheses: Sequence[Hypothesis], outputs: int) -> str:
         """Returns the output for a request.
 
-        That is one JSON object with the fields of the input and the hypotheses, or `outputs` lines of text. Lines for
-        which there is no hypothesis are blank.
+        The output is one JSON object with the fields of the input and the hypotheses, or `outputs` lines of text. A
+        line without a hypothesis is blank.
         """
         if self.output == "jsonl":
             found = {"source": request.source, "hypotheses": [fields_of(h) for h in hypotheses]}
@@ -127,8 +127,8 @@ class PairFormat:
     def written(self, pair: Pair, found: Rescored) -> str:
         """Returns the output for a pair.
 
-        That is log P of each translation, tab-separated and perhaps with its alignment, or one JSON object with the
-        fields of the input and what was found for each translation.
+        The output is one JSON object with the fields of the input and what was found for each translation, or a line of
+        text. The line has log P of each translation, separated by tabs, and the alignments if there are any.
         """
         if self.output == "jsonl":
             return json.dumps(_with_found(pair, _as_values(found)), ensure_ascii=False) + "\n"

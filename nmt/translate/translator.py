@@ -138,7 +138,7 @@ class Translator:
         lines: Sequence[EncodedRequest],
         search: SearchConfig,
         *,
-        log_probs: bool = True,  # noqa: ARG002 (other engines)
+        log_probs: bool = True,  # noqa: ARG002 (other engines use it)
     ) -> list[list[Hypothesis]]:
         """Returns the translations of the lines of a batch, always with log P of each piece."""
         for model in self.models:
