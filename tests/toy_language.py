@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
+from nmt.search import search
 from nmt.search.api import Required, SearchBatch, TokenHypothesis
-from nmt.search.beam import search
 
 BOS, EOS, VOCABULARY = 0, 1, 4
 

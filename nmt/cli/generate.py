@@ -22,7 +22,7 @@ def generate(
     runtime: RuntimeConfig,
     engine: EngineConfig,
 ) -> None:
-    """Translate raw text: one output line for every input line, in order.
+    """Translate raw text line by line, in order; by default, each input line gives one output line.
 
     A file that is translated into a file is resumed by the same command if it was interrupted. Lines that arrive slowly
     through a pipe are answered at once.
@@ -42,7 +42,7 @@ def generate(
         JobOutput(
             job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines),
             segments=files.segments,
-            flags=("--input", *files.columns),
+            flags=("--input", *files.by_flag),
             output=files.output,
             settings=settings_of(search, runtime, engine) | formats,
             shard_rows=shard_rows(checkpoints, runtime),

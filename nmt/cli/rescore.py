@@ -32,13 +32,13 @@ def rescore(
         "files" if files.source is not None else files.input_format, files.output_format, files.normalize
     )
     names = ("input_format", "output_format", "normalize", "alignments")
-    check_files([*files.columns.values(), *checkpoints], files.output, options)
+    check_files([*files.by_flag.values(), *checkpoints], files.output, options)
     with connected(options), console.Progress("rescore", None, "line") as progress:
         runtime = placed(runtime, options)
         totals = JobOutput(
             job=RescoringJob(tuple(checkpoints), runtime, files.batch_tokens, files.alignments, lines),
-            segments=[list(files.columns.values())],
-            flags=list(files.columns),
+            segments=[list(files.by_flag.values())],
+            flags=list(files.by_flag),
             output=files.output,
             settings=settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names},
             shard_rows=shard_rows(checkpoints, runtime),

@@ -95,22 +95,22 @@ class TranslationFiles(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.input_format == "jsonl" and self.columns:
+        if self.input_format == "jsonl" and self.by_flag:
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
             )
         if len(self.input) > 1 and "-" in self.input:
             raise NmtError("--input is given several times and once as -, standard input; give files only")
-        if [*self.input, *self.columns.values()].count("-") > 1:
+        if [*self.input, *self.by_flag.values()].count("-") > 1:
             raise NmtError("standard input can be only one of --input, --prefixes and --constraints; give files")
-        _check_names([*(("--input", path) for path in self.input), *self.columns.items()])
-        if len(self.input) > 1 and self.columns:
+        _check_names([*(("--input", path) for path in self.input), *self.by_flag.items()])
+        if len(self.input) > 1 and self.by_flag:
             raise NmtError(
                 f"--prefixes and --constraints go with one --input, but {len(self.input)} were given; join the files"
             )
 
     @property
-    def columns(self) -> dict[str, str]:
+    def by_flag(self) -> dict[str, str]:
         """The files beside the input, by flag."""
         beside = {"--prefixes": self.prefixes, "--constraints": self.constraints}
         return {flag: path for flag, path in beside.items() if path is not None}
@@ -118,7 +118,7 @@ class TranslationFiles(Config):
     @property
     def segments(self) -> list[list[str]]:
         """The files that are read side by side, for each input."""
-        return [[path, *self.columns.values()] for path in self.input]
+        return [[path, *self.by_flag.values()] for path in self.input]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class RescoringFiles(Config):
     workers: int | None = workers_option(None)
 
     @property
-    def columns(self) -> dict[str, str]:
+    def by_flag(self) -> dict[str, str]:
         """The input files by flag."""
         if self.source is not None and self.target is not None:
             return {"--source": self.source, "--target": self.target}
@@ -155,7 +155,7 @@ class RescoringFiles(Config):
             raise NmtError(f"--source and --target were given together with {other}; give one or the other")
         if self.source == self.target == "-":
             raise NmtError("--source and --target are both standard input; give one as a file, or pairs by --input")
-        _check_names(self.columns.items())
+        _check_names(self.by_flag.items())
 
 
 def _check_names(files: Iterable[tuple[str, str]]) -> None:

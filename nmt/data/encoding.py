@@ -1,4 +1,4 @@
-"""Encodes and filters training text: as chunks, with sampled segmentations, and as work that workers share."""
+"""Encodes training text: as chunks, with sampled segmentations, and as work that workers share."""
 
 import math
 from collections import Counter
@@ -14,6 +14,7 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, Record, chunked
+from nmt.data.filters import filter_pairs
 from nmt.data.mixture import hash_of
 from nmt.data.writer import Flat, flatten
 from nmt.jobs.folder import Result
@@ -82,20 +83,6 @@ class EncodedChunk(NamedTuple):
     alignments: Flat
     kept: int
     dropped: Counter[str]
-
-
-def filter_pairs(
-    source: list[Ids], target: list[Ids], max_length: float, max_ratio: float
-) -> tuple[list[int], Counter[str]]:
-    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
-    lengths = np.array([list(map(len, source)), list(map(len, target))])
-    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-    empty = shorter == 0
-    too_long = ~empty & (longer > max_length)
-    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
-    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
-    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
-    return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
 
 
 class Encoder:

@@ -149,7 +149,7 @@ def _padded(sentences: Sequence[np.ndarray], multiple: int = 1) -> np.ndarray:
 
 
 def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1) -> BatchSide:
-    """Returns one side of a padded micro-batch.
+    """Returns one side of a padded batch, in training or in translation.
 
     Args:
         blocks: the ids of each sentence, block by block, including BOS or EOS.

@@ -17,6 +17,7 @@ from nmt.config import DataConfig, JobConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import check, chunked, make_codec, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
+from nmt.data.filters import dropped_in_words
 from nmt.data.folder import TRAIN, SplitMeta, read_codec
 from nmt.data.mixture import Mixture
 from nmt.data.writer import SplitWriter, complete, write_models
@@ -137,7 +138,7 @@ def _merge_training(folder: JobFolder, codec: TextCodec, config: DataConfig) -> 
     if not split.pairs:
         folder.discard()
         raise NmtError(
-            f"all {folder.plan.rows:,} training pairs were dropped ({_in_words(dropped, config)}); "
+            f"all {folder.plan.rows:,} training pairs were dropped ({dropped_in_words(dropped, config)}); "
             f"check the text and the filters"
         )
     try:
@@ -186,18 +187,9 @@ def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta
         ]
         console.info(f"{name}: {split.pairs:,} pairs, {', '.join(sides)}")
     dropped = Counter(splits[TRAIN].dropped)
-    console.info(f"dropped {dropped.total():,} training pairs: {_in_words(dropped, config)}")
+    console.info(f"dropped {dropped.total():,} training pairs: {dropped_in_words(dropped, config)}")
     sizes = f"{len(codec.source):,} pieces, joint"
     if not codec.config.joint_vocab:
         sizes = f"{config.source_lang} {len(codec.source):,} pieces, {config.target_lang} {len(codec.target):,} pieces"
     console.info(f"vocabulary: {sizes} ({config.like or config.subword_model or codec.config.subword})")
     console.info(f"wrote {config.dest}")
-
-
-def _in_words(dropped: Counter[str], config: DataConfig) -> str:
-    """Returns the numbers of dropped pairs in words."""
-    return (
-        f"{dropped['empty']:,} with an empty side, "
-        f"{dropped['too_long']:,} longer than --max-length {config.max_length}, "
-        f"{dropped['uneven']:,} beyond --max-length-ratio {config.max_length_ratio:g}"
-    )

@@ -64,7 +64,7 @@ class Processor(Protocol):
         """Returns the results of a batch."""
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls, in which the processor may keep what it needs for each."""
+        """Returns a context for many calls, in which the processor may keep what all of them need."""
 
 
 class Job(Protocol):

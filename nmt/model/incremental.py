@@ -1,6 +1,7 @@
 """Decoding position by position: the decoder's state between steps, and one step for all hypotheses.
 
-Keys and values are computed once and cached. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no
+Keys and values are computed once and cached. Slot t is position t, or with a window, position t modulo the window. Row
+t·W + w of a cache holds hypothesis w at slot t. Reordering moves no
 keys and values; `DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
@@ -113,7 +114,7 @@ class DecoderCache:
 
 
 def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:
-    """Returns the cache to decode these sentences with, which lie in padded blocks, `beam` hypotheses each."""
+    """Encodes sentences, which lie in padded blocks; returns the cache to decode `beam` hypotheses of each with."""
     mask = cross_attention_mask(source, source)
     assert not isinstance(mask, PackedMask)
     encoded_ND = model.encode(ids_N, source)

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self
 
 from torch import Tensor
 
 from nmt.config import SearchConfig
 
-_Number = TypeVar("_Number", float, Tensor)
 # Finished sentences leave the batch when they are this share of it, because leaving copies the cache of the others.
 DONE_SHARE = 0.25
 
@@ -90,13 +89,3 @@ class TokenHypothesis:
     log_probs: list[float]
     score: float
     unmet: bool = False
-
-    @classmethod
-    def scored(cls, tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> Self:
-        """Returns the hypothesis with its score."""
-        return cls(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
-
-
-def length_penalty(length: _Number, alpha: float) -> _Number:
-    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
-    return ((5 + length) / 6) ** alpha

@@ -1,21 +1,34 @@
-"""Beam search (paper §6.1) over a step function, with diverse groups (Vijayakumar et al. 2016). It knows no model."""
+"""Beam search (paper §6.1) over a step function, with diverse groups (Vijayakumar et al. 2016). It knows no model.
+
+Shapes: see docs/architecture.md; B sentences or groups still being searched, W hypotheses of each, R = B·W rows,
+T tokens so far, V vocabulary, C candidates, E ended hypotheses, X groups at the same place of each sentence.
+"""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from nmt.config import SearchConfig
-from nmt.errors import NmtError
-from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis, length_penalty
+from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis
 from nmt.search.constraints import Constraints, Rules, within
-from nmt.search.sampling import sample
 
+_Number = TypeVar("_Number", float, Tensor)
 # `largest` cuts the vocabulary into slices of this many tokens, and looks into few of them.
 _BLOCK = 64
+
+
+def length_penalty(length: _Number, alpha: float) -> _Number:
+    """Returns ((5 + |Y|) / 6)^α (Wu et al. 2016). |Y| counts EOS, whose probability is part of P(Y|X)."""
+    return ((5 + length) / 6) ** alpha
+
+
+def scored(tokens: list[int], log_probs: list[float], alpha: float, unmet: bool = False) -> TokenHypothesis:
+    """Returns a finished hypothesis with its score: log P over the length penalty."""
+    return TokenHypothesis(tokens, log_probs, sum(log_probs) / length_penalty(float(len(log_probs)), alpha), unmet)
 
 
 class Candidates(NamedTuple):
@@ -93,7 +106,14 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
 
 
 class _Finished:
-    """The best finished hypotheses of every sentence, best first, and at most as many as the beam has hypotheses."""
+    """The best finished hypotheses of every sentence, best first, and at most as many as the beam has hypotheses.
+
+    With --beam-groups, each group of a sentence counts as a sentence, here and in `_Beams`.
+
+    Args:
+        asked: what each sentence must contain.
+        possible: the part of it that fits into the maximum length.
+    """
 
     def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
         self.asked, self.possible, self.config = asked, possible, config
@@ -104,7 +124,7 @@ class _Finished:
         """Adds hypotheses, each with its sentence, its tokens without EOS, and the log P of the tokens and of EOS."""
         for sentence, tokens, log_probs in ended:
             unmet = not self.asked[sentence].met_by(tokens)
-            ranked = [*self.found[sentence], TokenHypothesis.scored(tokens, log_probs, self.config.alpha, unmet)]
+            ranked = [*self.found[sentence], scored(tokens, log_probs, self.config.alpha, unmet)]
             self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.beam]
 
     def to_beat(self, sentence: int) -> float:
@@ -130,10 +150,7 @@ class _Finished:
 
 
 class _Beams:
-    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w.
-
-    With --beam-groups, each group of a sentence counts as a sentence here.
-    """
+    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w."""
 
     def __init__(self, rules: Rules, constraints: Constraints | None, beam: int, bos: int) -> None:
         sentences, device = len(rules.max_lengths_B), rules.max_lengths_B.device
@@ -149,7 +166,7 @@ class _Beams:
 
     @property
     def length(self) -> int:
-        """Tokens of every hypothesis after the step that is under way."""
+        """Tokens of every hypothesis, without BOS and with the token that is being searched."""
         return self.tokens_BWT.shape[2]
 
     def candidates(self, scores_RV: Tensor) -> Candidates:
@@ -257,26 +274,3 @@ def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:
         return parents_BW
     first_X1 = torch.arange(groups, device=parents_BW.device)[:, None] * parents_BW.shape[1]
     return (parents_BW.unflatten(0, (-1, groups)) + first_X1).flatten(1)
-
-
-@torch.no_grad()
-def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
-    """Returns the finished hypotheses of each sentence: the `n_best` of beam search, best first, or the samples.
-
-    A sentence has no hypotheses if the model gives NaN.
-
-    Args:
-        cache: the state before the first token, for `batch.config.hypotheses` hypotheses of each sentence.
-    """
-    config = batch.config
-    if any(wanted.phrases for wanted in batch.required):
-        if config.sample:
-            raise NmtError(
-                "required phrases work with beam search only, but --sample was given; leave out one of the two"
-            )
-        if config.beam_groups > 1:
-            raise NmtError(
-                f"required phrases work with a single group of hypotheses, but --beam-groups is {config.beam_groups}; "
-                f"set it to 1 or leave out the phrases"
-            )
-    return sample(step, cache, batch) if config.sample else beam_search(step, cache, batch)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from nmt.config import SearchConfig
 from nmt.search.api import DONE_SHARE, Cache, SearchBatch, Step, TokenHypothesis
+from nmt.search.beam import scored
 from nmt.search.constraints import Rules
 
 # Positions whose random numbers are made at once.
@@ -77,7 +78,7 @@ class _Samples:
         b_E, w_E = ended_BW.nonzero(as_tuple=True)
         tokens_ET, log_probs_ET = self.tokens_BWT[b_E, w_E, 1:-1], self.history_BWT[b_E, w_E, 1:]
         pairs = zip(tokens_ET.tolist(), log_probs_ET.tolist(), strict=True)
-        found = [TokenHypothesis.scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
+        found = [scored(tokens, log_probs, self.config.alpha) for tokens, log_probs in pairs]
         return list(zip(self.sentences_B[b_E].tolist(), w_E.tolist(), found, strict=True))
 
     def leave(self) -> list[int] | None:
@@ -93,8 +94,8 @@ class _Samples:
 def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns `samples` independent samples of each sentence, in the order of their numbers.
 
-    Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is the
-    model's own.
+    Temperature, top-k and top-p change the distribution that is sampled from. The log P that is returned is that before
+    these changes.
     """
     rules, config, device = Rules(batch), batch.config, batch.max_lengths_B.device
     uniforms = _Uniforms(config.seed, batch.streams, config.samples)

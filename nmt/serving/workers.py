@@ -72,7 +72,7 @@ class Attention:
 Operation = Translate | Score | Alternatives | Attention
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
-# A task and what it is applied to; no task only loads the models.
+# An operation and what it is applied to. None only loads the models.
 Work = tuple[Operation | None, Sequence[Any]]
 
 
@@ -107,13 +107,13 @@ def _thread(make_work: Callable[[int], Callable[[Work], Any]]) -> Iterator[Calla
     """Yields a function that submits `Work` to a thread of this process."""
     with ThreadPoolExecutor(1, "nmt-worker") as thread:
         work = thread.submit(make_work, 0).result()
-        yield lambda task_and_payloads: thread.submit(work, task_and_payloads)
+        yield lambda work_to_do: thread.submit(work, work_to_do)
 
 
 def _working(
     models: Sequence[ModelFile], config: EngineConfig, runtime: RuntimeConfig, number: int
 ) -> Callable[[Work], Sequence[Any]]:
-    """Loads the models, and returns the function that applies tasks in worker `number`.
+    """Loads the models, and returns the function that applies operations in worker `number`.
 
     If there are several GPUs, the worker uses the one with its number.
     """
@@ -124,8 +124,8 @@ def _working(
         engines[model.name] = load_engine([model.path], config, runtime, number)
         engines[model.name].session().__enter__()  # until the worker ends
 
-    def work(task_and_payloads: Work) -> Sequence[Any]:
-        task, payloads = task_and_payloads
-        return task(engines[task.model], payloads) if task else []
+    def work(work_to_do: Work) -> Sequence[Any]:
+        operation, payloads = work_to_do
+        return operation(engines[operation.model], payloads) if operation else []
 
     return work

@@ -139,7 +139,7 @@ _End = BaseException | None
 
 
 class MaxiBatch(NamedTuple, Generic[_T]):
-    """Records that follow one another, and the number of the first one in the input, from 1."""
+    """Records that are sorted by length and cut into batches together, and the number of the first one, from 1."""
 
     first_number: int
     records: list[_T]

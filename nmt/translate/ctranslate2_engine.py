@@ -19,7 +19,7 @@ from nmt.files import digest_of, writing
 from nmt.interop.ctranslate2 import export_ctranslate2
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
-from nmt.search.api import length_penalty
+from nmt.search.beam import length_penalty
 from nmt.text.subword import BOS, PAD
 from nmt.text.words import Given
 from nmt.translate.alignment import SentencePair, alignment_of

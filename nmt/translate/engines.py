@@ -54,7 +54,7 @@ class Engine(Protocol):
 
 
 class PyTorchEngine(Translator):
-    """The engine of this toolkit; an `Engine`."""
+    """The engine of this toolkit: a `Translator`, which searches, that also scores and finds alternatives."""
 
     def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
         """Returns pieces, log P and alignments of the given translations of each line."""

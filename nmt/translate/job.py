@@ -29,20 +29,20 @@ from nmt.translate.rescoring import ModelJob
 
 @dataclass(frozen=True)
 class TranslationJob(ModelJob):
-    """Which model translates, how it searches and where it runs."""
+    """Which model translates, how it searches, where it runs, and the form of its lines. The rest is in `ModelJob`."""
 
     search: SearchConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
-    lines: LineFormat = field(default_factory=LineFormat)
+    format: LineFormat = field(default_factory=LineFormat)
 
     def load(self, process: int) -> "TranslationProcessor":
         """Loads the model; on GPU number `process` if there are several."""
         engine = load_engine(self.models, self.engine, self.runtime, process)
-        return TranslationProcessor(engine, self.search, log_probs=self.lines.output == "jsonl")
+        return TranslationProcessor(engine, self.search, log_probs=self.format.output == "jsonl")
 
     def record(self, row: Row, place: Place) -> Request:
         """Returns the request of a row. Raises NmtError with the place of the row if it is not a valid request."""
-        return self.lines.request(row, place)
+        return self.format.request(row, place)
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of requests, longest first."""
@@ -52,7 +52,7 @@ class TranslationJob(ModelJob):
 
     def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, float]]:
         """Returns the output for a line, and no values to add up."""
-        return self.lines.written(record, result, self.search.outputs), {}
+        return self.format.written(record, result, self.search.outputs), {}
 
 
 class TranslationProcessor:
@@ -88,7 +88,7 @@ class JobOutput:
         segments: the input files; see `nmt.jobs.plan`.
         flags: the flags that name the files of a segment.
         output: a file, or `-` for standard output.
-        settings: what the output depends on besides the content of the files, by name.
+        settings: what the output depends on besides the files, by name. A job is resumed only if they are the same.
         shard_rows: lines of a shard.
     """
 

@@ -17,7 +17,7 @@ from nmt.text.subword import UNK
 from nmt.text.words import AlignedWords, Given
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
-WIDTHS = 4
+WIDTH_MULTIPLE = 4
 
 
 class Request(NamedTuple):
@@ -47,7 +47,7 @@ class EncodedRequest:
         text: the raw line.
         parts: ids of the source, without EOS. A blank line has no parts, a long one several.
         required: what the translation must have, as ids.
-        given: prefix and constraints once more, as text.
+        given: prefix and constraints as the user wrote them, for the text of the translation.
     """
 
     number: int
@@ -65,7 +65,7 @@ class EncodedRequest:
 
 def padded_width(ids: np.ndarray) -> int:
     """Returns the positions of a sentence with these ids and EOS in a padded batch."""
-    return math.ceil((len(ids) + 1) / WIDTHS) * WIDTHS
+    return math.ceil((len(ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
 def encode(

@@ -22,14 +22,14 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
 from nmt.model.transformer import Transformer
+from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
-from nmt.search.beam import search as search_for
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import Aligner, SentencePair
 from nmt.translate.requests import (
-    WIDTHS,
+    WIDTH_MULTIPLE,
     EncodedRequest,
     Hypothesis,
     Request,
@@ -143,7 +143,7 @@ class Translator:
         """Returns the translations of the lines of a batch, always with log P of each piece."""
         for model in self.models:
             model.config.check_positions(
-                max(search.longest, search.max_source_length + WIDTHS),
+                max(search.longest, search.max_source_length + WIDTH_MULTIPLE),
                 "--max-source-length and --max-length-offset allow sentences of",
                 "lower them, and longer lines are translated in parts",
             )
@@ -154,12 +154,12 @@ class Translator:
         ]
         with self.session():
             found = self._search(sentences, search) if sentences else []
-        if not all(found):
+        if not all(found):  # search finds nothing if the model gives NaN
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
         texts = self._texts(lines, found)
         alignments = self._alignments(lines, found, texts) if search.alignments else [None] * len(texts)
         decoded = zip(texts, alignments, strict=True)
-        parts = iter([[self._hypothesis(f, *next(decoded)) for f in part] for part in found])
+        parts = iter([[self._hypothesis(f, *next(decoded)) for f in of_part] for of_part in found])
         translations = [
             joined(self.codec, [next(parts) for _ in line.parts], aligned=search.alignments) for line in lines
         ]
@@ -190,7 +190,7 @@ class Translator:
         order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
         ordered = [sentences[i] for i in order]
         blocks = [[with_eos(s.ids) for s in block] for _, block in groupby(ordered, key=lambda s: padded_width(s.ids))]
-        side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTHS).to(self.runtime.device)
+        side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTH_MULTIPLE).to(self.runtime.device)
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models))
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # both count EOS

@@ -14,8 +14,8 @@ from toy_language import BOS, EOS, Language
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
+from nmt.search import search
 from nmt.search.api import Required, SearchBatch
-from nmt.search.beam import search
 
 SEEDS = st.integers(0, 10_000)
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
-from nmt.text.segmentation import BpeDropout, Sampler, UnigramSampling
-from nmt.text.subword import Subword
+from nmt.text.subword import BpeDropout, Sampler, Subword, UnigramSampling
 
 LANGS = ["--source-lang=en", "--target-lang=de"]
 LINES = [line for pair in invented_pairs(400) for line in pair]
