@@ -106,6 +106,12 @@ def read_document(path: str | Path) -> dict[str, Any]:
         return _document(file, path)
 
 
+def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the weights in a checkpoint file."""
+    with _opened(Path(path), "np") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in filter(is_weight, file.keys())}
+
+
 def read_codec(path: str | Path) -> TextCodec:
     """Returns the text processing of a checkpoint."""
     with _opened(Path(path), "np") as file:

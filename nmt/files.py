@@ -163,9 +163,10 @@ def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
     Args:
         name: the name of the output in the message.
     """
+    output = "/dev/stdout" if path == STDIO else path
     for source in inputs:
         found = "/dev/stdin" if source == STDIO else source
-        if os.path.isfile(path) and os.path.exists(found) and os.path.samefile(path, found):
+        if os.path.isfile(output) and os.path.exists(found) and os.path.samefile(output, found):
             raise NmtError(f"{name} is the same file as the input {source}; choose another file")
 
 

@@ -1,6 +1,7 @@
 """Describes checkpoints and folders without torch: what they are, and what made them."""
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,6 @@ from nmt.checkpoint_file import SUFFIX
 from nmt.config import ModelConfig
 from nmt.data.folder import META, DataFolder
 from nmt.errors import NmtError
-from nmt.model.architectures import parameter_count
 from nmt.training.records import METRICS, MetricsFile
 
 # What a description is made of. It is printed as JSON.
@@ -36,19 +36,19 @@ def describe(path: Path, *, verify: bool) -> Description:
 
 
 def _checkpoint(path: Path, verify: bool) -> Description:
-    document, codec = checkpoint_file.read_document(path), checkpoint_file.read_codec(path)
+    document, shapes = checkpoint_file.read_document(path), checkpoint_file.read_shapes(path)
     if verify:
         checkpoint_file.verify(path)
-    config, provenance = ModelConfig.from_dict(document["model"], str(path)), document["provenance"]
+    provenance, target = document["provenance"], shapes.get("target_embedding.weight", (0,))[0]
     return {
         "kind": "training state" if document["training"] else "checkpoint",
         "path": str(path),
         "bytes": path.stat().st_size,
         "verified": verify,
         "model": document["model"],
-        "parameters": parameter_count(config, codec),
+        "parameters": sum(map(math.prod, shapes.values())),
         "text": document["text"],
-        "vocabulary": {"source": len(codec.source), "target": len(codec.target)},
+        "vocabulary": {"source": shapes.get("source_embedding.weight", (target,))[0], "target": target},
         "validation": provenance.get("validation"),
         "provenance": provenance,
     }

@@ -1,5 +1,6 @@
 """Locks of folders, which the operating system releases if the process that holds them ends."""
 
+import errno
 import fcntl
 import math
 import time
@@ -14,6 +15,8 @@ from nmt.files import writing
 
 # Name of the lock file of a folder.
 LOCK = ".lock"
+# Error numbers of file systems without locks.
+_NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS)
 _CHECK_SECONDS = 0.1
 
 
@@ -46,6 +49,8 @@ def locked(path: Path, busy: str, advice: str, *, patience: float = 0.0, shared:
         try:
             _acquire(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, busy, patience)
         except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise NmtError(f"{path} cannot be locked ({error.strerror}); {advice}") from error
             console.warn_once(f"{path.parent} cannot be locked ({error.strerror}); run only one process there")
         yield
 

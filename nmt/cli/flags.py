@@ -164,7 +164,10 @@ def _options(path: str) -> dict[str, Any]:
         raise NmtError(f"--config {path} cannot be read ({error.strerror}); give a file in TOML") from error
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise NmtError(f"--config {path} is not TOML: {error}; write one option a line, such as seed = 1") from error
-    return {name.replace("-", "_"): value for name, value in found.items()}
+    options = {name.replace("-", "_"): value for name, value in found.items()}
+    if len(options) < len(found):
+        raise NmtError(f"--config {path} has an option in two spellings, with - and with _; leave out one of them")
+    return options
 
 
 def _value(path: str, name: str, value: Any) -> Any:

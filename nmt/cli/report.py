@@ -44,7 +44,7 @@ def report(
     from nmt.pages.report import read_runs, report_data, version_of
 
     found = read_runs(runs, name)
-    title = ", ".join(run.name for run in found)
+    title, data = ", ".join(run.name for run in found), report_data(found, sustained_tflops)
     if watch:
         from nmt.pages.report_server import Site, serve
 
@@ -55,6 +55,6 @@ def report(
         return
     path = "report.html" if output is None else output
     with output_file(path, [run.file for run in found]) as file:
-        file.write(page("report", title, report_data(found, sustained_tflops)))
+        file.write(page("report", title, data))
     if path != STDIO:
         console.info(f"wrote {path}")

@@ -169,6 +169,8 @@ class StoredLengths:
     @property
     def total(self) -> int:
         """The sum of all lengths."""
+        if self._side.order is None and self._side.encodings == 1:
+            return int(self._side.offsets[-1]) + len(self)
         return int(np.asarray(self).sum(dtype=np.int64))
 
 

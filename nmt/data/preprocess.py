@@ -56,7 +56,10 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         prepare=partial(_prepare, config, like),
     )
     with job_folder(config.dest, "--dest", preparation, options) as folder:
-        codec = like or read_codec(folder.data, text)
+        try:
+            codec = like or read_codec(folder.data, text)
+        except NmtError as error:
+            raise NmtError(f"{error}; or remove {folder.path} to start over") from error
         if not options.merge:
             _encode_training(folder, codec, config, options)
         if options.shard:

@@ -15,6 +15,7 @@ from nmt import console
 from nmt.config import JobConfig
 from nmt.errors import NmtError, StoppedError
 from nmt.files import (
+    digest_of,
     digest_of_json,
     is_partial,
     missing_folders,
@@ -88,6 +89,7 @@ class JobFolder:
 
     def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
         self.path, self.plan, self.prepared = path, plan, prepared
+        self._job = digest_of(str(path / _MANIFEST))  # tells this job from an earlier one whose folder was deleted
         self.is_complete = False
         self.data = path / _DATA
 
@@ -108,7 +110,7 @@ class JobFolder:
 
     def add(self, shard: Shard, result: Result) -> None:
         """Writes the result of a shard."""
-        header = {"summary": result.summary, "sha256": sha256(result.content).hexdigest()}
+        header = {"job": self._job, "summary": result.summary, "sha256": sha256(result.content).hexdigest()}
         with replaced_file(self._result_path(shard), _ADVICE) as file:
             file.write(json.dumps(header) + "\n")
             file.write(result.content)
@@ -133,8 +135,12 @@ class JobFolder:
                 header, content = json.loads(file.readline()), file.read()
             if sha256(content).hexdigest() != header["sha256"]:
                 raise ValueError("checksum mismatch")
+            if header["job"] != self._job:
+                raise ValueError("it belongs to another job")
             return Result(content, header["summary"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise NmtError(f"{path} cannot be read ({error.strerror}); check it and its permissions") from error
+        except (ValueError, KeyError, TypeError) as error:
             path.unlink(missing_ok=True)
             raise NmtError(
                 f"{path} is damaged ({error}) and was removed; the same command, without --merge, makes it anew"

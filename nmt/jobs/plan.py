@@ -20,7 +20,7 @@ import numpy as np
 from nmt.config.jobs import MOST_SHARDS
 from nmt.console import Progress
 from nmt.errors import NmtError
-from nmt.text.corpus import lines_of, name_of, opened, read_lines, unequal
+from nmt.text.corpus import lines_of, name_of, opened, read_lines, reading, unequal
 
 Row = tuple[str, ...]
 _BLOCK = 1 << 22  # bytes
@@ -200,12 +200,12 @@ class Reader:
         if shard.segment != self._segment:
             self._open.close()
             self._segment, self._files = shard.segment, [self._open.enter_context(opened(path)) for path in paths]
-        for file, offset in zip(self._files, shard.offsets, strict=True):
-            file.seek(offset)
-        sides = [lines_of(*named, shard.start + 1) for named in zip(self._files, map(name_of, paths), strict=True)]
-        rows = list(islice(zip(*sides, strict=False), shard.rows))
+        names = [name_of(path) for path in paths]
+        with reading(" or ".join(names)):
+            for file, offset in zip(self._files, shard.offsets, strict=True):
+                file.seek(offset)
+            sides = [lines_of(file, name, shard.start + 1) for file, name in zip(self._files, names, strict=True)]
+            rows = list(islice(zip(*sides, strict=False), shard.rows))
         if len(rows) < shard.rows:
-            raise NmtError(
-                f"{' or '.join(map(name_of, paths))} has changed while it was read; start the same command again"
-            )
+            raise NmtError(f"{' or '.join(names)} has changed while it was read; start the same command again")
         return rows

@@ -180,7 +180,10 @@ def _work(channel: Connection, make_task: bytes, number: int, environment: dict[
             except Exception as error:
                 error.add_note("".join(traceback.format_exception(error)))
                 answer = False, error
-            channel.send(answer)
+            try:
+                channel.send(answer)
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                channel.send((False, RuntimeError(f"{answer[1]!r:.1000} cannot be pickled: {error}")))
 
 
 def _end_with_parent() -> None:

@@ -33,17 +33,21 @@ class _Handler(BaseHTTPRequestHandler):
         self._site = site
         super().__init__(*arguments)  # answers the request
 
+    def handle(self) -> None:
+        """Answers a request, unless the browser closes the connection."""
+        with suppress(ConnectionError):
+            super().handle()
+
     def do_GET(self) -> None:
-        with suppress(ConnectionError):  # the browser has closed the connection
-            # Other host names are refused, so that no web page reads the report by DNS rebinding.
-            if self.headers.get("Host", "").split(":")[0] not in _NAMES:
-                self.send_error(HTTPStatus.FORBIDDEN)
-                return
-            try:
-                self._answer()
-            except NmtError as error:  # a log cannot be read at the moment
-                console.warn_once(str(error))
-                self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+        # Other host names are refused, so that no web page reads the report by DNS rebinding.
+        if self.headers.get("Host", "").split(":")[0].lower() not in _NAMES:
+            self.send_error(HTTPStatus.FORBIDDEN)
+            return
+        try:
+            self._answer()
+        except NmtError as error:  # a log cannot be read at the moment
+            console.warn_once(str(error))
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _answer(self) -> None:
         path, _, query = self.path.partition("?")

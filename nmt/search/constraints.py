@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from nmt.search.api import Required, SearchBatch, contains
 
@@ -107,94 +106,178 @@ def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:
     log_probs_BWV[b_X, :, tokens_B[b_X]] = kept_XW
 
 
-def within(required: Required, max_length: int) -> Required:
-    """Returns `required` with only those phrases that its prefix lacks and that no other phrase contains.
+# With more phrases in a sentence, search does not use overlaps to fit them into the maximum length.
+_MOST_OVERLAPPING = 6
 
-    If the phrases do not fit into `max_length` one after another, none is kept.
+
+def within(required: Required, max_length: int) -> Required:
+    """Returns `required` with the phrases that are not parts of others, or without phrases if they are too long."""
+    if not required.phrases:
+        return required
+    phrases = _independent(required.phrases)
+    states = [_state(required.prefix, phrase) for phrase in phrases]
+    fits = len(required.prefix) + _tokens_needed(phrases, states) < max_length
+    return Required(required.prefix, phrases if fits else ())
+
+
+def _independent(phrases: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    """Returns the phrases that no other phrase contains. An output with these contains all."""
+    distinct = sorted(set(phrases), key=lambda phrase: (-len(phrase), phrase))
+    kept: list[tuple[int, ...]] = []
+    for phrase in distinct:
+        if not any(contains(longer, phrase) for longer in kept):
+            kept.append(phrase)
+    return tuple(phrase for phrase in kept if phrase)
+
+
+def _state(tokens: Sequence[int], phrase: tuple[int, ...]) -> int:
+    """Returns how many tokens of the phrase the end of `tokens` matches; all of them if `tokens` contain it."""
+    if contains(tokens, phrase):
+        return len(phrase)
+    return next(n for n in range(len(phrase) - 1, -1, -1) if tuple(tokens[len(tokens) - n :]) == phrase[:n])
+
+
+def _tokens_needed(phrases: Sequence[tuple[int, ...]], states: Sequence[int]) -> int:
+    """Returns the fewest further tokens that complete the phrases, none of which contains another."""
+    unmet = [a for a, phrase in enumerate(phrases) if states[a] < len(phrase)]
+    everything, table = sum(2**a for a in unmet), following(phrases)
+
+    def rest(first: int) -> int:
+        if table:
+            return table[first][everything - 2**first]
+        return sum(len(phrases[a]) for a in unmet if a != first)
+
+    return min((len(phrases[a]) - states[a] + rest(a) for a in unmet), default=0)
+
+
+def following(phrases: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Returns `table[phrase][phrase_set]`: the fewest tokens that add all phrases of a set directly after a phrase.
+
+    Phrases may overlap. Bit a of a set's number stands for phrase a. With more than `_MOST_OVERLAPPING` phrases, the
+    table is empty.
     """
-    distinct = dict.fromkeys(filter(None, required.phrases))
-    whole = [p for p in distinct if not any(p != other and contains(other, p) for other in distinct)]
-    missing = tuple(p for p in whole if not contains(required.prefix, p))
-    fits = len(required.prefix) + sum(map(len, missing)) < max_length
-    return Required(required.prefix, missing if fits else ())
+    if len(phrases) > _MOST_OVERLAPPING:
+        return []
+    overlaps = [[_state(first, second) for second in phrases] for first in phrases]
+    table = [[0] * 2 ** len(phrases) for _ in phrases]
+    for phrase_set in range(1, 2 ** len(phrases)):
+        members = [a for a in range(len(phrases)) if phrase_set >> a & 1]
+        for last, row in enumerate(table):
+            row[phrase_set] = min(len(phrases[a]) - overlaps[last][a] + table[a][phrase_set - 2**a] for a in members)
+    return table
+
+
+def failures(phrase: tuple[int, ...]) -> list[int]:
+    """Returns the failure function of Knuth, Morris & Pratt (1977).
+
+    State n means that the last n tokens are the first n of the phrase. If the next token does not fit, search falls
+    back to the longest shorter match at the end of the same tokens, which is `failures(phrase)[n]`.
+    """
+    found = [0, 0]
+    for n, token in enumerate(phrase[1:], 1):
+        state = found[n]
+        while state and phrase[state] != token:
+            state = found[state]
+        found.append(state + (phrase[state] == token))
+    return found
 
 
 _FAR = 2**31
 
 
 class Constraints:
-    """The phrases of the sentences in the search, and how many tokens of each phrase their hypotheses match.
-
-    The state of a phrase is the largest n for which the newest n tokens of a hypothesis are the first n tokens of the
-    phrase. A phrase is met when all its tokens are matched, and then stays met.
+    """The phrases of the sentences being searched, and the states of their hypotheses.
 
     Attributes:
         phrases_BAO: the token that each state needs next; -1 for a met phrase.
-        lengths_BA: the number of tokens of each phrase; 0 for padding, which counts as met.
-        room_B: the largest number of tokens of an output, EOS left out.
-        matches_BWAO: for each n, whether the newest n tokens are the first n of the phrase. The last entry of a phrase,
-            which says that it is met, stays true.
+        failures_BAO: the failure function of each phrase.
+        lengths_BA: tokens of the phrases; 0 for padding, which counts as met.
+        following_BAX: the table of `following`; 0 for too many phrases.
+        constrained_B: whether the sentence has phrases.
+        room_B: most tokens without EOS.
+        states_BWA: the state of each phrase.
     """
 
     def __init__(self, required: Sequence[Required], rules: Rules, beam: int) -> None:
-        self.eos, device = rules.eos, rules.max_lengths_B.device
-        longest = max(len(phrase) for wanted in required for phrase in wanted.phrases)
-        phrases_BAO = torch.full((len(required), max(len(wanted.phrases) for wanted in required), longest + 1), -1)
-        for b, wanted in enumerate(required):
-            for a, phrase in enumerate(wanted.phrases):
-                phrases_BAO[b, a, : len(phrase)] = torch.tensor(phrase)
-        self.phrases_BAO = phrases_BAO.to(device)
-        self.lengths_BA = (self.phrases_BAO >= 0).sum(2)
+        self.eos, self.device = rules.eos, rules.max_lengths_B.device
+        phrases = [wanted.phrases for wanted in required]
+        tables = [following(several) for several in phrases]
+        self.phrases_BAO = self._padded([[(*phrase, -1) for phrase in several] for several in phrases], -1)
+        self.failures_BAO = self._padded([[failures(phrase) for phrase in several] for several in phrases], 0)
+        self.lengths_BA = self._padded([[[len(phrase) for phrase in several]] for several in phrases], 0)[:, 0]
+        self.following_BAX = self._padded(tables, 0, self.lengths_BA.shape[1])
+        self.constrained_B = torch.tensor([bool(several) for several in phrases], device=self.device)
         self.room_B = rules.max_lengths_B - 1
-        no_token_O = torch.arange(longest + 1, device=device) == 0
-        self.matches_BWAO = no_token_O.expand(*self.lengths_BA.shape, -1)[:, None].repeat(1, beam, 1, 1)
+        self.states_BWA = self.lengths_BA[:, None].expand(-1, beam, -1) * 0
+
+    def _padded(self, rows: Sequence[Sequence[Sequence[int]]], filling: int, least: int = 0) -> Tensor:
+        """Returns lists of lists of integers as one tensor of three axes; the second has a size of at least `least`."""
+        seconds, thirds = [len(row) for row in rows], [len(items) for row in rows for items in row]
+        x_BXO = torch.full((len(rows), max([least, *seconds]), max([1, *thirds])), filling)
+        for b, row in enumerate(rows):
+            for x, items in enumerate(row):
+                x_BXO[b, x, : len(items)] = torch.tensor(items)
+        return x_BXO.to(self.device)
 
     def needed(self) -> Tensor:
         """Returns the tokens that continue the phrases, BWA; EOS for a met phrase."""
-        states_BAW = _states(self.matches_BWAO).transpose(1, 2)
-        tokens_BWA = self.phrases_BAO.gather(2, states_BAW).transpose(1, 2)
+        tokens_BWA = _at(self.phrases_BAO, self.states_BWA)
         return tokens_BWA.masked_fill(tokens_BWA < 0, self.eos)
 
     def block_end(self, log_probs_BWV: Tensor) -> None:
         """Forbids EOS where a phrase is unmet."""
-        unmet_BW = (_states(self.matches_BWAO) < self.lengths_BA[:, None]).any(2)
+        unmet_BW = (self.states_BWA < self.lengths_BA[:, None]).any(2)
         log_probs_BWV[:, :, self.eos].masked_fill_(unmet_BW, -torch.inf)
 
     def deal(
         self, x_BWV: Tensor, offsets_BW: Tensor, best_BC: Tensor, places_BC: Tensor, length: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns log P and place of the candidates that search keeps, in the order of preference, BC each.
+        """Returns the candidates that search keeps, with log P and place, in the order of preference, BC.
 
-        The candidates are the best ones of all, `best_BC`, and for each hypothesis its best token and the tokens that
-        continue its phrases. Candidates without room for the rest of a phrase are left out. Sentences without phrases
+        Each hypothesis's best token and the tokens that continue its phrases are added to the best candidates of all,
+        `best_BC`. Candidates from which the phrases cannot be completed in time are left out. Sentences without phrases
         keep `best_BC` and `places_BC`.
         """
         values_BX, places_BX = _extended(x_BWV, offsets_BW, places_BC, self.needed())
         tokens_BX, parents_BX = places_BX % x_BWV.shape[2], places_BX // x_BWV.shape[2]
-        states_BXA, lengths_B1A = _states(self._moved(parents_BX, tokens_BX)), self.lengths_BA[:, None]
-        late_BX = (lengths_B1A - states_BXA).amax(2) > (self.room_B - length).clamp(min=0)[:, None]
-        met_BXA = states_BXA == lengths_B1A
-        # A bank is the number of tokens of met phrases, plus the most matched tokens of a single unmet phrase.
-        banks_BX = (states_BXA * met_BXA).sum(2) + (states_BXA * ~met_BXA).amax(2)
-        values_BX = values_BX.masked_fill(late_BX, -torch.inf)
-        order_BX = _dealt(values_BX, banks_BX, self.lengths_BA.sum(1), offsets_BW.shape[1])
+        states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
+        late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
+        values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
+        order_BX = _dealt(values_BX, self._banks(states_BXA), self.lengths_BA.sum(1), offsets_BW.shape[1])
         order_BC = order_BX[:, : best_BC.shape[1]]
-        constrained_B1 = self.lengths_BA.any(1, keepdim=True)
+        constrained_B1 = self.constrained_B[:, None]
         return (
             torch.where(constrained_B1, values_BX.gather(1, order_BC), best_BC),
             torch.where(constrained_B1, places_BX.gather(1, order_BC), places_BC),
         )
 
-    def _moved(self, parents_BC: Tensor, tokens_BC: Tensor) -> Tensor:
-        """Returns the matches after these tokens have continued hypotheses `parents_BC`, BCAO."""
-        before_BCAO = self.matches_BWAO[torch.arange(len(parents_BC), device=parents_BC.device)[:, None], parents_BC]
-        fits_BCAO = self.phrases_BAO[:, None] == tokens_BC[:, :, None, None]
-        grown_BCAO = F.pad((before_BCAO & fits_BCAO)[..., :-1], (1, 0), value=True)
-        return grown_BCAO | (before_BCAO & (self.phrases_BAO[:, None] < 0))
+    def _moved(self, states_BCA: Tensor, tokens_BC: Tensor) -> Tensor:
+        """Returns the states after another token."""
+        unmet_BCA = states_BCA < self.lengths_BA[:, None]
+        while True:
+            expected_BCA = _at(self.phrases_BAO, states_BCA)
+            fails_BCA = unmet_BCA & (states_BCA > 0) & (expected_BCA != tokens_BC[:, :, None])
+            if not fails_BCA.any():
+                return states_BCA + (expected_BCA == tokens_BC[:, :, None]).long()
+            states_BCA = torch.where(fails_BCA, _at(self.failures_BAO, states_BCA), states_BCA)
+
+    def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
+        """Returns the fewest tokens that complete all phrases, BC: the minimum over which one comes first."""
+        unmet_BCA = states_BCA < self.lengths_BA[:, None]
+        bits_A = 2 ** torch.arange(states_BCA.shape[2], device=self.device)
+        others_BCA = (unmet_BCA * bits_A).sum(2, keepdim=True) - bits_A
+        rest_BCA = _at(self.following_BAX, others_BCA.clamp(0, self.following_BAX.shape[2] - 1))
+        total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~unmet_BCA, _FAR)
+        return total_BCA.amin(2).masked_fill(~unmet_BCA.any(2), 0)
+
+    def _banks(self, states_BCA: Tensor) -> Tensor:
+        """Returns the number of each candidate's bank: the tokens of met phrases, and the most matched of others."""
+        met_BCA = states_BCA == self.lengths_BA[:, None]
+        return (states_BCA * met_BCA).sum(2) + (states_BCA * ~met_BCA).amax(2)
 
     def advance(self, parents_BW: Tensor, tokens_BW: Tensor) -> None:
         """Continues hypotheses `parents_BW` with these tokens."""
-        self.matches_BWAO = self._moved(parents_BW, tokens_BW)
+        self.states_BWA = self._moved(_rows(self.states_BWA, parents_BW), tokens_BW)
 
     def keep(self, chosen_B: Tensor) -> None:
         """Drops all sentences except `chosen_B`."""
@@ -203,9 +286,14 @@ class Constraints:
                 setattr(self, name, value[chosen_B])
 
 
-def _states(matches_BCAO: Tensor) -> Tensor:
-    """Returns the state of each phrase, BCA."""
-    return (matches_BCAO * torch.arange(matches_BCAO.shape[3], device=matches_BCAO.device)).amax(3)
+def _at(table_BAO: Tensor, states_BCA: Tensor) -> Tensor:
+    """Returns the entry of each state in its phrase's row, BCA."""
+    return table_BAO.gather(2, states_BCA.transpose(1, 2)).transpose(1, 2)
+
+
+def _rows(states_BWA: Tensor, parents_BC: Tensor) -> Tensor:
+    """Returns the states of hypotheses `parents_BC`, BCA."""
+    return states_BWA.gather(1, parents_BC[:, :, None].expand(-1, -1, states_BWA.shape[2]))
 
 
 def _extended(x_BWV: Tensor, offsets_BW: Tensor, places_BC: Tensor, needed_BWA: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,9 +39,10 @@ def serve(
     with _listener(config) as listener, started(files, engine, runtime, config.workers) as submit:
         scheduler = Scheduler(submit, config)
         WAITING.set_function(lambda: scheduler.waiting)
-        guard = Guard(create_app(Service(models, scheduler, config), engine.engine), config, token)
-        headers = ["Authorization", "Content-Type"]
-        app = CORSMiddleware(guard, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
+        app: ASGIApp = Guard(create_app(Service(models, scheduler, config), engine.engine), config, token)
+        if config.allow_origin:
+            headers = ["Authorization", "Content-Type"]
+            app = CORSMiddleware(app, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn handles the signal first, and raises it again when it has shut down.
             signal.signal(number, lambda *_: sys.exit())

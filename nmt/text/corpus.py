@@ -35,10 +35,15 @@ def lines_of(file: IO[bytes], name: str, first: int = 1) -> Iterator[str]:
 @contextmanager
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
     """Yields a file of text as bytes. `-` is standard input, and .gz files are decompressed."""
-    name = name_of(path)
+    with reading(name_of(path)), _open(path) as file:
+        yield file
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turns errors in opening and reading a file of text into sentences."""
     try:
-        with _open(path) as file:
-            yield file
+        yield
     except FileNotFoundError as error:
         raise NmtError(f"{name} does not exist; check the path") from error
     except IsADirectoryError as error:
@@ -93,7 +98,7 @@ def _one_side(prefix: str, lang: str) -> Path:
     plain = Path(f"{prefix}.{lang}")
     compressed = Path(f"{prefix}.{lang}.gz")
     for path in (plain, compressed):
-        if os.path.exists(path):
+        if os.path.lexists(path):  # opening it says what is wrong with a link
             return path
     raise NmtError(f"neither {plain} nor {compressed} exists; {_similar_files(plain.parent, Path(prefix).name)}")
 

@@ -95,7 +95,8 @@ def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> st
 
     def check(module: nn.Module, _: Any, output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)
-        if not all(x.isfinite().all() for x in outputs if isinstance(x, Tensor)):
+        # A loss of the user may call modules that are not part of the model.
+        if module in modules and not all(x.isfinite().all() for x in outputs if isinstance(x, Tensor)):
             found.append(f"the output of {modules[module] or 'the loss'}")
 
     with register_module_forward_hook(check):

@@ -149,8 +149,10 @@ def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[
     try:
         with torch.compiler.set_stance("force_eager"):  # compiled layers hide their activations
             return first_not_finite(state.loss, gradients())
-    except torch.OutOfMemoryError:  # the message about the divergence matters more
-        return None
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):  # the message about the divergence matters more
+            return None
+        raise
 
 
 def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:

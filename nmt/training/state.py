@@ -141,7 +141,10 @@ class TrainState:
 
     def missing_bytes(self, config: TrainConfig) -> int:
         """Returns the memory in bytes that the first update will allocate; 0 after it."""
-        return 0 if self.optimizer.has_state else (state_bytes(config) - WEIGHT_BYTES) * self.parameters
+        if self.optimizer.has_state:
+            return 0
+        average = 0 if config.ema is None else WEIGHT_BYTES * self.parameters
+        return ADAM_BYTES * sum(p.numel() for p in self.gradients.parameters) + average
 
     @property
     def parameters(self) -> int:

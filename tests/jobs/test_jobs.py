@@ -255,6 +255,17 @@ def test_an_input_that_is_edited_during_the_job_is_an_error(interrupted: Words, 
     run(*interrupted, "--batch-tokens=128")  # the speed may change
 
 
+def test_a_result_of_another_job_is_made_anew(interrupted: Words, expected: bytes, tmp_path: Path) -> None:
+    """A worker of an earlier job that nobody ended may write a result late."""
+    other = [tmp_path / "other" if argument == tmp_path / "out" else argument for argument in interrupted]
+    interrupt(*other, "--normalize")
+    late = tmp_path / "out.unfinished" / "shards" / "00000000"
+    late.write_bytes((tmp_path / "other.unfinished" / "shards" / "00000000").read_bytes())
+    assert "00000000 is damaged (it belongs to another job) and was removed" in failed(*interrupted)
+    run(*interrupted)
+    assert (tmp_path / "out").read_bytes() == expected
+
+
 @pytest.mark.parametrize("step", ["_remove_work", "remove_partial_files"])
 def test_a_signal_after_the_output_is_complete_changes_nothing(interrupted: Words, tmp_path: Path, step: str) -> None:
     forks.run(*interrupted, before=At(f"nmt.jobs.folder.{step}", do=signal.SIGTERM))
