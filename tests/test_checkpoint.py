@@ -15,7 +15,7 @@ from checkpoints import CONFIG, Trap, change, chinese_codec, edit, refused, save
 from commands import SMALL, TRAIN, failed
 from safetensors.torch import load_file, save_file
 
-from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, new_model, save_checkpoint
+from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, new_model
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 from nmt.training.run_folder import RunFolder, numbered
@@ -179,11 +179,6 @@ def test_two_trainings_cannot_use_one_run_folder(tmp_path: Path, monkeypatch: py
         with RunFolder(tmp_path / "other").locked():
             pass
     assert not (tmp_path / "run").exists()  # it had nothing but the lock
-
-
-def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NmtError, match=r"x\.safetensors cannot be written \(No such file or directory\)"):
-        save_checkpoint(small_checkpoint(1), tmp_path / "missing" / "x.safetensors")
 
 
 # Files whose SHA-256 is right, but whose content is wrong

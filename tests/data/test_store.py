@@ -141,18 +141,6 @@ def test_the_fingerprint_depends_on_the_tokens_and_the_codec(tmp_path: Path) -> 
     assert len({first, *others}) == 3
 
 
-def test_a_folder_that_was_not_finished_leaves_no_files(tmp_path: Path) -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        new_folder(tmp_path / "data", "--dest") as folder,
-        SplitWriter(folder, "train", TEXT_CONFIG) as split,
-    ):
-        split.append(flatten([[4]], 330), flatten([[5]], 330))
-        assert not (tmp_path / "data").exists()
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_destination_must_not_exist(store: Path, tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for dest in (store, store / "meta.json", tmp_path / "dangling", Path("."), Path("/")):

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import forks
 import pytest
 from commands import run
 from rich.console import Console
@@ -326,14 +325,6 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         NmtError, match=r"--cluster needs the package ray \(.*\); install it with pip install 'attention-nmt\[ra"
     ):
         connected(JobConfig(cluster="auto")).__enter__()
-
-
-def refuse_ray() -> None:
-    assert "nmt.jobs.ray" in sys.modules and "ray" not in sys.modules
-
-
-def test_nothing_imports_ray_without_a_cluster() -> None:
-    forks.run(instead=refuse_ray)
 
 
 # A real node
