@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, new_model
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
-from nmt.training.run_folder import RunFolder, numbered
+from nmt.training.run_folder import RunFolder
 
 os.umask(UMASK := os.umask(0))
 FIRST, NEWEST = "target_embedding.weight", "state-00000002.safetensors"
@@ -88,16 +88,6 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path: Path) -> Non
     other = saved(small_checkpoint(0, codec=chinese_codec()), tmp_path / "other.safetensors")
     with pytest.raises(NmtError, match="the vocabulary or text processing differs"):
         average_checkpoints([first, other])
-
-
-def test_old_checkpoints_and_training_states_are_removed(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    for update in (5, 10, 100, 1000):
-        folder.save(small_checkpoint(update), "snapshot", update, 3)
-        folder.save(small_checkpoint(update), "state", update, 2)
-    for kind, updates in (("snapshot", (10, 100, 1000)), ("state", (100, 1000))):
-        assert [p.name for p in numbered(tmp_path, kind)] == [f"{kind}-{n:08d}.safetensors" for n in updates]
-    assert load_checkpoint(tmp_path / "state-00001000.safetensors").training == {"counters": {"update": 1000}}
 
 
 @pytest.mark.parametrize("times", [20, pytest.param(2000, marks=pytest.mark.nightly)])
@@ -256,9 +246,6 @@ def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("error", "expected"), [
     (MemoryError(), True),
-    (torch.OutOfMemoryError("CUDA out of memory"), True),
-    (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you"), True),
-    (RuntimeError("could not create a primitive"), True),
     (RuntimeError("std::bad_alloc"), True),
     (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
     (ValueError("can't allocate memory"), False),

@@ -64,9 +64,7 @@ def test_trees_are_read_with_any_spaces_and_line_breaks() -> None:
     ("(S (NP (NN a))))", r"line 1: '\)' is outside of all brackets"),
     ("(S (NP (NN a)))\nword", "line 2: 'word' is outside of all brackets"),
     ("(S\n(NP))", "line 2: a bracket that begins in line 2 holds neither"),
-    ("(S (NP (NN a b)))", "line 1: a bracket that begins in line 1 holds neither"),
     ("(S (NP (NN a) b))", "holds neither"),
-    ("(S ())", "holds neither"),
     ("(NN a)", "holds neither"),
 ])  # fmt: skip
 def test_text_that_is_not_a_tree_is_refused(text: str, message: str) -> None:
@@ -149,7 +147,6 @@ def test_the_steps_grow_linearly_with_the_depth_of_a_tree() -> None:
     ("(S (NP XX XX )PP (VP XX )VP )S", "(S (NP a b) (VP c))", {"mismatched": 1}),
     ("(S XX XX XX )S )S )NP", "(S a b c)", {"unopened": 2}),
     ("(S (NP )NP XX XX XX )S", "(S a b c)", {"empty": 1}),
-    ("(S XX what ( XX XX )S", "(S a b c)", {"unknown": 2}),
     ("", "a b c", {"missing words": 3}),
     ("(S (NP #1 )NP (VP #3 )VP )S", "(S (NP a) (VP b c))", {"missing words": 1}),
     ("(S (NP #1 #1 #2 )NP (VP #3 #4 )VP #0 )S", "(S (NP a b) (VP c))", {"surplus words": 3}),
@@ -197,12 +194,10 @@ def test_bracket_counts_equal_a_count_by_hand() -> None:
 
 @pytest.mark.parametrize("gold, test, expected", [
     ("(TOP (S (`` ``) (NN a) ('' '') (. .)))", "(TOP (S (NN a)) (. .))", (1, 1, 1)),  # punctuation is deleted
-    ("(TOP (S (NP (NN a) (, ,))))", "(TOP (S (NP (NN a)) (, ,)))", (2, 2, 2)),
     ("(TOP (S (NN a) (NP (, ,))))", "(TOP (S (NN a) (, ,)))", (1, 1, 1)),  # so are brackets that this leaves empty
     ("(TOP (PRT (RP up)))", "(TOP (ADVP (RP up)))", (1, 1, 1)),  # PRT and ADVP are the same label
     ("(TOP (NP-SBJ-1 (NN a)))", "(TOP (NP=3 (NN a)))", (1, 1, 1)),  # function tags and indices do not count
     ("(TOP (NP (NP (NP (NN a)))))", "(TOP (NP (NP (NN a))))", (3, 2, 2)),  # a bracket is matched only once
-    ("(TOP (NP (NP (NN a))))", "(TOP (NP (NP (NP (NN a)))))", (2, 3, 2)),
     ("( (S (NN a)))", "(TOP (S (NN a)))", (2, 1, 1)),  # a root without a name counts, TOP does not
     ("(TOP (S (NN a) (NP (-NONE- *))))", "(TOP (S (NN a)))", (1, 1, 1)),
     ("(TOP (S (NN a)))", "(TOP (S (VB a)))", (1, 1, 1)),  # tags of words are not brackets

@@ -173,8 +173,6 @@ def test_probabilities_that_are_no_numbers_give_no_samples() -> None:
     ({"sample": True, "n_best": 3}, "--n-best is 3, but --sample was given; use --samples 3 instead"),
     ({"sample": True, "beam_groups": 2}, "--beam-groups is 2, but --sample was given; leave out one of the two"),
     ({"samples": 3}, "--samples is 3, but needs --sample; add it"),
-    ({"temperature": 0.5}, "--temperature is 0.5, but needs --sample; add it"),
-    ({"top_k": 5}, "--top-k is 5, but needs --sample; add it"),
     ({"top_p": 0.5}, "--top-p is 0.5, but needs --sample; add it"),
     ({"beam_groups": 3}, "--beam-groups must divide --beam (4), but is 3; change one of the two"),
     ({"diversity": 0.9}, "--diversity is 0.9, but there is one group; also give --beam-groups"),

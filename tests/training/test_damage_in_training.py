@@ -58,15 +58,18 @@ def test_a_run_folder_that_disappears_ends_training(trained: Path, tmp_path: Pat
 
 
 def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path) -> None:
-    """The first checkpoints of a new training would be the oldest ones of the folder, and be removed at once."""
+    """The first checkpoints of a new training would be the oldest ones of the folder, and be removed at once.
+
+    Those of the first two updates are removed when there are newer ones.
+    """
     for state in finished.glob("state-*.safetensors"):
         state.unlink()
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     (finished / "metrics.jsonl.earlier").touch()
-    options = ["--max-updates=4", "--save-updates=2", "--keep-checkpoints=2", "--valid-metric=nll"]
+    options = ["--max-updates=4", "--save-updates=1", "--keep-checkpoints=2", "--valid-metric=nll"]
     assert "has checkpoints, but no training state" in train(trained / "data", finished, *options)
     assert [path.name for path in sorted(finished.glob("snapshot-*.safetensors"))] == [
-        "snapshot-00000002.safetensors", "snapshot-00000004.safetensors",
+        "snapshot-00000003.safetensors", "snapshot-00000004.safetensors",
     ]  # fmt: skip
     for name, end in (
         ("snapshot-00000040.safetensors", ""),

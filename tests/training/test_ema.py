@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import forks
 import pytest
 import torch
-from commands import SMALL, TRAIN, assert_resumes, failed, run, same_weights, train, valid_losses, weights
+from commands import TRAIN, assert_resumes, run, same_weights, train, valid_losses, weights
 
 OPTIONS = ["--valid-metric=nll", "--save-updates=1"]
 
@@ -41,15 +40,6 @@ def test_validation_uses_the_average(trained: Path, averaged: Path, tmp_path: Pa
     assert valid_losses(tmp_path)[0] == pytest.approx(loss, abs=1e-6)
 
 
-def test_two_ranks_keep_the_average_of_one(trained: Path, tmp_path: Path) -> None:
-    options = [*OPTIONS, "--max-updates=5", "--ema=0.3", "--dropout=0"]
-    train(trained / "data", tmp_path / "1", *options)
-    forks.run_ranks(2, "train", trained / "data", f"--save-dir={tmp_path}/2", *TRAIN, *SMALL, *options)
-    one, two = (weights(tmp_path / ranks / "snapshot-00000005.safetensors") for ranks in ("1", "2"))
-    for name in one:
-        torch.testing.assert_close(one[name], two[name], rtol=0, atol=1e-5)  # they differ by less than 1e-6
-
-
 def test_a_resumed_average_is_the_same_to_the_last_bit(trained: Path, tmp_path: Path) -> None:
     def train_until(folder: Path, update: int) -> None:
         train(trained / "data", folder, f"--max-updates={update}", "--ema=0.99", "--valid-metric=nll")
@@ -64,8 +54,3 @@ def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_p
     assert not same_weights(tmp_path / "state-00000004.safetensors", tmp_path / "snapshot-00000004.safetensors")
     train(trained / "data", tmp_path, *OPTIONS, "--max-updates=6")
     assert same_weights(tmp_path / "state-00000006.safetensors", tmp_path / "snapshot-00000006.safetensors")
-
-
-def test_an_average_needs_a_decay_below_one(trained: Path, tmp_path: Path) -> None:
-    said = failed("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--ema=1")
-    assert "--ema must be above 0 and below 1, but is 1.0" in said

@@ -29,19 +29,12 @@ def translated(trained: Path, *options: str | Path, stdin: bytes = b"") -> list[
     return run("generate", trained / "run" / "best.safetensors", *options, stdin=stdin).stdout.decode().split("\n")[:-1]
 
 
-def test_generate_can_be_piped_into_score(trained: Path) -> None:
-    source = (trained / "test.en").read_bytes()
-    piped = run("generate", trained / "run" / "average.safetensors", stdin=source).stdout
-    assert piped.count(b"\n") == 10
-    scored = run("score", "--reference", trained / "test.de", "--json", stdin=piped)
-    assert 0 <= json.loads(scored.stdout)["bleu"]["score"] <= 100
-
-
 def test_a_run_folder_has_checkpoints_states_and_records(trained: Path) -> None:
     run_folder = trained / "run"
-    numbered = {"snapshot": [10, 20, 30, 40], "state": [30, 40]}
+    numbered = {"snapshot": [10, 20, 30, 40], "state": [30, 40]}  # the states of updates 10 and 20 were removed
     expected = {f"{kind}-{n:08d}.safetensors" for kind, updates in numbered.items() for n in updates}
-    assert {path.name for path in run_folder.iterdir()} >= expected | {"best.safetensors", "metrics.jsonl"}
+    assert {path.name for path in run_folder.glob("*-*")} == expected
+    assert {path.name for path in run_folder.iterdir()} >= {"best.safetensors", "metrics.jsonl"}
     train_records = records(run_folder, "train")
     assert [r["update"] for r in train_records] == [10, 20, 30, 40]
     assert train_records[-1]["nll"] < train_records[0]["nll"]
@@ -142,12 +135,6 @@ def test_several_translations_are_written_as_text_and_as_jsonl(trained: Path, op
     is_sampled = "--sample" in options
     assert is_sampled or scores == sorted(scores, reverse=True)
     assert (translated(trained, *options, "--max-length-offset=5", "--seed=2", stdin=source) != text) == is_sampled
-
-
-def test_diverse_beam_search_gives_distinct_translations(trained: Path) -> None:
-    options = ["--beam=4", "--beam-groups=2", "--diversity=2", "--n-best=4", "--min-length=3"]
-    found = [line for line in translated(trained, *options, stdin=b"Ba de ki.\n") if line]
-    assert len(found) == len(set(found)) > 1
 
 
 def test_an_ensemble_of_equal_models_translates_like_one_model(trained: Path, tmp_path: Path) -> None:

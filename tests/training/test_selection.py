@@ -10,7 +10,6 @@ from commands import SMALL, TRAIN, failed, records, run, same_weights, train
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import TrainConfig
 from nmt.errors import StoppedError
 from nmt.training import loop
 from nmt.training.records import Scores, ranked, without_improvement
@@ -141,9 +140,3 @@ def test_chrf_and_the_loss_can_decide(trained: Path, tmp_path: Path) -> None:
     (record,) = records(tmp_path / "run", "valid")
     assert isinstance(record["chrf"], float) and record["bleu"] is None
     run("report", tmp_path / "run", "--output", tmp_path / "report.html")
-
-
-def test_a_metric_that_does_not_exist_is_refused(trained: Path, tmp_path: Path) -> None:
-    said = failed("train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--valid-metric=ter")
-    assert said == "error: --valid-metric must be one of bleu, chrf, nll, but is 'ter'"
-    assert TrainConfig(save_dir="run").valid_metric == ("bleu",)
