@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoints import CONFIG, Trap, change, chinese_codec, edit, refused, saved, small_checkpoint, small_codec
+from checkpoints import CONFIG, Trap, change, chinese_codec, edit, refused, saved, small_checkpoint
 from commands import SMALL, TRAIN, failed
 from safetensors.torch import load_file, save_file
 
-from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint, new_model
+from nmt.checkpoint import average_checkpoints, build_model, load_checkpoint
 from nmt.errors import NmtError
 from nmt.model.device import is_out_of_memory
 from nmt.training.run_folder import RunFolder
@@ -236,12 +236,6 @@ def test_an_edited_checkpoint_is_refused_in_one_sentence_or_gives_a_model(path: 
 
 
 # Models and training states
-
-
-def test_a_model_that_is_too_large_does_not_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nmt.checkpoint.memory_bytes", lambda: 1000)
-    with pytest.raises(NmtError, match="does not fit into memory"):
-        new_model(CONFIG, small_codec())
 
 
 @pytest.mark.parametrize(("error", "expected"), [

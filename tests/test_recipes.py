@@ -28,7 +28,7 @@ from conftest import invented_pairs
 from marian import write_model
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "recipes" / "measure"))
+sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "measure")]
 
 import table1  # noqa: E402
 import table3  # noqa: E402
@@ -42,6 +42,7 @@ LONGER = [*TINY, "--max-updates=20"]  # as many checkpoints as the recipe averag
 # What is added to the arguments of commands and programs, so that they take less time. None: the program is not run.
 Added = dict[str, list[str] | None]
 QUICK: Added = {"generate": ["--max-length-offset=5"], "benchmark": ["--max-length-offset=5"]}
+NOT_RUN = ("chaos", "compare_peers", "load", "table3", "translate_cluster")  # programs that measure or kill
 # The same for recipes that take no options.
 QUICKER: Added = QUICK | {
     "preprocess": ["--vocab-size=400"],
@@ -49,7 +50,7 @@ QUICKER: Added = QUICK | {
     "average-checkpoints": ["--last=2"],
     "benchmark": ["--help"],  # checks the flags and ends
     "recipes/grammar.py": ["--train=120", "--valid=4", "--test=6"],
-    **dict.fromkeys(f"recipes/measure/{name}.py" for name in ("chaos", "compare_peers", "load", "translate_cluster")),
+    **dict.fromkeys(f"recipes/measure/{name}.py" for name in NOT_RUN),
 }
 # The file `nmt` or `python`, which hands its arguments to `answer` and ends as that says.
 STAND_IN = f"""#!/usr/bin/env bash
@@ -300,6 +301,7 @@ def test_multi30k(quicker: Recipe, multi30k: Path, tmp_path: Path, arguments: li
     ("load.sh", [], [f"load.py {{model}} {{run}}/data/test.en.txt --engine {engine} --repeats 3" for engine in
                      ("pytorch --compute-type auto", "ctranslate2 --compute-type int8")]),
     ("translate_cluster.sh", [], ["translate_cluster.py {model} {run}/input {run} --shard-lines 1000"]),
+    ("table3.sh", ["base", "--updates=2"], ["table3.py {run}/data {run} base --updates=2"]),
     ("benchmark_gpu.sh", [], []),
 ])  # fmt: skip
 def test_recipes_that_measure_or_kill_reach_their_programs(
@@ -310,22 +312,13 @@ def test_recipes_that_measure_or_kill_reach_their_programs(
     model = run / "model" / "average.safetensors"
     shutil.copy(trained / "run" / "average.safetensors", model)
     shutil.copytree(trained / "data", run / "data")
-    done = quicker(f"measure/{script}", *arguments, RUN=run, MODEL=model, TEXT=trained / "test.en", LINES="25")
+    settings = {"RUN": run, "DATA": run / "data", "MODEL": model, "TEXT": trained / "test.en", "LINES": "25"}
+    done = quicker(f"measure/{script}", *arguments, **settings)
     found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/measure/")]
     expected = [f"== python recipes/measure/{start.format(run=run, model=model)}" for start in starts]
     assert found == expected
     if script == "translate_cluster.sh":
         assert (run / "input").read_text().count("\n") == 25
-
-
-def check_table_3(folder: Path, printed: str) -> None:
-    """Checks the files of table3.py after the rows base and a_h4 were trained for two updates."""
-    first, second = json.loads((folder / "table3.json").read_text())
-    assert (first["name"], second["name"]) == ("base", "a_h4")
-    assert (first["paper_ppl"], first["paper_bleu"], first["paper_parameters"]) == (4.92, 25.8, "65M")
-    assert first["parameters"] == second["parameters"]
-    assert first["ppl"] == pytest.approx(commands.records(folder / "base", "valid")[-1]["ppl"], abs=0.01)
-    assert (folder / "table3.md").read_text() == printed
 
 
 def test_table_3_trains_each_row_once(
@@ -339,14 +332,12 @@ def test_table_3_trains_each_row_once(
         table3.main()
         printed = capsys.readouterr()
     assert "nmt train" not in printed.err
-    check_table_3(tmp_path, printed.out)
-
-
-@pytest.mark.nightly
-def test_table_3_from_its_script(trained: Path, tmp_path: Path) -> None:
-    options = ["base", "a_h4", "--updates=2", "--device=cpu"]
-    done = run_with(BIN, "measure/table3.sh", *options, DATA=trained / "data", RUN=tmp_path)
-    check_table_3(tmp_path, done.stdout)
+    first, second = json.loads((tmp_path / "table3.json").read_text())
+    assert (first["name"], second["name"]) == ("base", "a_h4")
+    assert (first["paper_ppl"], first["paper_bleu"], first["paper_parameters"]) == (4.92, 25.8, "65M")
+    assert first["parameters"] == second["parameters"]
+    assert first["ppl"] == pytest.approx(commands.records(tmp_path / "base", "valid")[-1]["ppl"], abs=0.01)
+    assert (tmp_path / "table3.md").read_text() == printed.out
 
 
 def test_table_1_measures_every_kind_of_layer() -> None:

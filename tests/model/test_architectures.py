@@ -80,16 +80,12 @@ def test_every_architecture_translates_and_exports(name: str, tmp_path: Path) ->
     model = saved(small_checkpoint(0, config), tmp_path / "model.safetensors")
     options = ["--max-length-offset=2", "--device=cpu", "--precision=fp32"]
     assert run("generate", model, *options, stdin=b"some words\nlearn\n").stdout.count(b"\n") == 2
-    check_export(name, model, tmp_path)
-
-
-def check_export(name: str, model: Path, folder: Path) -> None:
-    export = ["export", model, "--output", folder / "exported"]
+    export = ["export", model, "--output", tmp_path / "exported"]
     if name.startswith("table3_b_"):  # d_k and d_v differ
         assert "CTranslate2 needs d_k and d_v to be d_model / heads" in failed(*export)
     else:
         run(*export)
-        assert (folder / "exported" / "model.bin").is_file()
+        assert (tmp_path / "exported" / "model.bin").is_file()
 
 
 # One architecture with each option that differs from base in more than a size.
@@ -105,11 +101,8 @@ def test_architectures_train(name: str, trained: Path, tmp_path: Path) -> None:
     run("train", trained / "data", "--save-dir", tmp_path / "run", f"--arch={name}", *options)
     run("average-checkpoints", tmp_path / "run", "--last", "2", "--output", tmp_path / "average.safetensors")
     lines = (trained / "test.en").read_bytes()
-    options = ["--max-length-offset=2", "--device=cpu"]
-    assert run("generate", tmp_path / "average.safetensors", *options, stdin=lines).stdout.count(b"\n") == lines.count(
-        b"\n"
-    )
-    check_export(name, tmp_path / "average.safetensors", tmp_path)
+    generate = ["generate", tmp_path / "average.safetensors", "--max-length-offset=2", "--device=cpu"]
+    assert run(*generate, stdin=lines).stdout.count(b"\n") == lines.count(b"\n")
 
 
 def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tmp_path: Path) -> None:

@@ -96,12 +96,6 @@ def test_any_symbols_become_a_tree_over_the_words(symbols: list[str], sentence: 
         assert repairs or {"XX", "#1"} <= set(symbols)  # a mix of XX and numbers needs no repairs
 
 
-def test_parentheses_within_words_are_escaped(tmp_path: Path) -> None:
-    (tmp_path / "words").write_text(":) ( f(x)\n\n")
-    done = run("trees", "restore", "--words", tmp_path / "words", stdin=b"(S XX XX XX )S\n\n")
-    assert done.stdout == b"(TOP (S (XX :-RRB-) (XX -LRB-) (XX f-LRB-x-RRB-)))\n\n"
-
-
 @pytest.mark.parametrize("depth", [3000, pytest.param(20_000, marks=pytest.mark.nightly)])
 def test_thousands_of_nested_brackets_are_restored_scored_and_linearised(tmp_path: Path, depth: int) -> None:
     unclosed = "(S XX " * depth + "XX "

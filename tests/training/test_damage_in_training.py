@@ -3,11 +3,8 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import forks
 import pytest
 from commands import SMALL, TRAIN, failed, run, same_weights, train
 
@@ -43,18 +40,6 @@ def test_damaged_data_ends_training_before_the_first_update(data: Path, tmp_path
         message = failed("train", data, "--save-dir", tmp_path / "run", *OPTIONS, *extra)
         assert "train.de.tokens is damaged: its SHA-256 is not that in meta.json; copy the data folder again" in message
     assert not (tmp_path / "run").exists()
-
-
-def before_update(update: int, function: Callable[..., object], *arguments: object) -> forks.At:
-    """Makes a training call the function before it begins an update."""
-    return forks.At("nmt.training.loop.train_update", update, partial(function, *arguments))
-
-
-def test_a_run_folder_that_disappears_ends_training(trained: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    remove = before_update(8, shutil.rmtree, folder)
-    ended = forks.run("train", trained / "data", "--save-dir", folder, *OPTIONS, code=1, before=remove)
-    assert "cannot be written (No such file or directory)" in ended.errors.splitlines()[-1]
 
 
 def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path) -> None:

@@ -1,10 +1,10 @@
-"""The moving average of the weights: its values, where it is used, and resuming."""
+"""The moving average of the weights: its values, and where it is used. test_mixing.py shows that it resumes."""
 
 from pathlib import Path
 
 import pytest
 import torch
-from commands import TRAIN, assert_resumes, run, same_weights, train, valid_losses, weights
+from commands import TRAIN, run, same_weights, train, valid_losses, weights
 
 OPTIONS = ["--valid-metric=nll", "--save-updates=1"]
 
@@ -38,13 +38,6 @@ def test_validation_uses_the_average(trained: Path, averaged: Path, tmp_path: Pa
     run("train", trained / "data", f"--init-from={averaged}/best.safetensors", f"--save-dir={tmp_path}", *TRAIN[1:],
         *OPTIONS, "--max-updates=1")  # fmt: skip
     assert valid_losses(tmp_path)[0] == pytest.approx(loss, abs=1e-6)
-
-
-def test_a_resumed_average_is_the_same_to_the_last_bit(trained: Path, tmp_path: Path) -> None:
-    def train_until(folder: Path, update: int) -> None:
-        train(trained / "data", folder, f"--max-updates={update}", "--ema=0.99", "--valid-metric=nll")
-
-    assert_resumes(train_until, tmp_path, [2, 5, 7])
 
 
 def test_an_average_can_begin_and_end_when_training_resumes(trained: Path, tmp_path: Path) -> None:

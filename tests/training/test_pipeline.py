@@ -10,7 +10,6 @@ from pathlib import Path
 import forks
 import pytest
 import torch
-from checkpoints import generated
 from commands import SMALL, TRAIN, failed, records, run, same_weights, train, weights
 from conftest import invented_pairs
 
@@ -278,15 +277,6 @@ def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path
     message = failed("train", trained / "data", *wider)
     assert "--d-ff was 64 and is now 65" in message
     assert message.endswith("choose another --save-dir, because the weights of one model do not fit the other")
-
-
-def test_max_length_offset_limits_the_output(trained: Path) -> None:
-    model, lines = trained / "run" / "snapshot-00000010.safetensors", (trained / "test.en").read_text().splitlines()
-    source = nmt.load_checkpoint(model).codec.encode_source(lines)
-    for offset in (0, 3):
-        found = generated(model, lines, f"--max-length-offset={offset}", "--alpha=5")
-        surplus = [len(r["hypotheses"][0]["pieces"]) - len(ids) for r, ids in zip(found, source, strict=True)]
-        assert max(surplus) == offset  # this model has hardly learnt to end its output, so it reaches the limit
 
 
 def test_generate_names_files_that_cannot_be_read_or_written(trained: Path, tmp_path: Path) -> None:

@@ -22,15 +22,6 @@ def generate(model: Path, *arguments: str | Path, lines: list[str] = SOURCES) ->
     return generated(model, lines, *OPTIONS, *arguments)
 
 
-def test_a_prefix_is_kept_and_completed(model: Path, tmp_path: Path) -> None:
-    prefixes = ["um ol", "", "ab", "is !"]
-    (tmp_path / "prefixes").write_text("".join(f"{prefix}\n" for prefix in prefixes))
-    found = generate(model, "--prefixes", tmp_path / "prefixes")
-    texts = [line["hypotheses"][0]["text"] for line in found]
-    assert all(text.startswith(p) for text, p in zip(texts, prefixes, strict=True))
-    assert texts[1] == generate(model)[1]["hypotheses"][0]["text"]
-
-
 def test_constraints_occur_in_every_translation(model: Path, tmp_path: Path) -> None:
     (tmp_path / "constraints").write_text("ad\tum um\n\nxyz\n\n")
     found = generate(model, "--constraints", tmp_path / "constraints", "--beam=4", "--n-best=3")
