@@ -26,6 +26,7 @@ TRAIN = [
     "--arch=transformer_tiny", "--batch-tokens=800", "--batch-groups=2", "--warmup-updates=20", "--valid-updates=20",
     "--save-updates=10", "--log-updates=10", "--precision=fp32", "--device=cpu", "--device-tokens=2000",
 ]  # fmt: skip
+LANGS = ["--source-lang=en", "--target-lang=de"]
 typer.main.get_command = cache(typer.main.get_command)  # reading all flags takes longer than refusing one of them
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="this works on Linux only")
 

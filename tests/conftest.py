@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-from commands import SMALL, TRAIN
+from commands import LANGS, SMALL, TRAIN
 from hypothesis import HealthCheck, settings
 
 from nmt.data.mixture import TokenArray
@@ -121,8 +121,7 @@ def _train_once(folder: Path) -> None:
     for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
         write_pairs(folder / name, invented_pairs(size, seed))
     corpora = [f"--{name}={folder / name}" for name in ("train", "valid", "test")]
-    langs = ["--source-lang=en", "--target-lang=de"]
-    forks.run("preprocess", *langs, *corpora, f"--dest={folder}/data", "--vocab-size=330", "--workers=1")
+    forks.run("preprocess", *LANGS, *corpora, f"--dest={folder}/data", "--vocab-size=330", "--workers=1")
     training = forks.run("train", folder / "data", f"--save-dir={folder}/run", *TRAIN, *SMALL, "--max-updates=40")
     (folder / "train.log").write_text(training.errors)
     forks.run("average-checkpoints", folder / "run", "--last=2", f"--output={folder}/run/average.safetensors")

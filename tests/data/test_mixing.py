@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import assert_resumes, run, train
+from commands import LANGS, assert_resumes, run, train
 from conftest import invented_pairs, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,7 +64,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def preprocess(corpora: Path, dest: Path, *options: str) -> DataFolder:
     texts = [f"--train={corpora}/large", f"--train={corpora}/small", f"--valid={corpora}/valid", "--vocab-size=330"]
-    run("preprocess", "--source-lang=en", "--target-lang=de", *texts, f"--dest={dest}", *options)
+    run("preprocess", *LANGS, *texts, f"--dest={dest}", *options)
     return DataFolder.open(dest)
 
 

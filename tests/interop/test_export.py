@@ -9,7 +9,7 @@ import ctranslate2
 import pytest
 import torch
 from checkpoints import CONFIG, FP32, saved, small_checkpoint
-from commands import failed, run, train
+from commands import LANGS, failed, run, train
 
 import nmt
 from nmt.text.subword import BOS, EOS, with_eos
@@ -51,8 +51,7 @@ def test_probabilities_and_text_processing_are_the_same(trained: Path, tmp_path:
 
 def test_separate_vocabularies_and_int8_are_exported(trained: Path, tmp_path: Path) -> None:
     corpora = ["--train", trained / "train", "--valid", trained / "valid"]
-    langs = ["--source-lang", "en", "--target-lang", "de"]
-    run("preprocess", *langs, *corpora, "--dest", tmp_path / "data", "--vocab-size=310", "--separate-vocab")
+    run("preprocess", *LANGS, *corpora, "--dest", tmp_path / "data", "--vocab-size=310", "--separate-vocab")
     checkpoint = trained_and_exported(tmp_path / "data", tmp_path, "--max-updates=2")
     assert {path.name for path in (tmp_path / "model").glob("subword*")} == {"subword.en.model", "subword.de.model"}
     check_probabilities(checkpoint, tmp_path / "model", ["Ba de."], ["ed ab !"])

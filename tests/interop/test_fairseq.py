@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoints import FP32
-from commands import TRAIN, failed, run
+from commands import LANGS, TRAIN, failed, run
 from conftest import invented_pairs
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -190,7 +190,7 @@ def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str
     run(*theirs.command)
     corpus = write_corpus("text", invented_pairs(10))
     corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
-    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, "--like", theirs.model, "--workers=1")
+    run("preprocess", *LANGS, *corpora, "--like", theirs.model, "--workers=1")
     options = [*TRAIN[1:], "--max-updates=2", "--valid-metric=nll", "--init-from", theirs.model]
     run("train", tmp_path / "data", "--save-dir", tmp_path / "run", *options)
     tuned = tmp_path / "run" / "best.safetensors"

@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers  # loads its models only when a test uses one
 from checkpoints import CONFIG, FP32, TEXT_CONFIG, saved, small_checkpoint
-from commands import TRAIN, failed, run, same_weights, train, valid_losses, weights
+from commands import LANGS, TRAIN, failed, run, same_weights, train, valid_losses, weights
 from conftest import invented_pairs
 from marian import mixed_lines, write_model
 from test_export import check_probabilities
@@ -248,7 +248,7 @@ def test_the_code_in_the_model_card_translates_without_nmt(
     corpus = write_corpus("text", 20 * list(zip(lines, targets, strict=True)))
     corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
     text = ["--vocab-size=300", "--separate-vocab", "--lowercase", "--workers=1"]
-    run("preprocess", "--source-lang=en", "--target-lang=de", *corpora, *text)
+    run("preprocess", *LANGS, *corpora, *text)
     fast = ["--max-updates=40", "--lr-schedule=constant", "--lr=1e-2", "--warmup-updates=10", "--batch-groups=1"]
     train(tmp_path / "data", tmp_path / "run", *fast, "--valid-metric=nll", "--valid-updates=40", "--save-updates=40")
     checkpoint = tmp_path / "run" / "best.safetensors"

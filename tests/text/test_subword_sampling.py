@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from commands import failed, run
+from commands import LANGS, failed, run
 from conftest import invented_pairs, write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,6 @@ from nmt.data.folder import DataFolder
 from nmt.data.loader import make_update
 from nmt.text.subword import BpeDropout, Sampler, Subword, UnigramSampling
 
-LANGS = ["--source-lang=en", "--target-lang=de"]
 LINES = [line for pair in invented_pairs(400) for line in pair]
 DRAWS = 20_000
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkpoints import eloquent_checkpoint
-from commands import failed, run
+from commands import LANGS, failed, run
 from conftest import invented_pairs
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
@@ -15,7 +15,6 @@ from nmt.data.folder import DataFolder
 from nmt.serving.service import split
 from nmt.translate.requests import Request, encode
 
-LANGS = ["--source-lang=en", "--target-lang=de"]
 Write = Callable[[str, list[tuple[str, str]]], str]
 
 

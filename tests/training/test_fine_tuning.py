@@ -8,7 +8,7 @@ import forks
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, valid_losses, weights
+from commands import LANGS, SMALL, TRAIN, assert_resumes, failed, records, run, same_weights, valid_losses, weights
 from conftest import invented_pairs, write_pairs
 
 import nmt
@@ -17,7 +17,6 @@ from nmt.data.folder import DataFolder
 from nmt.text.subword import Subword
 from nmt.training.initial import start_from
 
-LANGS = ["--source-lang=en", "--target-lang=de"]
 TUNE = [*TRAIN[1:], "--warmup-updates=5", "--lr-schedule=constant", "--lr=0.002", "--valid-metric=nll"]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from commands import SMALL, TRAIN, records, run, same_weights, weights
+from commands import LANGS, SMALL, TRAIN, records, run, same_weights, weights
 from torch import Tensor
 
 from nmt.checkpoint import load_checkpoint, new_model
@@ -133,9 +133,9 @@ def test_every_update_draws_its_own_dropout(trained: Path, tmp_path: Path) -> No
     """All pairs are the same, and the weights do not change."""
     for lang, line in (("en", "Ba de ki.\n"), ("de", "Um ol.\n")):
         (tmp_path / f"same.{lang}").write_text(20 * line)
-    langs, same = ["--source-lang=en", "--target-lang=de"], tmp_path / "same"
+    same = tmp_path / "same"
     model = f"--subword-model={trained}/data/subword.model"
-    run("preprocess", *langs, f"--train={same}", f"--valid={same}", model, "--workers=1", f"--dest={tmp_path}/data")
+    run("preprocess", *LANGS, f"--train={same}", f"--valid={same}", model, "--workers=1", f"--dest={tmp_path}/data")
     for dropout, differs in ((0.1, True), (0, False)):
         folder = tmp_path / str(dropout)
         options = ["--lr-scale=1e-30", f"--dropout={dropout}", "--max-updates=2", "--log-updates=1"]

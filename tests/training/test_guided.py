@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import SMALL, TRAIN, failed, numbers, run, train
+from commands import LANGS, SMALL, TRAIN, failed, numbers, run, train
 from conftest import invented_pairs, token_arrays
 
 from nmt.data.folder import DataFolder, ParallelSplit
@@ -15,7 +15,7 @@ from nmt.model.architectures import model_config
 from nmt.model.transformer import Transformer, recording
 from nmt.training.loss import TrainingLoss
 
-LANGS, KINDS = ["--source-lang=en", "--target-lang=de"], ("en", "de", "links")
+KINDS = ("en", "de", "links")
 
 
 def word_by_word(size: int, seed: int) -> list[tuple[str, str, str]]:

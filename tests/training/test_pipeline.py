@@ -1,4 +1,4 @@
-"""`nmt preprocess`, `train`, `average-checkpoints`, `generate` and `score` as a user runs them, on a small corpus."""
+"""`nmt train`, `average-checkpoints` and `generate` as a user runs them, on a small corpus."""
 
 import json
 import os
@@ -140,13 +140,6 @@ def test_an_ensemble_of_equal_models_translates_like_one_model(trained: Path, tm
     source, output = f"--input={trained}/test.en", tmp_path / "out.de"
     translated(trained, trained / "run" / "best.safetensors", source, f"--output={output}")
     assert output.read_text().splitlines() == translated(trained, source)
-
-
-def test_batches_do_not_change_a_translation(trained: Path) -> None:
-    options = [f"--input={trained}/valid.en", "--n-best=2"]
-    expected = translated(trained, *options)
-    for tokens in (20, 5000):
-        assert translated(trained, *options, f"--batch-tokens={tokens}") == expected
 
 
 def translator_and_lines(trained: Path) -> tuple[nmt.Translator, list[str]]:
