@@ -252,6 +252,18 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL + 1)  # its messages repeat those of nmt
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL + 1)
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    ranks, early = None, list[int]()  # signals before the ranks have started
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if ranks is None:
+            early.append(number)
+            return
+        for process in ranks.pids().values():
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    for number in not_ignored(STOPPING):
+        signal.signal(number, pass_on)
     ranks = start_processes(
         name="nmt",
         entrypoint=sys.executable,
@@ -259,14 +271,8 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
         envs={rank: _variables(rank, processes, store.port) for rank in range(processes)},
         logs_specs=DefaultLogsSpecs(os.devnull),
     )
-
-    def pass_on(number: int, _: FrameType | None) -> None:
-        for process in ranks.pids().values():
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
-
-    for number in not_ignored(STOPPING):
-        signal.signal(number, pass_on)
+    for received in early:
+        pass_on(received, None)
     ended = ranks.wait(period=_PERIOD)  # when a rank fails, this ends the others
     if ended and ended.failures:
         first = min(ended.failures.values(), key=lambda failure: failure.timestamp)

@@ -188,6 +188,25 @@ def test_the_launcher_ends_as_its_ranks_do(
     assert "".join(line for line in launcher.errors.splitlines(True) if "[c10d]" not in line) == said
 
 
+def signal_when_ready(fifo: Path) -> None:
+    with fifo.open("rb") as ready:
+        assert [ready.readline() for _ in range(2)] == [b"ready\n"] * 2
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_signal_that_comes_while_the_ranks_start_reaches_them(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ready")
+    to_fifo = LAUNCHED.replace("os.write(1,", "os.write(os.open('ready', os.O_WRONLY),").replace("ENDING", "pass")
+    (tmp_path / "nmt.py").write_text(to_fifo)
+    started = forks.At(
+        "torch.distributed.elastic.multiprocessing.start_processes",
+        do=partial(signal_when_ready, tmp_path / "ready"),
+        after=True,
+    )
+    launcher = forks.start(*command("data", tmp_path / "run", "--gpus=2"), cwd=tmp_path, before=started)
+    launcher.wait(143)
+
+
 def run_below_a_launcher() -> None:
     """Continues in a child of this process. The child kills its parent before the eighth update."""
     if child := os.fork():
