@@ -110,6 +110,11 @@ class TrainConfig(BatchConfig):
     freeze: tuple[Literal["embeddings", "encoder", "decoder"], ...] = optimiser_option(
         (), "Part of the model whose weights do not change. May be given several times."
     )
+    optimizer: Literal["adam", "muon"] = optimiser_option(
+        "adam",
+        "adam is the paper's. muon orthogonalises the momentum of the matrices in the layers (Jordan et al. 2024), and "
+        "uses Adam for all other weights.",
+    )
     lr_schedule: Literal["paper", "inverse-sqrt", "linear", "constant"] = optimiser_option(
         "paper",
         "Learning rate after the warm-up: the paper's formula, a decrease with update^-0.5, a linear decrease "

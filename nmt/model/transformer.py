@@ -55,6 +55,8 @@ class MultiHeadAttention(nn.Module):
         self.heads = config.heads
         self.function = attention_function(config)
         self.sizes = (config.heads * config.d_k, config.heads * config.d_k, config.heads * config.d_v)
+        # The projections that are stored in one matrix, by the numbers of their rows.
+        self.joint = {"query_key_value": self.sizes, "key_value": self.sizes[1:]}
         bias = config.attention_biases
         if cross:
             self.query = nn.Linear(config.d_model, self.sizes[0], bias)
@@ -237,6 +239,15 @@ class Transformer(nn.Module):
     def _layer_call(self, layout: Layout) -> Callable[..., Tensor]:
         # Only packed batches (without blocks) are compiled. Padded ones would compile anew for many shapes.
         return self._call_packed if layout.blocks is None else _call
+
+
+def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """Yields the weights of all linear layers that are trained, with the numbers of rows of the matrices in each."""
+    for module in model.modules():
+        for name, layer in module.named_children():
+            if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
+                joint = module.joint if isinstance(module, MultiHeadAttention) else {}
+                yield layer.weight, joint.get(name, (layer.out_features,))
 
 
 def _call(layer: nn.Module, *inputs: Any) -> Any:

@@ -1,8 +1,10 @@
 """The dry run: it estimates what a training needs from a few updates, and discards them."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 
 from nmt import console
@@ -36,10 +38,9 @@ def timed_updates(
     return interval, time.perf_counter() - started
 
 
-# Updates before the measurement, if they are fast, and updates that are measured at most.
-_WARM_UP_UPDATES = 3
+# Updates that are measured at most.
 _MEASURED_UPDATES = 8
-# About how long the measurement takes, unless a single update takes longer.
+# About how long the measurement takes, unless a single micro-batch takes longer.
 _SECONDS = 20.0
 
 
@@ -58,7 +59,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         plan = first_plan(setup, state)
         seconds_per_update = _seconds_per_update(setup, state, plan)
         lines = {
-            **_time(setup, plan, seconds_per_update),
+            **_time(setup, plan, seconds_per_update, state.optimizer.flops),
             "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
             "disk": _disk(config, state.parameters, seconds_per_update),
         }
@@ -67,25 +68,34 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
 
 
 def _seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan) -> float:
+    """Returns the time of an update. If whole updates take too long, only some of their micro-batches are measured."""
     console.info("measuring the time of an update …")
     stream = endless_updates(setup, state, plan)
     with console.Progress("measuring", None, "micro-batch") as progress, closing(stream) as updates:
 
-        def timed(count: int) -> float:
-            return timed_updates(setup, state, updates, count, progress.advance)[1]
+        def timed(parts: list[Update]) -> float:
+            return timed_updates(setup, state, iter(parts), len(parts), progress.advance)[1]
 
-        first = timed(1)
-        count = setup.world.broadcast(lambda: max(1, min(_MEASURED_UPDATES, int(_SECONDS / first))))
-        if count > 1:
-            timed(_WARM_UP_UPDATES - 1)
-        return timed(count) / count
+        first = next(updates)
+        one = [replace(first, batches=first.batches[:1])]
+        timed(one)  # is slower than the next, because memory is allocated
+        seconds = timed(one) * len(first.batches)
+        estimate = setup.world.broadcast(lambda: seconds)
+        stride = math.ceil(estimate / _SECONDS)
+        whole = list(islice(updates, max(1, min(_MEASURED_UPDATES, int(_SECONDS / estimate)))))
+        parts = [replace(update, batches=update.batches[::stride]) for update in whole]
+        return timed(parts) * _positions(whole) / _positions(parts)
 
 
-def _time(setup: Setup, plan: UpdatePlan, seconds: float) -> dict[str, str]:
+def _positions(updates: list[Update]) -> int:
+    return sum(batch.positions for update in updates for batch in update.batches)
+
+
+def _time(setup: Setup, plan: UpdatePlan, seconds: float, optimizer_flops: float) -> dict[str, str]:
     """Returns the log lines about one update and about the whole training; an update takes `seconds`."""
     split, updates = setup.data.split("train"), setup.config.max_updates
     source, target = (side.lengths.total // len(plan) for side in (split.source, split.target))
-    flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target)
+    flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target) + optimizer_flops
     return {
         "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
         "in total": f"{updates / len(plan):,.1f} epochs, {updates * flops:.1e} FLOP, "

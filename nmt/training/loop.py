@@ -117,6 +117,7 @@ def train_update(
     counters.update += 1
     counters.update_in_epoch += 1
     counters.flops += training_flops(setup.model_config, vocabulary, update.source_tokens, update.target_tokens)
+    counters.flops += state.optimizer.flops
     counters.seconds += time.monotonic() - started
     return UpdateResult(losses, norm, skipped)
 

@@ -1,6 +1,8 @@
-"""Adam (paper §5.3), learning-rate schedules, clipping of gradients, and the loss scale of fp16."""
+"""Adam (paper §5.3) and Muon, learning-rate schedules, clipping of gradients, and the loss scale of fp16."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -63,16 +65,60 @@ class LossScale:
 ADAM_BYTES = 8
 
 
+class MatrixOptimizer:
+    """Muon (Jordan et al. 2024): the step of a matrix is its momentum with all singular values brought close to 1.
+
+    Projections that are stored in one weight are separate matrices. A step has the size that Adam's usually has (Liu et
+    al. 2025, arXiv:2502.16982), so the learning rates of Adam fit. Every rank computes all steps.
+    """
+
+    def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
+        """`weights` has each weight with the numbers of rows of its matrices."""
+        self._weights = weights
+        # The parts share the memory of the weights.
+        self._parts = [[nn.Parameter(part) for part in weight.detach().split(rows)] for weight, rows in weights]
+        self.muon = torch.optim.Muon(chain(*self._parts), weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+
+    @property
+    def flops(self) -> float:
+        """The operations of a step: five iterations of Newton and Schulz for each matrix."""
+        sizes = (sorted(part.shape) for part in chain(*self._parts))
+        return sum(5.0 * (4 * m**2 * n + 2 * m**3) for m, n in sizes)
+
+    def step(self, learning_rate: float, loss_scale: float) -> None:
+        """Changes the weights by their gradients, which are divided by `loss_scale` first."""
+        for (weight, rows), parts in zip(self._weights, self._parts, strict=True):
+            assert weight.grad is not None
+            weight.grad /= loss_scale
+            for part, gradient in zip(parts, weight.grad.split(rows), strict=True):
+                part.grad = gradient
+        self.muon.param_groups[0]["lr"] = learning_rate
+        self.muon.step()
+
+
 class Optimizer:
-    """Updates parameters by their gradients."""
+    """Updates parameters by their gradients: `matrices` with Muon (see `MatrixOptimizer`), and the others with Adam."""
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], d_model: int, config: TrainConfig, loss_scale: LossScale | None = None
+        self,
+        parameters: Iterable[nn.Parameter],
+        d_model: int,
+        config: TrainConfig,
+        loss_scale: LossScale | None = None,
+        matrices: Sequence[tuple[Tensor, Sequence[int]]] = (),
     ) -> None:
         self._parameters, self._d_model, self._config = list(parameters), d_model, config
         self.loss_scale = loss_scale
         betas = config.adam_beta1, config.adam_beta2
-        self._adam = torch.optim.Adam(self._parameters, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+        self._matrices = MatrixOptimizer(matrices) if matrices else None
+        of_muon = {id(weight) for weight, _ in matrices}
+        of_adam = [weight for weight in self._parameters if id(weight) not in of_muon]
+        self._adam = torch.optim.Adam(of_adam, lr=0.0, betas=betas, eps=config.adam_epsilon, fused=True)
+
+    @property
+    def flops(self) -> float:
+        """The operations of Muon in an update. Those of Adam are too few to count."""
+        return self._matrices.flops if self._matrices else 0.0
 
     @property
     def has_state(self) -> bool:
@@ -85,15 +131,17 @@ class Optimizer:
         Returns:
             The gradient's norm before clipping; and 1 if the update was skipped because the norm is not finite, else 0.
         """
-        for group in self._adam.param_groups:
-            group["lr"] = learning_rate(update, self._d_model, self._config)
+        rate = learning_rate(update, self._d_model, self._config)
+        self._adam.param_groups[0]["lr"] = rate
         norm = self._clip()
         skipped = (~norm.isfinite()).float()
         self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
         if self.loss_scale:
             self._adam.grad_scale = self.loss_scale.scale  # type: ignore[attr-defined] # fused Adam divides by it
         self._adam.step()
-        self._adam.zero_grad(set_to_none=False)
+        if self._matrices and not skipped:  # waits for the device
+            self._matrices.step(rate, self.loss_scale.scale.item() if self.loss_scale else 1.0)
+        torch._foreach_zero_([weight.grad for weight in self._parameters if weight.grad is not None])
         if self.loss_scale:
             self.loss_scale.update(skipped)
         return norm, skipped
@@ -108,14 +156,22 @@ class Optimizer:
         return norm
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns Adam's moments and step counters, by the number of the parameter: `0.exp_avg`, `0.step` and so on."""
+        """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
-        return {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
+        tensors = {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
+        momentum = self._matrices.muon.state_dict()["state"] if self._matrices else {}
+        return tensors | {f"muon.{number}": parts["momentum_buffer"] for number, parts in momentum.items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Goes on from what `state_dict` returned."""
-        state: dict[int, dict[str, Tensor]] = {number: {} for number in range(len(self._parameters))}
+        state: defaultdict[int, dict[str, Tensor]] = defaultdict(dict)
+        momentum = {}
         for name, tensor in tensors.items():
             number, part = name.split(".")
-            state[int(number)][part] = tensor.clone()
+            if number == "muon":
+                momentum[int(part)] = {"momentum_buffer": tensor.clone()}
+            else:
+                state[int(number)][part] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})
+        if self._matrices:
+            self._matrices.muon.load_state_dict(self._matrices.muon.state_dict() | {"state": momentum})

@@ -19,7 +19,7 @@ from nmt.training.state import Counters, Setup, TrainState
 
 # Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
 # in the epoch is void.
-_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze")
+_PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "optimizer")
 # Options that are about the command itself, and --arch, whose sizes are compared one by one.
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 
@@ -36,8 +36,8 @@ def check_changes(
         raise NmtError(f"{refusal}, because the vocabulary differs")
     if model_config.other_weights(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
-    if any(name == "freeze" for name, _, _ in planning):
-        raise NmtError(f"{refusal}, because the optimiser has a state for the trained weights only")
+    if any(name in ("freeze", "optimizer") for name, _, _ in planning):
+        raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
     if changes and not config.resume_changed:
         raise NmtError(f"{refusal}, or give --resume-changed to resume anyway")
     for option in options:

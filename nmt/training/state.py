@@ -13,6 +13,7 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
 from nmt.model.device import Runtime
+from nmt.model.transformer import matrices
 from nmt.signals import StopSignals
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
@@ -176,6 +177,7 @@ def new_state(setup: Setup) -> TrainState:
     gradients = Gradients(loss, setup.runtime, setup.world, loss_scale)
     if config.compile:
         gradients.compile_layers()
-    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config, loss_scale)
+    by_muon = list(matrices(model)) if config.optimizer == "muon" else []
+    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config, loss_scale, by_muon)
     average = None if config.ema is None else MovingAverage(model, config.ema)
     return TrainState(loss, gradients, optimizer, average=average)
