@@ -61,7 +61,7 @@ class LossScale:
         self._good_updates.fill_(state["good_updates"])
 
 
-# Bytes of Adam's two moments, for each parameter.
+# Bytes of Adam's two moments, for each parameter. Muon has one, and needs half of them.
 ADAM_BYTES = 8
 
 
