@@ -1,6 +1,5 @@
 """Adam (paper §5.3) and Muon, learning-rate schedules, clipping of gradients, and the loss scale of fp16."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -164,7 +163,8 @@ class Optimizer:
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Goes on from what `state_dict` returned."""
-        state: defaultdict[int, dict[str, Tensor]] = defaultdict(dict)
+        of_adam = range(len(self._adam.param_groups[0]["params"]))
+        state: dict[int, dict[str, Tensor]] = {number: {} for number in of_adam}
         momentum = {}
         for name, tensor in tensors.items():
             number, part = name.split(".")
