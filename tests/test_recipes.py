@@ -5,64 +5,15 @@ In the gate, the recipes' commands are forked. The nightly tests run the same re
 
 import gzip
 import io
-import json
-import os
-import runpy
 import shutil
-import subprocess
-import sys
 import tarfile
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
-from unittest.mock import Mock
 
-import commands
-import forks
 import pytest
 from conftest import invented_pairs
 from marian import write_model
-
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "measure")]
-
-import table1  # noqa: E402
-import table3  # noqa: E402
-
-BIN = Path(sys.executable).parent
-TINY = [
-    *commands.SMALL, "--max-updates=5", "--save-updates=1", "--batch-tokens=300", "--device-tokens=500",
-    "--valid-metric=nll", "--device=cpu", "--precision=fp32",
-]  # fmt: skip
-LONGER = [*TINY, "--max-updates=20"]  # as many checkpoints as the recipe averages
-# What is added to the arguments of commands and programs, so that they take less time. None: the program is not run.
-Added = dict[str, list[str] | None]
-QUICK: Added = {"generate": ["--max-length-offset=5"], "benchmark": ["--max-length-offset=5"]}
-NOT_RUN = ("chaos", "compare_peers", "load", "table3", "translate_cluster")  # programs that measure or kill
-# The same for recipes that take no options.
-QUICKER: Added = QUICK | {
-    "preprocess": ["--vocab-size=400"],
-    "train": [*TINY, "--max-updates=2", "--decoder-layers=3"],
-    "average-checkpoints": ["--last=2"],
-    "benchmark": ["--help"],  # checks the flags and ends
-    "recipes/grammar.py": ["--train=120", "--valid=4", "--test=6"],
-    **dict.fromkeys(f"recipes/measure/{name}.py" for name in NOT_RUN),
-}
-# The file `nmt` or `python`, which hands its arguments to `answer` and ends as that says.
-STAND_IN = f"""#!/usr/bin/env bash
-here=${{0%/*}} name=${{0##*/}}
-if [ $name = python ] && [[ $1 != recipes/* ]]; then exec "{BIN}/python" "$@"; fi
-printf '%s\\0' "$PWD" $name "$@" > "$here/asked"
-read -r code < "$here/answered"
-cat "$here/stdout"
-cat "$here/stderr" >&2
-exit "$code"
-"""
-Recipe = Callable[..., subprocess.CompletedProcess[str]]
+from stand_ins import BIN, LONGER, TINY, Recipe, run_with
 
 
 def corpus(pairs: int, seed: int) -> tuple[bytes, bytes]:
@@ -111,74 +62,6 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sides = {"deen-src.en": english, "deen-ref.de": other, "fren-src.en": english, "fren-ref.fr": other}
         pack(folder / f"{name}.tgz", {f"{top}/newstest2014-{side}.sgm": text for side, text in sides.items()})
     return folder
-
-
-def answer(folder: Path, added: Added) -> None:
-    """Forks the commands and programs that the files in `folder` ask for, until an empty text is written to `asked`."""
-    # A benchmark measures how long an interpreter takes to start, too. That figure is not tested here.
-    no_interpreters = partial(exec, "import sys; sys.executable = 'true'")
-    while asked := (folder / "asked").read_text():
-        cwd, name, *arguments = asked.split("\0")[:-1]
-        more = added.get(arguments[0], [])
-        program = None
-        if name == "python":
-            program = partial(runpy.run_path, str(ROOT / arguments.pop(0)), run_name="__main__")
-        if more is None:
-            program = partial(print, "not run")
-        try:
-            command = forks.start(*arguments, *(more or ()), cwd=cwd, before=no_interpreters, instead=program)
-            code, output, errors = command.wait(), command.output, command.errors
-        except BaseException:  # otherwise, the recipe would wait forever
-            code, output, errors = 1, "", traceback.format_exc()
-        (folder / "stdout").write_text(output)
-        (folder / "stderr").write_text(errors)
-        (folder / "answered").write_text(f"{code}\n")
-
-
-@contextmanager
-def stand_ins(folder: Path, added: Added) -> Iterator[Path]:
-    """Makes `nmt` and `python` in `folder` start forked commands and programs, with the arguments in `added`."""
-    for name in ("nmt", "python"):
-        (folder / name).write_text(STAND_IN)
-        (folder / name).chmod(0o755)
-    for name in ("asked", "answered"):
-        os.mkfifo(folder / name)
-    thread = Thread(target=answer, args=(folder, added), daemon=True)
-    thread.start()
-    yield folder
-    if thread.is_alive():
-        (folder / "asked").write_text("")
-    thread.join()
-
-
-def run_with(
-    path: Path, script: str, *arguments: str, code: int = 0, **settings: str | Path
-) -> subprocess.CompletedProcess[str]:
-    """Runs a recipe with the commands in the folder `path`, and checks its exit code."""
-    environment = os.environ | {"ENVIRONMENT": "active", "WORKERS": "1"}
-    environment |= {name: str(value) for name, value in settings.items()}
-    environment["PATH"] = f"{path}:{BIN}:{os.environ['PATH']}"
-    command = ["bash", str(ROOT / "recipes" / script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == code, done.stderr
-    return done
-
-
-@pytest.fixture(params=["forked", pytest.param("whole", marks=pytest.mark.nightly)])
-def recipe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recipe]:
-    """Returns a function that runs a recipe."""
-    if request.param == "whole":
-        yield partial(run_with, BIN)
-    else:
-        with stand_ins(tmp_path_factory.mktemp("bin"), QUICK) as path:
-            yield partial(run_with, path)
-
-
-@pytest.fixture
-def quicker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recipe]:
-    """Returns a function that runs a recipe with less text and less training than the recipe says."""
-    with stand_ins(tmp_path_factory.mktemp("bin"), QUICKER) as path:
-        yield partial(run_with, path)
 
 
 @pytest.mark.parametrize("target, size, options, train, valid", [
@@ -293,52 +176,3 @@ def test_multi30k(quicker: Recipe, multi30k: Path, tmp_path: Path, arguments: li
     train("--prepare")
     assert not (tmp_path / "run" / "model").exists()
     assert f"tok:{tokenizer}" in train().stdout
-
-
-@pytest.mark.parametrize("script, arguments, starts", [
-    ("chaos.sh", ["3"], ["chaos.py {run}/data --folder {run} --kills 3 --gpus 1"]),
-    ("compare_peers.sh", ["--only", "train"], ["compare_peers.py {run} --repeats 3 --only train"]),
-    ("load.sh", [], [f"load.py {{model}} {{run}}/data/test.en.txt --engine {engine} --repeats 3" for engine in
-                     ("pytorch --compute-type auto", "ctranslate2 --compute-type int8")]),
-    ("translate_cluster.sh", [], ["translate_cluster.py {model} {run}/input {run} --shard-lines 1000"]),
-    ("table3.sh", ["base", "--updates=2"], ["table3.py {run}/data {run} base --updates=2"]),
-    ("benchmark_gpu.sh", [], []),
-])  # fmt: skip
-def test_recipes_that_measure_or_kill_reach_their_programs(
-    quicker: Recipe, trained: Path, tmp_path: Path, script: str, arguments: list[str], starts: list[str]
-) -> None:
-    run = tmp_path / "run"
-    (run / "model").mkdir(parents=True)
-    model = run / "model" / "average.safetensors"
-    shutil.copy(trained / "run" / "average.safetensors", model)
-    shutil.copytree(trained / "data", run / "data")
-    settings = {"RUN": run, "DATA": run / "data", "MODEL": model, "TEXT": trained / "test.en", "LINES": "25"}
-    done = quicker(f"measure/{script}", *arguments, **settings)
-    found = [line for line in done.stderr.splitlines() if line.startswith("== python recipes/measure/")]
-    expected = [f"== python recipes/measure/{start.format(run=run, model=model)}" for start in starts]
-    assert found == expected
-    if script == "translate_cluster.sh":
-        assert (run / "input").read_text().count("\n") == 25
-
-
-def test_table_3_trains_each_row_once(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(table3, "SMALL", replace(table3.SMALL, width=16, depth=6))
-    monkeypatch.setattr(table3.subprocess, "run", lambda command: Mock(returncode=commands.run(*command[3:]).code))
-    options = ["base", "a_h4", "--updates=2", "--device=cpu", "--device-tokens=2500"]
-    monkeypatch.setattr(sys, "argv", ["table3.py", str(trained / "data"), str(tmp_path), *options])
-    for _ in range(2):  # the second time, it only prints the results of the first
-        table3.main()
-        printed = capsys.readouterr()
-    assert "nmt train" not in printed.err
-    first, second = json.loads((tmp_path / "table3.json").read_text())
-    assert (first["name"], second["name"]) == ("base", "a_h4")
-    assert (first["paper_ppl"], first["paper_bleu"], first["paper_parameters"]) == (4.92, 25.8, "65M")
-    assert first["parameters"] == second["parameters"]
-    assert first["ppl"] == pytest.approx(commands.records(tmp_path / "base", "valid")[-1]["ppl"], abs=0.01)
-    assert (tmp_path / "table3.md").read_text() == printed.out
-
-
-def test_table_1_measures_every_kind_of_layer() -> None:
-    assert [table1.seconds(kind, 40, 64, "cpu", 1) > 0 for kind in table1.KINDS] == [True] * 5

@@ -97,13 +97,11 @@ def test_missing_permissions_are_reported(unprivileged: Callable[[], AbstractCon
     ("tain", r"no file in .* starts with 'tain'"),
     ("no/train", "folder .*/no does not exist"),
     ("train.fr/train", r"train\.fr does not exist either"),
-    ("loop", r"neither .*/loop\.de nor .*/loop\.de\.gz exists; .* has loop\.en, so check"),
     ("x" * 5000, r"no file in .* starts with 'xxx"),
 ])  # fmt: skip
 def test_the_message_about_a_missing_side_says_what_was_found(tmp_path: Path, prefix: str, message: str) -> None:
     for name in ("train.en", "train.fr"):
         (tmp_path / name).touch()
-    (tmp_path / "loop.en").symlink_to("loop.en")
     with pytest.raises(NmtError, match=message):
         parallel_paths(str(tmp_path / prefix), "en", "de")
 

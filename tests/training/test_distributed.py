@@ -5,55 +5,19 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import forks
 import pytest
-from commands import SMALL, TRAIN, needs_linux, records, run, same_weights, valid_losses, weights
-from conftest import invented_pairs, write_pairs
+from commands import needs_linux, records, run, same_weights, valid_losses, weights
+from two_ranks import LAST, command, train_on_two
 
 from nmt.training import ranks as ranks_module
 
 pytestmark = pytest.mark.xdist_group("distributed")  # so that the uninterrupted training runs once
 UPDATE = "nmt.training.loop.train_update"
-OPTIONS = [*TRAIN, *SMALL, "--save-updates=5", "--log-updates=5", "--valid-updates=10", "--valid-metric=nll"]
-LAST = "snapshot-00000020.safetensors"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a data folder with 21 validation pairs, which two ranks share unequally."""
-    folder = tmp_path_factory.mktemp("distributed")
-    train, valid = (write_pairs(folder / name, invented_pairs(n, n)) for name, n in (("train", 300), ("valid", 21)))
-    options = ["--source-lang=en", "--target-lang=de", "--vocab-size=330", f"--train={train}", f"--valid={valid}"]
-    run("preprocess", *options, "--workers=1", f"--dest={folder}/data")
-    return folder / "data"
-
-
-def command(data: Path | str, folder: Path, *extra: str) -> list[str]:
-    return ["train", str(data), "--save-dir", str(folder), *OPTIONS, "--max-updates=20", *extra]
-
-
-def train_on_two(
-    arguments: list[str], *codes: int, before: Sequence[Callable[[], object] | None] = (None, None)
-) -> str:
-    """Trains on two ranks until they end with these exit codes, by default 0; returns what they print."""
-    ranks = forks.start_ranks(2, *arguments, before=before)
-    for rank, code in zip(ranks, codes or (0, 0), strict=True):
-        rank.wait(code)
-    return "".join(rank.errors for rank in ranks)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the run folder of a training of 20 updates on two ranks."""
-    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    train_on_two(command(data, folder))
-    return folder
 
 
 def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> None:
@@ -111,31 +75,6 @@ def test_a_killed_rank_ends_the_run_and_nothing_is_lost(data: Path, uninterrupte
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
 
 
-def test_torchrun_restarts_from_the_newest_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    folder, killed = Path(shutil.copytree(uninterrupted, tmp_path / "run")), tmp_path / "killed"
-    (folder / "state-00000020.safetensors").unlink()
-    (tmp_path / "program.py").write_text(f"""
-import os, signal
-if os.environ["RANK"] == "0" and not os.path.exists({str(killed)!r}):
-    os.close(os.open({str(killed)!r}, os.O_CREAT))
-    os.kill(os.getpid(), signal.SIGKILL)
-import nmt.__main__
-nmt.__main__.main()
-""")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    done = subprocess.run(
-        [*torchrun, tmp_path / "program.py", *command(data, folder)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(forks.ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    assert killed.exists()
-    assert done.stderr.count("resumed from") == 1
-    assert same_weights(uninterrupted / LAST, folder / LAST)
-
-
 @pytest.mark.nightly
 def test_a_rank_that_hangs_is_named_and_ends_the_run(data: Path, tmp_path: Path) -> None:
     stopped = forks.At(UPDATE, 8, signal.SIGSTOP)
@@ -153,58 +92,6 @@ def test_each_connection_has_the_limit_of_rank_timeout(data: Path, tmp_path: Pat
     limited = forks.At(connects, matching="0:01:17")
     (rank,) = forks.start_ranks(1, *command(data, tmp_path, "--rank-timeout=77"), before=[limited])
     rank.wait(-signal.SIGKILL)
-
-
-LAUNCHED = """
-import os, signal, sys
-signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-if os.environ["RANK"] == "1":
-    ENDING
-os.write(1, b"ready\\n")  # at once, so that the lines of the ranks do not mix
-signal.pause()
-"""
-
-
-@pytest.mark.parametrize("ending, number, code, said", [
-    ("sys.exit(1)", None, 1, ""),
-    ("sys.exit(75)", None, 75, ""),
-    ("os.kill(os.getpid(), signal.SIGKILL)", None, 1, "error: rank 1 was killed by SIGKILL, perhaps because memory ran "
-     "out; start the same command again to resume from the newest training state\n"),
-    ("pass", signal.SIGUSR1, 75, ""),
-    ("pass", signal.SIGTERM, 143, ""),
-])  # fmt: skip
-def test_the_launcher_ends_as_its_ranks_do(
-    ending: str, number: signal.Signals | None, code: int, said: str, tmp_path: Path
-) -> None:
-    """The ranks are small programs. They save their state only after SIGUSR1, and rank 1 may end by itself."""
-    (tmp_path / "nmt.py").write_text(LAUNCHED.replace("ENDING", ending))  # which `python -m nmt` runs
-    launcher = forks.start(*command("data", tmp_path / "run", "--gpus=2"), cwd=tmp_path, stdout=subprocess.PIPE)
-    if number:
-        assert [launcher.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
-        launcher.send(number)
-    launcher.wait(code)
-    # Without a network, torch warns that it cannot find the name of this machine.
-    assert "".join(line for line in launcher.errors.splitlines(True) if "[c10d]" not in line) == said
-
-
-def signal_when_ready(fifo: Path) -> None:
-    with fifo.open("rb") as ready:
-        assert [ready.readline() for _ in range(2)] == [b"ready\n"] * 2
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_a_signal_that_comes_while_the_ranks_start_reaches_them(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "ready")
-    to_fifo = LAUNCHED.replace("os.write(1,", "os.write(os.open('ready', os.O_WRONLY),").replace("ENDING", "pass")
-    (tmp_path / "nmt.py").write_text(to_fifo)
-    started = forks.At(
-        "torch.distributed.elastic.multiprocessing.start_processes",
-        do=partial(signal_when_ready, tmp_path / "ready"),
-        after=True,
-    )
-    launcher = forks.start(*command("data", tmp_path / "run", "--gpus=2"), cwd=tmp_path, before=started)
-    launcher.wait(143)
 
 
 def run_below_a_launcher() -> None:

@@ -90,7 +90,7 @@ def test_the_loss_scale_does_not_change_the_steps() -> None:
 
 def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     bad = random_gradients(2)
-    bad["encoder_norm.weight" if "encoder_norm.weight" in bad else "encoder.0.feed_forward.inner.bias"][0] = torch.inf
+    bad["encoder.0.feed_forward.inner.bias"][0] = torch.inf
     _, expected = optimised([random_gradients(1), random_gradients(3)])
     _, found = optimised([random_gradients(1), bad, random_gradients(3)])
     for (name, weight), reference in zip(found.named_parameters(), expected.parameters(), strict=True):
