@@ -1,8 +1,8 @@
 """Decoding position by position: the decoder's state between steps, and one step for all hypotheses.
 
-Keys and values are computed once and cached. Slot t is position t, or with a window, position t modulo the window. Row
-t·W + w of a cache holds hypothesis w at slot t. Reordering moves no
-keys and values; `DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
+Keys and values are computed once and cached. Position p is kept in slot p, or with a window, in slot p modulo the
+window. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no keys and values;
+`DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
 P ≥ T·W rows of a cache, S source positions, N flat source positions, D d_model, H heads, K d_k, U d_v, V vocabulary.
@@ -93,7 +93,8 @@ class DecoderCache:
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
         """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
 
-        If `sentences_B` is given, keeps only these sentences; `parents_BW` then has one row for each of them.
+        If `sentences_B` is given, keeps only the sentences at these places of the present axis B. `parents_BW` then has
+        one row for each of them.
         """
         layers, ancestors_BWT = self.layers, self.ancestors_BWT
         if sentences_B is not None:
@@ -144,7 +145,7 @@ class _Step:
         slot: the slot of the newest position.
         slots: the number of slots in use.
         most: the largest number of slots; None if there is no limit.
-        self_bias: masks the cached rows of other hypotheses' ancestors, B1WP; None if there is only one hypothesis.
+        self_bias: hides from each hypothesis all rows except those of its ancestors, B1WP; None for one hypothesis.
     """
 
     sentences: int

@@ -18,7 +18,8 @@ class Cache(Protocol):
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
         """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
 
-        If `sentences_B` is given, keeps only these sentences; `parents_BW` then has one row for each of them.
+        If `sentences_B` is given, keeps only the sentences at these places of the present axis B. `parents_BW` then has
+        one row for each of them.
         """
 
 

@@ -1,7 +1,7 @@
 """Beam search (paper §6.1) over a step function, with diverse groups (Vijayakumar et al. 2016). It knows no model.
 
 Shapes: see docs/architecture.md; B sentences or groups still being searched, W hypotheses of each, R = B·W rows,
-T tokens so far, V vocabulary, C candidates, E ended hypotheses, X groups at the same place of each sentence.
+T tokens so far, V vocabulary, C candidates, E ended hypotheses, X sentences, of which one group is handled.
 """
 
 import math
@@ -56,7 +56,7 @@ class Candidates(NamedTuple):
         return cls(log_probs_BC, parents_BC, tokens_BC, token_log_probs_BC, tokens_BC == eos)
 
     def live(self, beam: int) -> Tensor:
-        """Returns the numbers of the first `beam` candidates that do not end, BW."""
+        """Returns the places of the first `beam` candidates that do not end on axis C, BW."""
         # A stable sort by "has ended" keeps the order of the rest.
         return self.ended_BC.to(torch.uint8).argsort(dim=1, stable=True)[:, :beam]
 
@@ -112,7 +112,7 @@ class _Finished:
 
     Args:
         asked: what each sentence must contain.
-        possible: the part of it that fits into the maximum length.
+        possible: its prefix, and its phrases if all of them together fit into the maximum length.
     """
 
     def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
@@ -166,7 +166,7 @@ class _Beams:
 
     @property
     def length(self) -> int:
-        """Tokens of every hypothesis, without BOS and with the token that is being searched."""
+        """The length of every output after this step, without BOS. Until then, BOS counts instead of the new token."""
         return self.tokens_BWT.shape[2]
 
     def candidates(self, scores_RV: Tensor) -> Candidates:
@@ -210,8 +210,8 @@ class _Beams:
     def bounds(self, alpha: float) -> dict[int, float]:
         """Returns, for each sentence, a bound on the score of what its live hypotheses can become.
 
-        As a hypothesis grows, log P only falls and the penalty only rises. So the bound is log P now over the penalty
-        at the maximum length.
+        As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
+        score. So no score exceeds log P now over the penalty at the maximum length.
         """
         bounds_B = self.log_probs_BW.amax(1) / length_penalty(self.max_lengths_B, alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
@@ -241,9 +241,10 @@ class _Beams:
 def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
     """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
 
-    Each step keeps the `beam` best continuations of the live hypotheses. Those that end in EOS are finished. A sentence
-    is done when no live hypothesis can still beat its n-th best finished one. A beam of one is greedy search, which
-    ends with the first EOS. In diverse beam search, the groups of a sentence are searched side by side like sentences.
+    Each step ranks 2W continuations of the W live hypotheses. Of the best W, those that end in EOS are finished. The
+    best W that do not end are the next live hypotheses. A sentence is done when no live hypothesis can still beat its
+    n-th best finished one. A beam of one is greedy search, which ends with the first EOS. In diverse beam search, the
+    groups of a sentence are searched side by side like sentences.
     """
     config, groups = batch.config, batch.config.beam_groups
     beam = config.beam // groups

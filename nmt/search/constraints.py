@@ -14,7 +14,10 @@ from nmt.search.api import Required, SearchBatch, contains
 
 
 class Rules:
-    """The rules for the outputs of a batch. The user's own scorer comes first; a later rule overrides the earlier ones.
+    """The rules for the outputs of a batch, which are applied in this order after the user's own scorer.
+
+    A token that one rule forbids stays forbidden. Prefix and phrases may repeat n-grams, and an output may be too short
+    if every other token would repeat one.
 
     1. Tokens in `never` do not occur.
     2. No n-gram of pieces occurs twice.
@@ -45,10 +48,10 @@ class Rules:
 
         Args:
             tokens_BWT: BOS and the tokens so far.
-            sentences_B: numbers of the sentences.
+            sentences_B: the number that each sentence (or group of --beam-groups) had at the start of search.
             needed_BWX: tokens that continue a required phrase, which may repeat an n-gram.
         """
-        length = tokens_BWT.shape[2]  # with the next token
+        length = tokens_BWT.shape[2]  # of the output with the next token, because BOS does not count
         if self.scorer:
             log_probs_BWV.copy_(self.scorer(tokens_BWT, log_probs_BWV))
         for token in self.never:

@@ -51,7 +51,7 @@ class TranslationJob(ModelJob):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
     def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, float]]:
-        """Returns the output for a line, and no values to add up."""
+        """Returns the text for a line, and an empty dict, because translation has no totals as rescoring has."""
         return self.format.written(record, result, self.search.outputs), {}
 
 

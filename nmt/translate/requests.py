@@ -45,9 +45,11 @@ class EncodedRequest:
         number: the number of the line, counted over all inputs from 1.
         place: what messages call the line.
         text: the raw line.
-        parts: ids of the source, without EOS. A blank line has no parts, a long one several.
+        parts: ids of the source, without EOS. A long line has several parts. A blank line has none, or an empty one if
+            it has a prefix or constraints.
         required: what the translation must have, as ids.
-        given: prefix and constraints as the user wrote them, for the text of the translation.
+        given: prefix and constraints as the user wrote them. The translation gets this spelling instead of that of the
+            decoded pieces.
     """
 
     number: int
@@ -59,7 +61,7 @@ class EncodedRequest:
 
     @property
     def width(self) -> int:
-        """Positions of the widest part in a padded batch; 0 for a blank line."""
+        """Positions of the widest part in a padded batch; 0 without parts."""
         return max(map(padded_width, self.parts), default=0)
 
 
@@ -87,7 +89,7 @@ def encode(
 
 
 def _required(codec: TextCodec, requests: Sequence[Request]) -> list[tuple[Required, Given]]:
-    """Returns prefixes and constraints as ids and as text. They are tokenised and split like other target text."""
+    """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text."""
     if not any(request.prefix or request.constraints for request in requests):
         return [(Required(), Given())] * len(requests)
     texts = [text for request in requests for text in (request.prefix, *request.constraints)]
@@ -114,7 +116,11 @@ def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> tupl
 
 
 def _check(line: EncodedRequest, search: SearchConfig) -> None:
-    """Warns of a line that is translated in parts; raises NmtError if its prefix or constraints cannot be kept."""
+    """Warns of unknown characters in prefix and constraints, and of a line that is translated in parts.
+
+    Raises:
+        NmtError: the prefix is too long, or a line in parts has a prefix or constraints.
+    """
     for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids in line.required.phrases)]:
         if UNK in ids:
             console.warn(f"{line.place}: {what} has a character that the model does not know, and cannot be kept")
@@ -201,7 +207,7 @@ def _joined_alignment(codec: TextCodec, parts: Sequence[Hypothesis]) -> tuple[Al
     """Returns the alignment of parts whose texts are joined."""
     alignment: list[AlignedWords] = []
     for i, part in enumerate(parts):
-        # Where a word behind the earlier parts would lie. Without spaces, it belongs to their last word.
+        # The number of the part's first word in the joined text. Without spaces, the parts become one word.
         first = len(codec.join_target([*(p.text for p in parts[:i]), "x"]).split()) - 1
         alignment += [(source, first + target) for source, target in part.alignment or ()]
     return tuple(sorted(alignment))

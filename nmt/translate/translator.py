@@ -186,14 +186,18 @@ class Translator:
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Searches sentences in blocks of one padded width each, so that none is padded to the width of another."""
+        """Searches all sentences together.
+
+        Their sources lie in blocks of one padded width each, so none is padded to the width of another.
+        """
         order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
         ordered = [sentences[i] for i in order]
         blocks = [[with_eos(s.ids) for s in block] for _, block in groupby(ordered, key=lambda s: padded_width(s.ids))]
         side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTH_MULTIPLE).to(self.runtime.device)
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models))
         batch = SearchBatch(
-            max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # both count EOS
+            max_lengths_B=side.layout.lengths_B
+            + search.max_length_offset,  # source lengths and maximum lengths count EOS
             bos=BOS,
             eos=EOS,
             config=search,
@@ -211,7 +215,10 @@ class Translator:
         return self._scorers[name]
 
     def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
-        """Returns scores RV of the next token: the logits, or for an ensemble, the log of the summed probabilities."""
+        """Returns scores RV of the next token: the logits, or for an ensemble, the log of the summed probabilities.
+
+        Search normalises them, so that the sum becomes the average.
+        """
         outputs = [step(model, tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
         caches = _EnsembleCache(tuple(c for _, c in outputs))
         if len(outputs) == 1:
