@@ -5,6 +5,7 @@ In the gate, the recipes' commands are forked. The nightly tests run the same re
 
 import gzip
 import io
+import re
 import shutil
 import tarfile
 from functools import partial
@@ -168,6 +169,12 @@ def test_quickstart_and_alignments(quicker: Recipe, tmp_path: Path) -> None:
     for arguments in ([], ["--guided"]):
         found = quicker("alignments.sh", *arguments, RUN=run)
         assert [line.split()[0] for line in found.stdout.splitlines()] == ["AER", "AER"]
+
+
+def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path, tmp_path: Path) -> None:
+    folders = {"MULTI30K": multi30k, "RUN": tmp_path / "run"}
+    done = quicker("measure/ablation.sh", "--updates", "2", "base", HELD_OUT="5", **folders)
+    assert re.search(r"^base: 2 updates of 1, BLEU [\d.]+ on val, [\d.]+ held out$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("arguments", "tokenizer"), [([], "13a"), (["--published"], "none")])

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Compares settings of training that take the same time: trains Multi30k with each, and scores text that was held out.
+#
+#   bash recipes/measure/ablation.sh [--updates N] [NAME...]
+#
+# Each row of the table takes as long as N updates (5,000) of base, the settings of recipes/multi30k.sh. How much longer
+# an update takes is measured in pairs of dry runs. A row is scored on Multi30k's validation set and on 2,000 pairs that
+# are split off the training text; the test set is not used. MULTI30K=folder names the folder with the raw corpus, and
+# RUN=folder receives everything. HELD_OUT=N holds out N pairs. Start the recipe again to resume it.
+set -euo pipefail
+. "$(dirname "$0")/../common.sh"
+
+HELD_OUT=${HELD_OUT:-2000} PAIRS=3
+options_of() {
+    case $1 in
+        base) ;;
+        muon) echo --optimizer muon ;;
+        linear) echo --lr-schedule linear --lr 0.003125 ;;
+        muon_linear) echo --optimizer muon --lr-schedule linear --lr 0.003125 ;;
+        seed2) echo --seed 2 ;;
+        muon_seed2) echo --optimizer muon --seed 2 ;;
+        *) fail "$1 is not a row; choose from base, muon, linear, muon_linear, seed2, muon_seed2" ;;
+    esac
+}
+
+updates=5000 rows=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --updates) updates=${2:?give a number after --updates} && shift 2 ;;
+        *) options_of "$1" > /dev/null && rows+=("$1") && shift ;;
+    esac
+done
+[ ${#rows[@]} -gt 0 ] || rows=(base muon linear muon_linear seed2 muon_seed2)
+run_dir=$(path_or "${RUN:-}" runs/ablation)
+corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
+set_up_environment
+[ -e "$corpus/train.en.gz" ] || fail "$corpus has no train.en.gz; run recipes/multi30k.sh first, or set MULTI30K"
+mkdir -p "$run_dir"
+for language in en de; do
+    gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
+    head -n -$HELD_OUT "$run_dir/all.$language" > "$run_dir/train.$language"
+    tail -n $HELD_OUT "$run_dir/all.$language" > "$run_dir/held.$language"
+    gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
+done
+unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang de --train "$run_dir/train" \
+    --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
+
+# arguments_of ROW: sets `arguments`, the command without its length.
+arguments_of() {
+    arguments=("$run_dir/data" --arch transformer_tiny --save-dir "$run_dir/$1" --dropout 0.2 --batch-tokens 2500
+        --batch-groups 4 --warmup-updates 800 --valid-metric nll --save-updates 180 --keep-checkpoints 10)
+    # shellcheck disable=SC2207 # the options are words
+    arguments+=($(options_of "$1"))
+}
+# seconds_of ROW: prints how long an update takes now.
+seconds_of() {
+    arguments_of "$1"
+    nmt train "${arguments[@]}" --dry-run 2>&1 | sed -n 's/^ *update .* TFLOP, \(.*\) s$/\1/p'
+}
+# cost_of ROW: prints the time of an update divided by that of base: the median of several pairs.
+cost_of() {
+    for _ in $(seq $PAIRS); do
+        echo "$(seconds_of "$1") $(seconds_of base)"
+    done | awk '{ print $1 / $2 }' | sort -n | sed -n "$(((PAIRS + 1) / 2))p"
+}
+# score_of ROW SPLIT: prints the BLEU of a row's translations.
+score_of() {
+    nmt score --reference "$run_dir/$2.de" --hypothesis "$run_dir/$1.$2" --target-lang de --json |
+        sed 's/.*"score": \([0-9.]*\).*/\1/'
+}
+for row in "${rows[@]}"; do
+    cost=1
+    if [[ $row != base && $row != seed2 ]]; then
+        [ -s "$run_dir/$row.cost" ] || cost_of "$row" > "$run_dir/$row.cost"
+        cost=$(cat "$run_dir/$row.cost")
+    fi
+    arguments_of "$row"
+    length=$(awk -v n="$updates" -v cost="$cost" 'BEGIN { printf "%d", n / cost }')
+    run nmt train "${arguments[@]}" --max-updates "$length" --valid-updates "$length"
+    average=$run_dir/$row/average.safetensors
+    run nmt average-checkpoints "$run_dir/$row" --last $((length < 1800 ? 1 : 10)) --output "$average"
+    for split in val held; do
+        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" --output "$run_dir/$row.$split"
+    done
+    echo "$row: $length updates of $cost, BLEU $(score_of "$row" val) on val, $(score_of "$row" held) held out" |
+        tee "$run_dir/$row.result"
+done
