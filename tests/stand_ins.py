@@ -1,5 +1,6 @@
 """Runs recipes with stand-ins for `nmt` and `python` on the PATH, which fork the commands and programs."""
 
+import gzip
 import os
 import runpy
 import subprocess
@@ -14,6 +15,7 @@ from threading import Thread
 import commands
 import forks
 import pytest
+from conftest import invented_pairs
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "recipes"), str(ROOT / "recipes" / "measure")]  # where their programs import from
@@ -115,3 +117,21 @@ def quicker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recipe]:
     """Returns a function that runs a recipe with less text and less training than the recipe says."""
     with stand_ins(tmp_path_factory.mktemp("bin"), QUICKER) as path:
         yield partial(run_with, path)
+
+
+def corpus(pairs: int, seed: int) -> tuple[bytes, bytes]:
+    sides = zip(*invented_pairs(pairs, seed), strict=True)
+    source, target = ("".join(f"{line}\n" for line in side).encode() for side in sides)
+    return source, target
+
+
+@pytest.fixture
+def multi30k(tmp_path: Path) -> Path:
+    """A stand-in for the corpus."""
+    folder = tmp_path / "multi30k"
+    (folder / "tok").mkdir(parents=True)
+    for seed, (name, size) in enumerate({"train": 101, "val": 4, "test_2016_flickr": 5}.items()):
+        for lang, text in zip(("en", "de"), corpus(size, seed), strict=True):
+            (folder / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+            (folder / "tok" / f"{name}.lc.norm.tok.{lang}").write_bytes(text.lower())
+    return folder

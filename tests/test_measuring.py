@@ -1,6 +1,7 @@
 """The recipes that measure or attack reach their programs, and the programs of the paper's tables work."""
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -13,6 +14,12 @@ from stand_ins import Recipe
 
 import table1  # isort: skip # `stand_ins` has added its folder to the path
 import table3  # isort: skip
+
+
+def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path, tmp_path: Path) -> None:
+    folders = {"MULTI30K": multi30k, "RUN": tmp_path / "run"}
+    done = quicker("measure/ablation.sh", "--updates", "2", "base", HELD_OUT="5", **folders)
+    assert re.search(r"^base: 2 updates of 1, BLEU [\d.]+ on val, [\d.]+ held out$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("script, arguments, starts", [

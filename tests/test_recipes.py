@@ -5,22 +5,14 @@ In the gate, the recipes' commands are forked. The nightly tests run the same re
 
 import gzip
 import io
-import re
 import shutil
 import tarfile
 from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import invented_pairs
 from marian import write_model
-from stand_ins import BIN, LONGER, TINY, Recipe, run_with
-
-
-def corpus(pairs: int, seed: int) -> tuple[bytes, bytes]:
-    sides = zip(*invented_pairs(pairs, seed), strict=True)
-    source, target = ("".join(f"{line}\n" for line in side).encode() for side in sides)
-    return source, target
+from stand_ins import BIN, LONGER, TINY, Recipe, corpus, run_with
 
 
 def sgm(lines: bytes) -> bytes:
@@ -114,18 +106,6 @@ def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path:
     assert "(. .)" in silver and ":-RRB-" in silver
 
 
-@pytest.fixture
-def multi30k(tmp_path: Path) -> Path:
-    """A stand-in for the corpus."""
-    folder = tmp_path / "multi30k"
-    (folder / "tok").mkdir(parents=True)
-    for seed, (name, size) in enumerate({"train": 101, "val": 4, "test_2016_flickr": 5}.items()):
-        for lang, text in zip(("en", "de"), corpus(size, seed), strict=True):
-            (folder / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
-            (folder / "tok" / f"{name}.lc.norm.tok.{lang}").write_bytes(text.lower())
-    return folder
-
-
 def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
     translate = partial(recipe, "back_translation.sh", MULTI30K=multi30k, RUN=tmp_path / "run", AVERAGED="2")
     done = translate("sample", *TINY, VOCAB_SIZE="430")
@@ -169,12 +149,6 @@ def test_quickstart_and_alignments(quicker: Recipe, tmp_path: Path) -> None:
     for arguments in ([], ["--guided"]):
         found = quicker("alignments.sh", *arguments, RUN=run)
         assert [line.split()[0] for line in found.stdout.splitlines()] == ["AER", "AER"]
-
-
-def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path, tmp_path: Path) -> None:
-    folders = {"MULTI30K": multi30k, "RUN": tmp_path / "run"}
-    done = quicker("measure/ablation.sh", "--updates", "2", "base", HELD_OUT="5", **folders)
-    assert re.search(r"^base: 2 updates of 1, BLEU [\d.]+ on val, [\d.]+ held out$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("arguments", "tokenizer"), [([], "13a"), (["--published"], "none")])

@@ -24,10 +24,7 @@ def export(
         typer.Option(help="Data type of the stored weights; only for ctranslate2."),
     ] = "float32",
     scores: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="File with the output of nmt score, for the model card; only for huggingface."
-        ),
+        str | None, typer.Option(metavar="FILE", help="Output of nmt score, for the model card; only for huggingface.")
     ] = None,
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.

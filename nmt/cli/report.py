@@ -41,20 +41,26 @@ def report(
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
     from nmt.pages.page import page
-    from nmt.pages.report import read_runs, report_data, version_of
+    from nmt.pages.report import read_runs, report_data
 
     found = read_runs(runs, name)
     title, data = ", ".join(run.name for run in found), report_data(found, sustained_tflops)
     if watch:
-        from nmt.pages.report_server import Site, serve
-
-        def current() -> dict[str, Any]:
-            return report_data(read_runs(runs, name), sustained_tflops)
-
-        serve(Site(lambda: version_of(runs), current, lambda data: page("report", title, data)))
+        _watch(runs, name, title, sustained_tflops)
         return
     path = "report.html" if output is None else output
     with output_file(path, [run.file for run in found]) as file:
         file.write(page("report", title, data))
     if path != STDIO:
         console.info(f"wrote {path}")
+
+
+def _watch(runs: list[str], name: list[str], title: str, sustained_tflops: float | None) -> None:
+    from nmt.pages.page import page
+    from nmt.pages.report import read_runs, report_data, version_of
+    from nmt.pages.report_server import Site, serve
+
+    def current() -> dict[str, Any]:
+        return report_data(read_runs(runs, name), sustained_tflops)
+
+    serve(Site(lambda: version_of(runs), current, lambda data: page("report", title, data)))

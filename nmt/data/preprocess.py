@@ -56,10 +56,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         prepare=partial(_prepare, config, like),
     )
     with job_folder(config.dest, "--dest", preparation, options) as folder:
-        try:
-            codec = like or read_codec(folder.data, text)
-        except NmtError as error:
-            raise NmtError(f"{error}; or remove {folder.path} to start over") from error
+        codec = like or _prepared_codec(folder, text)
         if not options.merge:
             _encode_training(folder, codec, config, options)
         if options.shard:
@@ -74,6 +71,14 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
             folder.is_complete = True
         folder.finish()
     _summarise(config, codec, done)
+
+
+def _prepared_codec(folder: JobFolder, text: TextConfig) -> TextCodec:
+    """Returns the text processing that an earlier process, or this one, has prepared in the folder of the job."""
+    try:
+        return read_codec(folder.data, text)
+    except NmtError as error:
+        raise NmtError(f"{error}; or remove {folder.path} to start over") from error
 
 
 def _training_files(config: DataConfig) -> list[list[str]]:

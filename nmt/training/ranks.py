@@ -240,11 +240,7 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
         StoppedError: the ranks were stopped after they had saved their state.
         SystemExit: a rank failed and has shown its error, or a signal ended it before it saved its state.
     """
-    gpus = 0 if device == "cpu" else torch.cuda.device_count()
-    if device != "cpu" and gpus < processes:
-        raise NmtError(
-            f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
-        )
+    _check_gpus(processes, device)
     share_cores(processes)
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are passed on here
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
@@ -277,6 +273,14 @@ def launch(arguments: list[str], processes: int, device: str) -> None:
     if ended and ended.failures:
         first = min(ended.failures.values(), key=lambda failure: failure.timestamp)
         raise _failure(first.local_rank, first.exitcode)
+
+
+def _check_gpus(processes: int, device: str) -> None:
+    gpus = 0 if device == "cpu" else torch.cuda.device_count()
+    if device != "cpu" and gpus < processes:
+        raise NmtError(
+            f"--gpus is {processes}, but torch sees {gpus} GPUs here; give a smaller --gpus, or --device cpu"
+        )
 
 
 def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
