@@ -25,11 +25,7 @@ def report(
     ] = False,
     sustained_tflops: Annotated[
         float | None,
-        typer.Option(
-            min=0.001,
-            max=1_000_000_000,
-            help="TFLOP/s that one device sustains. The report then states the training cost as the paper does.",
-        ),
+        typer.Option(min=0.001, max=1_000_000_000, help="TFLOP/s that a device sustains, to state the cost in FLOPs."),
     ] = None,
 ) -> None:
     """Write one HTML page that shows one run or compares several.
