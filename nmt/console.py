@@ -32,7 +32,7 @@ def prepare_streams() -> None:
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (0, 1, 2):
-        os.set_inheritable(stream, True)
+        os.set_inheritable(stream, True)  # for child processes, in which the same could happen
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 

@@ -158,7 +158,7 @@ def output_file(
 
 
 def refuse_inputs(path: str, inputs: Iterable[str | Path], name: str) -> None:
-    """Raises NmtError if the output `path` is a regular file and one of the inputs; the input `-` is standard input.
+    """Raises NmtError if the output `path` is a regular file and one of the inputs; `-` is a standard stream.
 
     Args:
         name: the name of the output in the message.

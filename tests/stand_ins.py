@@ -1,4 +1,4 @@
-"""Runs recipes with stand-ins for `nmt` and `python` on the PATH, which fork the commands and programs."""
+"""Runs recipes on a stand-in for a corpus, with stand-ins for `nmt` and `python`, which fork commands and programs."""
 
 import gzip
 import os

@@ -37,7 +37,7 @@ def linearize(
     numbers: Annotated[bool, typer.Option("--numbers", help="Replace every digit by 0.")] = False,
     rare_below: Annotated[
         int,
-        typer.Option(min=1, max=1_000_000_000, help="Replace words that are rarer in training by marks like UNK-ing."),
+        typer.Option(min=1, max=1_000_000_000, help="Replace words rarer than this in training by marks like UNK-ing."),
     ] = 1,
     like: Annotated[
         str | None, typer.Option(help="Folder that this command made. Words are written in the same way as there.")

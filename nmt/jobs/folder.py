@@ -40,14 +40,14 @@ class Preparation:
         columns: what the files of a segment are, for messages.
         shard_rows: how many rows a shard should have.
         settings: what the result depends on besides the text of the input, by name.
-        prepare: makes what all shards need, in the folder it is given. Returns plain data for `JobFolder.prepared`.
+        prepare: makes what all shards need, in the folder it is given.
     """
 
     segments: Sequence[Sequence[str]]
     columns: Sequence[str]
     shard_rows: int
     settings: Mapping[str, Any]
-    prepare: Callable[[Path, Plan], Any] = lambda _, __: None
+    prepare: Callable[[Path, Plan], None] = lambda _, __: None
 
     def settings_with(self, plan: Plan) -> dict[str, Any]:
         """Returns the settings and the digests of the input as plain data."""
@@ -87,8 +87,8 @@ class Result(NamedTuple):
 class JobFolder:
     """The folder of a job, which has a file for each finished shard. `job_folder` makes one."""
 
-    def __init__(self, path: Path, plan: Plan, prepared: Any) -> None:
-        self.path, self.plan, self.prepared = path, plan, prepared
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path, self.plan = path, plan
         self._job = digest_of(str(path / _MANIFEST))  # tells this job from an earlier one whose folder was deleted
         self.is_complete = False
         self.data = path / _DATA
@@ -225,17 +225,17 @@ def _opened(path: Path, preparation: Preparation) -> JobFolder:
     if saved := _read_manifest(path):
         plan = preparation.plan(Plan.from_dict(saved["plan"]))
         _check(path, saved["settings"], preparation.settings_with(plan))
-        return JobFolder(path, plan, saved["prepared"])
+        return JobFolder(path, plan)
     _remove_work(path)
     for name in (_SHARDS, _DATA):
         with writing(path / name, _ADVICE):
             (path / name).mkdir(exist_ok=True)
     plan = preparation.plan()
-    prepared = preparation.prepare(path / _DATA, plan)
-    manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict(), "prepared": prepared}
+    preparation.prepare(path / _DATA, plan)
+    manifest = {"settings": preparation.settings_with(plan), "plan": plan.to_dict()}
     with replaced_file(path / _MANIFEST, _ADVICE) as file:
         file.write(json.dumps({"sha256": digest_of_json(manifest), **manifest}))
-    return JobFolder(path, plan, prepared)
+    return JobFolder(path, plan)
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:

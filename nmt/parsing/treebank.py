@@ -61,6 +61,7 @@ class SourceText(Config):
     def with_known(self, sentences: Iterable[Sequence[str]], rare_below: int) -> Self:
         """Returns a copy that knows only the words that occur at least `rare_below` times in `sentences`."""
         counts = Counter(self._normalized(word) for words in sentences for word in words)
+        # A configuration refuses a NUL character, which options must not have.
         known = tuple(sorted(word for word, count in counts.items() if count >= rare_below and "\0" not in word))
         return type(self)(self.lowercase, self.numbers, known)
 

@@ -17,8 +17,8 @@ from nmt.training.records import Scores
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Counters, Setup, TrainState
 
-# Options that decide which sentences an update holds and which weights it changes. If one of them changes, the position
-# in the epoch is void.
+# Options that decide which sentences an update holds, and which weights it changes and how. If one of them changes, the
+# position in the epoch is void.
 _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "optimizer")
 # Options that are about the command itself, and --arch, whose sizes are compared one by one.
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")

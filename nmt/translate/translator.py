@@ -196,8 +196,7 @@ class Translator:
         side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTH_MULTIPLE).to(self.runtime.device)
         cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models))
         batch = SearchBatch(
-            max_lengths_B=side.layout.lengths_B
-            + search.max_length_offset,  # source lengths and maximum lengths count EOS
+            max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             bos=BOS,
             eos=EOS,
             config=search,

@@ -36,12 +36,14 @@ corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 set_up_environment
 [ -e "$corpus/train.en.gz" ] || fail "$corpus has no train.en.gz; run recipes/multi30k.sh first, or set MULTI30K"
 mkdir -p "$run_dir"
-for language in en de; do
-    gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
-    head -n -$HELD_OUT "$run_dir/all.$language" > "$run_dir/train.$language"
-    tail -n $HELD_OUT "$run_dir/all.$language" > "$run_dir/held.$language"
-    gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
-done
+if [ ! -e "$run_dir/data" ]; then
+    for language in en de; do
+        gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
+        head -n -"$HELD_OUT" "$run_dir/all.$language" > "$run_dir/train.$language"
+        tail -n "$HELD_OUT" "$run_dir/all.$language" > "$run_dir/held.$language"
+        gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
+    done
+fi
 unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang de --train "$run_dir/train" \
     --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
 
@@ -69,6 +71,11 @@ score_of() {
         sed 's/.*"score": \([0-9.]*\).*/\1/'
 }
 for row in "${rows[@]}"; do
+    result=$run_dir/$row-$updates.result
+    if [ -s "$result" ]; then
+        cat "$result"
+        continue
+    fi
     cost=1
     if [[ $row != base && $row != seed2 ]]; then
         [ -s "$run_dir/$row.cost" ] || cost_of "$row" > "$run_dir/$row.cost"
@@ -83,5 +90,5 @@ for row in "${rows[@]}"; do
         run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" --output "$run_dir/$row.$split"
     done
     echo "$row: $length updates of $cost, BLEU $(score_of "$row" val) on val, $(score_of "$row" held) held out" |
-        tee "$run_dir/$row.result"
+        tee "$result"
 done
