@@ -168,6 +168,11 @@ class Progress:
         self._start = time.monotonic()
         self._bar.update(self._task, total=total, completed=completed)
 
+    def resize(self, total: int) -> None:
+        """Changes the number of units of work."""
+        self.total = total
+        self._bar.update(self._task, total=total)
+
     def describe(self, description: str) -> None:
         """Changes the description that the bar and the lines begin with."""
         self.description = description

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Shows the whole toolkit in a few minutes. Makes the environment, writes a small English-German corpus from a grammar,
-# trains on it, translates the test set and scores the translations.
+# trains on it for four minutes, translates the test set and scores the translations.
 #
 #   bash recipes/quickstart.sh
 #
-# RUN=folder receives all files (default runs/quickstart). Start the recipe again to resume it. To start over, delete
-# that folder.
+# MINUTES=N trains for N minutes. RUN=folder receives all files (default runs/quickstart). Start the recipe again to
+# resume it. To start over, delete that folder.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -25,7 +25,7 @@ mkdir -p "$run_dir"
 unless_there "$corpus" write_grammar_corpus "$corpus"
 unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$corpus/train" --valid "$corpus/valid" \
     --test "$corpus/test" --dest "$data" --vocab-size 2000
-train_on_grammar "$data" "$model"
+run nmt train "$data" --save-dir "$model" --minutes "${MINUTES:-4}"
 run nmt generate "$model/average.safetensors" --input "$corpus/test.en" --output "$output"
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"

@@ -49,6 +49,8 @@ def _parameter(declared: Field[Any], optional: bool) -> inspect.Parameter:
 
 def _place_in_help(parameter: inspect.Parameter) -> tuple[bool, int]:
     """Returns the sort key that lists required flags first."""
+    if parameter.annotation is typer.Context:  # is not shown
+        return True, 0
     (info,) = parameter.annotation.__metadata__
     panel = info.rich_help_panel
     is_required = parameter.default is inspect.Parameter.empty
@@ -152,7 +154,12 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
     if len(paths) > 1:
         raise NmtError(f"--config was given {len(paths)} times; give one file, and the other options as flags")
     (path,) = paths
-    context.default_map = {name: _value(path, name, value) for name, value in _options(path).items()}
+    context.default_map = options_in(path)
+
+
+def options_in(path: str) -> dict[str, Any]:
+    """Returns the options in a file by the names of their fields; checks their values."""
+    return {name: _value(path, name, value) for name, value in _options(path).items()}
 
 
 def _options(path: str) -> dict[str, Any]:

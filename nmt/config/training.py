@@ -153,6 +153,9 @@ class TrainConfig(BatchConfig):
         None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
     )
     keep_checkpoints: int = checkpoints_option(20, "Checkpoints to keep; older ones are removed.", at_least=1)
+    average_last: int | None = checkpoints_option(
+        None, "After training, average this many of the last checkpoints into average.safetensors.", at_least=1
+    )
     log_updates: int = run_option(100, "Print and record the metrics every N updates.", at_least=1)
     tensorboard: bool = run_option(False, "Also write the metrics as TensorBoard event files into the run folder.")
 

@@ -57,18 +57,21 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         if config.init_from:
             start_from(config.init_from, state.loss.model, setup.data.codec)
         plan = first_plan(setup, state)
-        seconds_per_update = _seconds_per_update(setup, state, plan)
+        seconds = seconds_per_update(setup, state, plan, _SECONDS)
         lines = {
-            **_time(setup, plan, seconds_per_update, state.optimizer.flops),
+            **_time(setup, plan, seconds, state.optimizer.flops),
             "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
-            "disk": _disk(config, state.parameters, seconds_per_update),
+            "disk": _disk(config, state.parameters, seconds),
         }
         show_lines(lines)
         console.info("dry run: nothing was written to --save-dir")
 
 
-def _seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan) -> float:
-    """Returns the time of an update. If whole updates take too long, only some of their micro-batches are measured."""
+def seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan, limit: float) -> float:
+    """Returns the time of an update, which it measures for about `limit` seconds.
+
+    If whole updates take longer, only some of their micro-batches are measured.
+    """
     console.info("measuring the time of an update …")
     stream = endless_updates(setup, state, plan)
     with console.Progress("measuring", None, "micro-batch") as progress, closing(stream) as updates:
@@ -81,10 +84,10 @@ def _seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan) -> fl
         timed(one)  # is slower than the next, because memory is allocated
         seconds = timed(one) * len(first.batches)
         estimate = setup.world.broadcast(lambda: seconds)
-        stride = math.ceil(estimate / _SECONDS)
-        whole = list(islice(updates, max(1, min(_MEASURED_UPDATES, int(_SECONDS / estimate)))))
+        stride = math.ceil(estimate / limit)
+        whole = list(islice(updates, max(1, min(_MEASURED_UPDATES, int(limit / estimate)))))
         parts = [replace(update, batches=update.batches[::stride]) for update in whole]
-        return timed(parts) * _positions(whole) / _positions(parts)
+        return timed(parts) / len(whole) * _positions(whole) / _positions(parts)
 
 
 def _positions(updates: list[Update]) -> int:

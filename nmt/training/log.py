@@ -18,7 +18,7 @@ from nmt.data.folder import raw_name
 from nmt.errors import importing
 from nmt.files import writing
 from nmt.training.records import Scores, ranked
-from nmt.training.run_folder import BEST, RunFolder, numbered
+from nmt.training.run_folder import AVERAGE, BEST, RunFolder, numbered
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import Validation
 
@@ -186,8 +186,10 @@ def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
     """Returns commands that average, translate, score and look at the run. The files that they read exist."""
     snapshots = len(numbered(folder.path, "snapshot"))
     checkpoint, commands = folder.path / BEST, []
-    if snapshots > 1:
-        checkpoint = folder.path / "average.safetensors"
+    if setup.config.average_last:
+        checkpoint = folder.path / AVERAGE
+    elif snapshots > 1:
+        checkpoint = folder.path / AVERAGE
         last = min(_AVERAGED, snapshots)
         commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
     text = setup.data.codec.config

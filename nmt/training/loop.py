@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -165,8 +166,9 @@ def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
 class TrainingLoop:
     """Trains a state, and writes checkpoints and metrics to a run folder."""
 
-    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder) -> None:
-        self.setup, self.state, self.folder = setup, state, folder
+    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder, ends_at: float | None = None) -> None:
+        """`ends_at` is when training should end, as time.monotonic() tells the time; None for no such time."""
+        self.setup, self.state, self.folder, self.ends_at = setup, state, folder, ends_at
         explain = partial(explain_skipped, setup, state)
         self.skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
         self.table = TrainingTable()
@@ -180,17 +182,20 @@ class TrainingLoop:
         """
         if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
+            self._save_average()
             return
         with self._recorded():
             self._catch_up()
             if not self.is_over():
                 self._train(plan)
         self._show_end()
+        self._save_average()
         if self.setup.world.is_main:
             show_summary(self.setup, self.state, self.folder)
 
     def _train(self, plan: UpdatePlan) -> None:
         config, counters = self.setup.config, self.state.counters
+        started, first = time.monotonic(), counters.update
         if config.init_from and not self.state.validations:
             self._validate()
         interval = Interval()
@@ -205,6 +210,11 @@ class TrainingLoop:
                 interval.add(update.batches, *result)
                 self.skipped.note(counters.update, update.batches, result.skipped)
                 progress.advance(1)
+                if self.ends_at is not None and counters.update % config.log_updates == 0:
+                    passed = time.monotonic() - started
+                    self._fit_to_time(passed / (counters.update - first))
+                    config = self.setup.config
+                    progress.resize(config.max_updates)
                 last = counters.update == config.max_updates
                 if last or counters.update % config.log_updates == 0:
                     self._log(interval, progress.seconds_left)
@@ -219,6 +229,14 @@ class TrainingLoop:
                     interval.exclude(self._save)
                 if last:
                     break
+
+    def _fit_to_time(self, seconds: float) -> None:
+        """Sets --max-updates to what fits into the time that is left; an update takes `seconds`, all included."""
+        update, ends_at = self.state.counters.update, self.ends_at
+        assert ends_at is not None
+        fitting = self.setup.world.broadcast(lambda: update + max(0, int((ends_at - time.monotonic()) / seconds)))
+        self.setup = replace(self.setup, config=replace(self.setup.config, max_updates=fitting))
+        self._write_config()
 
     def is_over(self) -> bool:
         """Returns whether training has reached --max-updates or the end of --patience."""
@@ -251,8 +269,8 @@ class TrainingLoop:
     def _recorded(self) -> Iterator[None]:
         """Records the start of the training, and how the block ends: finished, stopped or failed."""
         if self.setup.world.is_main:
+            self._write_config()
             command = str(self.setup.data.path), self.setup.model_config, self.setup.config
-            write_config(self.folder.path, options_of(*command))
             self._record("start", start_record(self.setup, self.state) | {"command": command_line(*command)})
             if self.setup.config.tensorboard:
                 self.events = EventFiles(self.folder.path, self.state.counters.update)
@@ -264,6 +282,11 @@ class TrainingLoop:
                 self._record("end", {"outcome": outcome, "message": str(error)})
             raise
         self._record("end", {"outcome": "finished", "message": ""})
+
+    def _write_config(self) -> None:
+        if self.setup.world.is_main:
+            options = options_of(str(self.setup.data.path), self.setup.model_config, self.setup.config)
+            write_config(self.folder.path, options)
 
     def _record(self, kind: str, values: dict[str, Any]) -> None:
         """Adds a record to metrics.jsonl and, with --tensorboard, to the event files, on the main rank only."""
@@ -312,6 +335,11 @@ class TrainingLoop:
             path = self.folder.save(snapshot_of(self.setup, self.state), "snapshot", counters.update, keep)
             console.info(f"saved {path}")
             self.save_state()
+
+    def _save_average(self) -> None:
+        last = self.setup.config.average_last
+        if last and self.setup.world.is_main:
+            console.info(f"saved {self.folder.save_average(last)}, the average of the last checkpoints")
 
     def save_state(self) -> None:
         """Writes a training state if at least one update was made. One rank does it."""

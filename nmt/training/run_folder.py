@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from nmt.checkpoint import Checkpoint, average_checkpoints, load_checkpoint, save_checkpoint
 from nmt.checkpoint_file import SUFFIX, read_document, read_model_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import flag_name
@@ -71,6 +71,7 @@ def _toml(value: Any) -> str:
 
 STATES_KEPT = 2
 BEST = f"best{SUFFIX}"
+AVERAGE = f"average{SUFFIX}"
 # Patterns of the files that only a training writes. Other commands may write other files into the folder meanwhile.
 _OWN = (*(f"{kind}-[0-9]*{SUFFIX}" for kind in ("state", "snapshot", "best")), BEST, METRICS, CONFIG)
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
@@ -161,6 +162,12 @@ class RunFolder:
         save_checkpoint(checkpoint, path)
         for old in numbered(self.path, kind)[:-keep]:
             old.unlink(missing_ok=True)
+        return path
+
+    def save_average(self, last: int) -> Path:
+        """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path."""
+        path = self.path / AVERAGE
+        save_checkpoint(average_checkpoints(numbered(self.path, "snapshot")[-last:]), path)
         return path
 
     def keep_best(self, checkpoint: Checkpoint, update: int, kept: Sequence[int]) -> None:

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import forks
 import pytest
@@ -20,6 +23,7 @@ from nmt.model import incremental
 from nmt.model.incremental import DecoderCache
 from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
+from nmt.training import dry_run
 from nmt.training.gradients import Gradients
 
 
@@ -77,6 +81,23 @@ def test_a_dry_run_says_what_training_takes_and_writes_nothing(trained: Path, tm
     assert all(part in log for part in (*plan, "in total with 4 best checkpoints", "nothing was written"))
     assert "warning" not in log
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_how_long_an_update_takes(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A micro-batch takes half a second or a minute here, and an update has two."""
+
+    def timed(*arguments: Any) -> tuple[None, float]:
+        stream, count = arguments[2:4]
+        return None, seconds * sum(len(update.batches) for update in islice(stream, count))
+
+    monkeypatch.setattr(dry_run, "timed_updates", timed)
+    command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, "--device-tokens=500"
+    for seconds in (0.5, 60.0):
+        log = run(*command, "--dry-run").stderr
+        (found,) = re.findall(r" update .* TFLOP, (.*) s\n", log)
+        assert float(found) == pytest.approx(2 * seconds, rel=0.2)
 
 
 @pytest.mark.parametrize("options, message", [

@@ -1,0 +1,174 @@
+"""`nmt train --hours`: chooses the options that were not given, from the corpus, the time, and the machine's speed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from nmt import console
+from nmt.config import TrainConfig
+from nmt.data.folder import DataFolder
+from nmt.model.architectures import model_config
+from nmt.training.dry_run import seconds_per_update
+from nmt.training.loop import plan_epoch
+from nmt.training.ranks import join_ranks
+from nmt.training.run_folder import flag_words
+from nmt.training.state import Setup, new_state
+
+
+class Corpus(NamedTuple):
+    """The size of a training corpus.
+
+    Attributes:
+        pairs: the number of sentence pairs.
+        tokens: the number of pieces of the longer side.
+    """
+
+    pairs: int
+    tokens: int
+
+
+class Choice(NamedTuple):
+    """The value of an option, and the reason for it in words."""
+
+    value: Any
+    reason: str
+
+
+class Choices(dict[str, Choice]):
+    """The options that are chosen, by the names of their fields."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        """`given` has the user's options, which stay as they are."""
+        self.given = given
+
+    def pick(self, name: str, value: Any, reason: str) -> Any:
+        """Chooses the value of an option if it is not given; returns the option's value."""
+        if name in self.given:
+            return self.given[name]
+        self[name] = Choice(value, reason)
+        return value
+
+
+class _Size(NamedTuple):
+    """An architecture, and what it needs at least: pairs of the corpus, and tokens that the training can take."""
+
+    arch: str
+    pairs: int
+    tokens: float
+
+
+# From small to large. docs/training.md#a-given-time says which numbers were measured.
+_SIZES = (
+    _Size("transformer_tiny", 0, 0),
+    _Size("transformer_base", 200_000, 3e8),
+    _Size("transformer_big", 3_000_000, 4e9),
+)
+# Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
+_LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
+_LEAST_WARMUP, _MOST_WARMUP = 400, 4000
+_AVERAGED, _SNAPSHOTS = 10, 28
+# More epochs of a small corpus do not help.
+_MOST_EPOCHS = 500
+# Dropout by the largest number of epochs that it suits. Larger corpora take the paper's, whatever the epochs.
+_DROPOUTS = ((8, 0.1), (50, 0.2), (_MOST_EPOCHS, 0.3))
+_LARGE_CORPUS = 1_000_000  # pairs
+
+
+def choose(
+    corpus: Corpus, seconds: float, given: Mapping[str, Any], speed: Callable[[str], float]
+) -> tuple[Choices, bool]:
+    """Returns the options that are not given, with their reasons, and whether the time ends the training.
+
+    If the time does not, --max-updates is given, or the corpus is too small for more epochs.
+
+    Args:
+        given: the user's options by the names of their fields.
+        speed: returns the tokens of each side that a training of an architecture takes in a second.
+    """
+    choices = Choices(given)
+    pick = choices.pick
+    suited = f"the largest that {corpus.pairs:,} pairs and {console.clock(seconds)} suffice for"
+    arch = given.get("arch") or pick("arch", _architecture(corpus, seconds, speed), suited)
+    tokens = speed(arch) * seconds
+    epochs = min(tokens / corpus.tokens, _MOST_EPOCHS)
+    pick("optimizer", "muon", "needs fewer updates than adam")
+    if corpus.pairs < _LARGE_CORPUS:
+        dropout = next(dropout for most, dropout in _DROPOUTS if epochs <= most)
+        pick("dropout", dropout, f"suits {epochs:,.1f} epochs of {corpus.pairs:,} pairs")
+    size = round(min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500)))
+    size = pick("batch_tokens", size, "is small where the corpus or the time is")
+    pick("batch_groups", 4 if size < 10_000 else 8, "keeps the padding small")
+    time = f"{console.clock(seconds)} at {speed(arch):,.0f} tokens/s of each side"
+    reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs, after which more of them do not help"
+    _choose_schedule(choices, pick("max_updates", max(1, int(epochs * corpus.tokens / size)), reason))
+    return choices, epochs < _MOST_EPOCHS and "max_updates" not in given
+
+
+def _choose_schedule(choices: Choices, updates: int) -> None:
+    """Chooses what happens at which of the updates."""
+    pick = choices.pick
+    warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
+    pick("warmup_updates", warmup, f"a sixth of the updates, from {_LEAST_WARMUP} to the paper's {_MOST_WARMUP:,}")
+    if "save_minutes" not in choices.given:
+        pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes {_SNAPSHOTS} checkpoints")
+    last = pick("average_last", _AVERAGED, "averages what the last third of the updates have made")
+    pick("keep_checkpoints", last, "keeps what is averaged")
+    pick("valid_updates", max(1, updates // 10), "validates ten times")
+    pick("valid_metric", ("nll",), "takes less time than translating")
+    pick("log_updates", max(1, min(100, updates // 20)), "looks at the clock at each of these updates")
+
+
+def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:
+    """Returns the largest architecture that corpus and time suffice for."""
+    best = _SIZES[0].arch
+    for arch, pairs, tokens in _SIZES[1:]:
+        # A larger architecture is slower, so the speed of the smaller one can rule it out without another measurement.
+        if corpus.pairs < pairs or speed(best) * seconds < tokens or speed(arch) * seconds < tokens:
+            break
+        best = arch
+    return best
+
+
+# The longest measurement of an architecture, in seconds and as a share of the time. There are three of them at most.
+_MEASURED_SECONDS, _MEASURED_SHARE = 6.0, 1 / 30
+
+
+def with_choices(
+    data_folder: str, config: TrainConfig, overrides: dict[str, Any], given: set[str], seconds: float
+) -> tuple[TrainConfig, dict[str, Any], bool]:
+    """Measures the machine, and chooses the options that are not given. Logs each choice with its reason.
+
+    Args:
+        overrides: the options of the model that are given.
+        given: the names of the other options that are given.
+
+    Returns:
+        All options, and whether the time ends the training.
+    """
+    with join_ranks(config, "stopping; nothing is saved") as (world, runtime, stop):
+        data = DataFolder.open(data_folder)
+        on_gpu = runtime.device.type == "cuda"
+
+        @cache
+        def speed(arch: str) -> float:
+            console.info(f"measuring the speed of {arch} …")
+            tokens = _MOST_BATCH if on_gpu else _LEAST_BATCH
+            trained = replace(config, arch=arch, optimizer="muon", batch_tokens=tokens)
+            setup = Setup(data, model_config(arch, **overrides), trained, runtime, world, stop)
+            state = new_state(setup)
+            limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
+            processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
+            return processes * tokens / seconds_per_update(setup, state, plan_epoch(setup, state), limit)
+
+        train = data.split("train")
+        corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
+        known = overrides | {name: getattr(config, name) for name in given}
+        choices, by_clock = choose(corpus, seconds, known, speed)
+    for name, choice in choices.items():
+        console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")
+    if on_gpu:
+        console.info("the table behind these choices was measured on a CPU, and not here")
+    values = {name: choice.value for name, choice in choices.items()}
+    of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
+    return replace(config, **of_training), overrides | values, by_clock
