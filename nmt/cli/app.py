@@ -12,6 +12,7 @@ from nmt.cli.architectures import architectures
 from nmt.cli.attention import attention
 from nmt.cli.average_checkpoints import average_checkpoints
 from nmt.cli.benchmark import benchmark
+from nmt.cli.clean import clean
 from nmt.cli.export import export
 from nmt.cli.generate import generate
 from nmt.cli.import_ import import_
@@ -34,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    clean,
     preprocess,
     train,
     average_checkpoints,

@@ -3,6 +3,7 @@
 This package does not import torch, so that `nmt --help` is fast.
 """
 
+from nmt.config.cleaning import CleanConfig
 from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.jobs import JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
@@ -12,6 +13,7 @@ from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig
 
 __all__ = [
     "BatchConfig",
+    "CleanConfig",
     "DataConfig",
     "EngineConfig",
     "JobConfig",

@@ -115,22 +115,6 @@ function drawShown() {
   );
 }
 
-function drawTable(table, rows, isNumber) {
-  const [head, ...body] = rows;
-  table.replaceChildren(
-    element("tr", {}, ...head.map((cell, i) => element("th", { class: isNumber(i) ? "number" : "" }, cell))),
-    ...body.map(row =>
-      element(
-        "tr",
-        {},
-        ...row.map((cell, i) =>
-          element("td", { class: isNumber(i) ? "number" : "", "data-label": i ? head[i] : "" }, cell),
-        ),
-      ),
-    ),
-  );
-}
-
 function drawOptions() {
   const names = [...new Set(data.runs.flatMap(run => Object.keys(run.config)))];
   const rows = names.map(name => [name, ...data.runs.map(run => run.config[name] ?? "")]);

@@ -1,0 +1,310 @@
+"""Cleans corpora: rules judge shards of pairs in any order, then copies are found and the files are written.
+
+Judging is a job (nmt/jobs), so that interrupted work resumes after the last finished shard. A shard keeps only the
+reasons and hashes of its pairs, and the lines that were changed; the other lines are read from the corpora again.
+"""
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import islice
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from nmt import __version__, console
+from nmt.cleaning.measures import measure
+from nmt.cleaning.rules import COPIES, REASONS, Cleaner
+from nmt.config import JobConfig
+from nmt.config.cleaning import CleanConfig
+from nmt.config.options import flag_name
+from nmt.errors import NmtError
+from nmt.files import Output, digest_of, output_file, refuse_inputs
+from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
+from nmt.jobs.plan import Reader, Row
+from nmt.jobs.run import Batch, Finished, Place, finish_shards
+from nmt.text.corpus import parallel_paths, read_lines
+
+_SHARD_PAIRS = 50_000
+_CHUNK_PAIRS = 2000
+# Examples of each reason, in the result of a shard and on the page.
+_EXAMPLES = 10
+_DUPLICATE = REASONS.index(COPIES)
+
+
+class Judged(NamedTuple):
+    """What the rules found out about some pairs.
+
+    Attributes:
+        reasons: the number of the reason in REASONS, or -1 for what is kept; int8, [L].
+        hashes: what each pair says; uint64, [L].
+        changed: the lines of the pairs whose text was changed, by their numbers in the chunk.
+        examples: some of the pairs that each reason drops, with a random number.
+        histograms: see `Cleaner`.
+    """
+
+    reasons: np.ndarray
+    hashes: np.ndarray
+    changed: dict[int, Row]
+    examples: dict[str, list[tuple[int, Row]]]
+    histograms: Counter[str]
+
+
+class Judge:
+    """Judges chunks of pairs; a `nmt.jobs.run.Processor`."""
+
+    codec = None
+
+    def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:
+        self._clean = Cleaner(config, excluded)
+
+    def session(self) -> AbstractContextManager[object]:
+        """Returns a context for many calls."""
+        return nullcontext()
+
+    def __call__(self, rows: Sequence[Row]) -> Judged:
+        """Returns what the rules find out about the pairs."""
+        pairs, reasons, histograms = self._clean([list(side) for side in zip(*rows, strict=True)])
+        texts = list(zip(*pairs.sides, strict=True))
+        changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
+        examples = {
+            REASONS[reason]: _smallest(
+                (int(pairs.hashes[n]), rows[n]) for n in np.flatnonzero(reasons == reason).tolist()
+            )
+            for reason in set(reasons[reasons >= 0].tolist())
+        }
+        return Judged(reasons, pairs.hashes, changed, examples, histograms)
+
+
+def _smallest(pairs: Any) -> list[tuple[int, Row]]:
+    """Returns the examples with the smallest hashes: a random choice that does not depend on shards or workers."""
+    return heapq.nsmallest(_EXAMPLES, set(pairs))
+
+
+@dataclass(frozen=True)
+class CleaningJob:
+    """How pairs are judged; a `nmt.jobs.run.Job`."""
+
+    config: CleanConfig
+    excluded: np.ndarray
+    device = "cpu"
+    models = ()
+
+    def with_models(self, _: tuple[str, ...]) -> Self:
+        """Returns this job, which has no files to copy to other machines."""
+        return self
+
+    def load(self, _: int) -> Judge:
+        """Returns the judge."""
+        return Judge(self.config, self.excluded)
+
+    def codec(self) -> None:
+        """Returns None: cutting pairs into chunks needs nothing."""
+
+    def record(self, row: Row, _: Place) -> Row:
+        """Returns the lines of a pair."""
+        return row
+
+    def batched(self, _: Any, records: Sequence[Row], first_number: int) -> Iterator[Batch]:
+        """Yields the pairs in chunks."""
+        for first in range(0, len(records), _CHUNK_PAIRS):
+            rows = records[first : first + _CHUNK_PAIRS]
+            yield Batch(range(first_number + first, first_number + first + len(rows)), [], rows)
+
+    def result(self, finished: Sequence[Finished]) -> Result:
+        """Returns what the rules found out about a shard."""
+        chunks = sorted(finished, key=lambda done: done.batch.numbers[0])
+        first = chunks[0].batch.numbers[0]
+        content, histograms = BytesIO(), Counter[str]()
+        np.save(content, np.concatenate([done.results.reasons for done in chunks]))
+        np.save(content, np.concatenate([done.results.hashes for done in chunks]))
+        changed, examples = dict[int, Row](), dict[str, list[tuple[int, Row]]]()
+        for done in chunks:
+            changed |= {done.batch.numbers[n] - first: row for n, row in done.results.changed.items()}
+            histograms.update(done.results.histograms)
+            for reason, found in done.results.examples.items():
+                examples[reason] = _smallest([*examples.get(reason, []), *found])
+        content.write(json.dumps(changed).encode())
+        return Result(content.getvalue(), {"histograms": histograms, "examples": examples})
+
+
+@dataclass
+class Summary:
+    """What cleaning did.
+
+    Attributes:
+        read, counts: of each corpus, the number of its pairs, and of those that each reason dropped.
+        histograms, examples: see `Judged`.
+    """
+
+    config: CleanConfig
+    read: list[int]
+    counts: list[Counter[str]]
+    histograms: Counter[str]
+    examples: dict[str, list[tuple[int, Row]]]
+
+    @property
+    def kept(self) -> int:
+        """The pairs that were kept."""
+        return sum(self.read) - sum(map(Counter.total, self.counts))
+
+
+def clean(
+    config: CleanConfig, options: JobConfig | None = None, report: Callable[[Summary], None] = lambda _: None
+) -> Summary | None:
+    """Writes the pairs of the corpora that the rules keep.
+
+    Args:
+        report: called when the files are written. If it fails, the work is kept.
+
+    Returns:
+        What was done; None if only a part of the shards was done (--shard).
+
+    Raises:
+        StoppedError: a signal asked the process to end; the same command resumes the work.
+        NmtError: the text or an option is wrong, or a file cannot be written.
+    """
+    options = options or JobConfig()
+    segments = [_paths(prefix, config) for prefix in config.train]
+    outputs = _outputs(config)
+    for flag, path in outputs.items():
+        refuse_inputs(path, [name for paths in segments for name in paths], f"{flag} {path}")
+    excluded = _excluded(config)
+    Judge(config, excluded)  # a missing package ends the command before the text is read
+    preparation = Preparation(
+        segments=segments,
+        columns=[f"--train text in {lang}" for lang in config.languages],
+        shard_rows=options.shard_lines or _SHARD_PAIRS,
+        settings=_settings(config),
+    )
+    with job_folder(config.dest, "--dest", preparation, options) as folder:
+        if not options.merge:
+            with console.Progress("Cleaning", None, "pair") as progress:
+                workers = config.workers if options.cluster else config.workers or 2
+                finish_shards(CleaningJob(config, excluded), folder, options, workers, progress)
+        if options.shard:
+            return None
+        summary = _write(config, folder, outputs)
+        report(summary)
+        folder.finish()
+    return summary
+
+
+def _paths(prefix: str, config: CleanConfig) -> list[str]:
+    source, target = parallel_paths(prefix, config.source_lang, config.target_lang or config.source_lang)
+    return [str(source), str(target)][: len(config.languages)]
+
+
+def _outputs(config: CleanConfig) -> dict[str, str]:
+    """Returns the files to write by what names them."""
+    outputs = {f"--dest in {lang}": f"{config.dest}.{lang}" for lang in config.languages}
+    return outputs | ({"--rejected": config.rejected} if config.rejected else {})
+
+
+def _excluded(config: CleanConfig) -> np.ndarray:
+    """Returns the hashes of the lines of --exclude, ascending; uint64."""
+    found = [np.zeros(0, np.uint64)]
+    for prefix in config.exclude:
+        for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
+            lines = read_lines(path)
+            while part := list(islice(lines, _CHUNK_PAIRS)):
+                found.append(measure(part, lang).hash)
+    hashes = np.unique(np.concatenate(found))
+    return hashes[hashes != 0]
+
+
+def _settings(config: CleanConfig) -> dict[str, Any]:
+    """Returns what the result depends on besides the corpora."""
+    files = ("dest", "rejected", "page", "workers")
+    values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
+    excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
+    return {"version of nmt": __version__, **values, **{f"content of {path}": digest_of(path) for path in excluded}}
+
+
+def _write(config: CleanConfig, folder: JobFolder, outputs: dict[str, str]) -> Summary:
+    """Finds the copies, and writes all files; returns what was done."""
+    segments = len(config.train)
+    summary = Summary(config, [0] * segments, [Counter() for _ in range(segments)], Counter(), {})
+    copies = _copies(config, folder)
+    reader, first = Reader(folder.plan.paths), 0
+    with ExitStack() as files, console.Progress("Writing", folder.plan.rows, "pair") as progress:
+        # The first output is renamed last: if it is there, all of them are.
+        opened = [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs.items()]
+        kept = opened[: len(config.languages)]
+        for shard, result in folder.results():
+            reasons, hashes, changed = _judged(result)
+            duplicates = copies[first : first + shard.rows]
+            reasons[duplicates] = _DUPLICATE
+            first += shard.rows
+            rows = reader.read(shard)
+            for number, row in changed.items():
+                rows[number] = row
+            _write_shard(rows, reasons, kept, opened[len(kept) :])
+            summary.read[shard.segment] += shard.rows
+            numbers, counts = np.unique(reasons[reasons >= 0], return_counts=True)
+            summary.counts[shard.segment].update({REASONS[n]: int(c) for n, c in zip(numbers, counts, strict=True)})
+            summary.histograms.update(result.summary["histograms"])
+            found = {
+                reason: [(n, tuple(row)) for n, row in some] for reason, some in result.summary["examples"].items()
+            }
+            found[COPIES] = _smallest((int(hashes[n]), rows[n]) for n in np.flatnonzero(duplicates).tolist())
+            for reason, some in found.items():
+                summary.examples[reason] = _smallest([*summary.examples.get(reason, []), *some])
+            progress.advance(shard.rows)
+        if not summary.kept:
+            folder.discard()
+            raise NmtError(
+                f"all {first:,} pairs were dropped ({_in_words(summary)}); check the languages and the rules"
+            )
+    return summary
+
+
+def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:
+    content = BytesIO(result.content)
+    reasons, hashes = np.load(content), np.load(content)
+    return reasons, hashes, {int(number): tuple(row) for number, row in json.loads(content.read()).items()}
+
+
+def _copies(config: CleanConfig, folder: JobFolder) -> np.ndarray:
+    """Returns which pairs come after --max-copies others that say the same; bool, [pairs].
+
+    It needs about 40 bytes a pair.
+    """
+    copies = np.zeros(folder.plan.rows, bool)
+    if not config.max_copies:
+        return copies
+    hashes, kept = np.zeros(len(copies), np.uint64), np.zeros(len(copies), bool)
+    first = 0
+    for shard, result in folder.results():
+        reasons, of_shard, _ = _judged(result)
+        hashes[first : first + shard.rows], kept[first : first + shard.rows] = of_shard, reasons < 0
+        first += shard.rows
+    places = np.flatnonzero(kept)
+    order = places[np.argsort(hashes[places], kind="stable")]  # equal ones stay in the order of the input
+    ordered = hashes[order]
+    begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    ranks = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    copies[order[ranks >= config.max_copies]] = True
+    return copies
+
+
+def _write_shard(rows: list[Row], reasons: np.ndarray, kept: Sequence[Output], rejected: Sequence[Output]) -> None:
+    """Writes the pairs that are kept, each language into its file, and the other ones if there is a file for them."""
+    keeps = (reasons < 0).tolist()
+    good = [row for row, keep in zip(rows, keeps, strict=True) if keep]
+    for file, lines in zip(kept, zip(*good, strict=True), strict=False):
+        file.write("".join(f"{line}\n" for line in lines))
+    for file in rejected:
+        for row, reason in zip(rows, reasons.tolist(), strict=True):
+            if reason >= 0:
+                texts = (line.replace("\t", " ") for line in row)
+                file.write("\t".join([REASONS[reason], *texts]) + "\n")
+
+
+def _in_words(summary: Summary) -> str:
+    total = sum(summary.counts, Counter[str]())
+    return ", ".join(f"{total[reason]:,} {reason}" for reason in REASONS if total[reason])

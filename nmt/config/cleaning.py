@@ -1,0 +1,104 @@
+"""The options of `nmt clean`."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from nmt.config.options import MOST_PROCESSES, Config, option
+from nmt.errors import NmtError
+
+corpus_option = partial(option, panel="Corpus")
+rule_option = partial(option, panel="Rules")
+change_option = partial(option, panel="Changes of the text")
+output_option = partial(option, panel="Output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanConfig(Config):
+    """Which pairs `nmt clean` drops from corpora."""
+
+    source_lang: str = corpus_option(help="Source language: the suffix of its files, for example en.")
+    target_lang: str | None = corpus_option(
+        None, "Target language: the suffix of its files. Without it, the corpora are text in one language."
+    )
+    train: tuple[str, ...] = corpus_option(
+        help="Corpus to clean: the PREFIX of the files PREFIX.en and PREFIX.de, which may also end in .gz. May be "
+        "given several times."
+    )
+    exclude: tuple[str, ...] = corpus_option(
+        (),
+        "Validation or test corpus: a PREFIX as for --train. Pairs are dropped if one of their sides occurs in it. May "
+        "be given several times.",
+    )
+    dest: str = output_option(help="PREFIX of the files to write, for example clean for clean.en and clean.de.")
+    rejected: str | None = output_option(
+        None, "File for the dropped pairs: rule, source and target, with tabs between."
+    )
+    page: str | None = output_option(None, "HTML page with the counts, random examples and histograms.")
+    max_characters: int = rule_option(
+        1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
+    )
+    max_ratio: float = rule_option(
+        3.0,
+        "Drop a pair if one side, with 10 more characters, is this many times as long as the other one with 10 more. "
+        "Chinese, Japanese and Korean characters count twice. 0 for no limit.",
+        at_least=0,
+    )
+    min_letters: float = rule_option(
+        0.4, "Drop a pair if less than this share of a side's characters are letters, without spaces.", at_least=0,
+        at_most=1,
+    )  # fmt: skip
+    min_script: float = rule_option(
+        0.8, "Drop a pair if less than this share of a side's letters are of its language's script.", at_least=0,
+        at_most=1,
+    )  # fmt: skip
+    max_other_language: float = rule_option(
+        0.7,
+        "Drop a pair if a side of 30 letters or more is in another language with a higher probability than this. 1 "
+        "does not look at the language, and needs no extra package.",
+        at_least=0,
+        at_most=1,
+    )
+    max_repetition: float = rule_option(
+        0.3,
+        "Drop a pair if more than this share of the pairs of neighbouring words of a side are repetitions; 1 for no "
+        "limit.",
+        at_least=0,
+        at_most=1,
+    )
+    max_copies: int = rule_option(
+        1, "Keep this many pairs whose letters and digits are the same, apart from case; 0 for all.", at_least=0
+    )
+    control: bool = rule_option(True, "Drop pairs with control characters, unassigned ones or U+FFFD.")
+    markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
+    untranslated: bool = rule_option(True, "Drop pairs whose sides have the same letters and digits.")
+    numbers: bool = rule_option(True, "Drop a pair if each side has a digit that the other side lacks.")
+    encoding: Literal["mend", "drop", "keep"] = change_option(
+        "mend",
+        "What to do with text in a broken encoding, such as Ã© for é: mend it with ftfy, drop the pair or keep it.",
+    )
+    normalize: tuple[Literal["spaces", "quotes", "unicode"], ...] = change_option(
+        (),
+        "Change white space to single spaces, typographic quotes to ASCII, or all text to Unicode's form NFKC. May be "
+        "given several times.",
+    )
+    workers: int | None = option(
+        None,
+        "Number of processes. By default 2, and with --cluster as many as fit.",
+        panel="Work",
+        at_least=1,
+        at_most=MOST_PROCESSES,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for flag, lang in (("--source-lang", self.source_lang), ("--target-lang", self.target_lang)):
+            if lang is not None and (not lang or "/" in lang):
+                raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
+        if self.source_lang == self.target_lang:
+            raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of the corpora: two, or one."""
+        return (self.source_lang,) if self.target_lang is None else (self.source_lang, self.target_lang)
