@@ -27,7 +27,7 @@ def main() -> None:
 
 def _can_be_resumed(arguments: list[str]) -> bool:
     match arguments:
-        case ["train" | "preprocess", *_]:
+        case ["train" | "preprocess" | "clean", *_]:
             return True
         case ["generate" | "rescore", *options]:
             return any(option == "--output" or option.startswith("--output=") for option in options)

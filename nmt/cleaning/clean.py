@@ -18,7 +18,7 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.cleaning.measures import measure
-from nmt.cleaning.rules import COPIES, REASONS, Cleaner
+from nmt.cleaning.rules import COPIES, REASONS, Cleaner, reason_in_words
 from nmt.config import JobConfig
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
@@ -171,7 +171,7 @@ def clean(
     options = options or JobConfig()
     segments = [_paths(prefix, config) for prefix in config.train]
     outputs = _outputs(config)
-    for flag, path in outputs.items():
+    for flag, path in outputs:
         refuse_inputs(path, [name for paths in segments for name in paths], f"{flag} {path}")
     excluded = _excluded(config)
     Judge(config, excluded)  # a missing package ends the command before the text is read
@@ -199,10 +199,10 @@ def _paths(prefix: str, config: CleanConfig) -> list[str]:
     return [str(source), str(target)][: len(config.languages)]
 
 
-def _outputs(config: CleanConfig) -> dict[str, str]:
-    """Returns the files to write by what names them."""
-    outputs = {f"--dest in {lang}": f"{config.dest}.{lang}" for lang in config.languages}
-    return outputs | ({"--rejected": config.rejected} if config.rejected else {})
+def _outputs(config: CleanConfig) -> list[tuple[str, str]]:
+    """Returns the flag and the path of each file to write: first those of the languages."""
+    rejected = [("--rejected", config.rejected)] if config.rejected else []
+    return [*(("--dest", f"{config.dest}.{lang}") for lang in config.languages), *rejected]
 
 
 def _excluded(config: CleanConfig) -> np.ndarray:
@@ -225,7 +225,7 @@ def _settings(config: CleanConfig) -> dict[str, Any]:
     return {"version of nmt": __version__, **values, **{f"content of {path}": digest_of(path) for path in excluded}}
 
 
-def _write(config: CleanConfig, folder: JobFolder, outputs: dict[str, str]) -> Summary:
+def _write(config: CleanConfig, folder: JobFolder, outputs: list[tuple[str, str]]) -> Summary:
     """Finds the copies, and writes all files; returns what was done."""
     segments = len(config.train)
     summary = Summary(config, [0] * segments, [Counter() for _ in range(segments)], Counter(), {})
@@ -233,7 +233,7 @@ def _write(config: CleanConfig, folder: JobFolder, outputs: dict[str, str]) -> S
     reader, first = Reader(folder.plan.paths), 0
     with ExitStack() as files, console.Progress("Writing", folder.plan.rows, "pair") as progress:
         # The first output is renamed last: if it is there, all of them are.
-        opened = [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs.items()]
+        opened = [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
         kept = opened[: len(config.languages)]
         for shard, result in folder.results():
             reasons, hashes, changed = _judged(result)
@@ -307,4 +307,4 @@ def _write_shard(rows: list[Row], reasons: np.ndarray, kept: Sequence[Output], r
 
 def _in_words(summary: Summary) -> str:
     total = sum(summary.counts, Counter[str]())
-    return ", ".join(f"{total[reason]:,} {reason}" for reason in REASONS if total[reason])
+    return ", ".join(f"{total[reason]:,} {reason_in_words(reason)}" for reason in REASONS if total[reason])

@@ -1,5 +1,6 @@
 """`nmt clean` drops pairs of a corpus that would harm a training."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -47,13 +48,12 @@ def _write_page(config: CleanConfig, summary: "Summary") -> None:
 
 def _show(summary: "Summary") -> None:
     """Prints how many pairs each rule dropped."""
-    from nmt.cleaning.rules import REASONS
-    from nmt.pages.cleaning import reason_in_words
+    from nmt.cleaning.rules import REASONS, reason_in_words
 
     corpora = summary.config.train if 1 < len(summary.config.train) <= _COLUMNS else ()
     table = Table(box=None, pad_edge=False)
     table.add_column("dropped by", no_wrap=True)
-    for name in (*corpora, "pairs", "share"):
+    for name in (*(Path(prefix).name for prefix in corpora), "pairs", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     total = sum(summary.read)
 

@@ -3,16 +3,8 @@
 from typing import Any
 
 from nmt.cleaning.clean import Summary
-from nmt.cleaning.rules import REASONS, RULES
+from nmt.cleaning.rules import REASONS, RULES, reason_in_words
 from nmt.config.options import flag_name
-
-# The reasons that are no options.
-_WORDS = {"empty": "empty side", "encoding": "broken encoding (--encoding)"}
-
-
-def reason_in_words(reason: str) -> str:
-    """Returns how a table names a reason."""
-    return _WORDS.get(reason, flag_name(reason))
 
 
 def page_data(summary: Summary) -> dict[str, Any]:

@@ -129,11 +129,22 @@ def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:
 
 
 def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int) -> str:
-    """Returns the sentence about two parallel files with different numbers of lines."""
+    """Returns the sentence about two parallel files with different numbers of lines, which it reads again."""
+    found = None if STDIN in (str(path), str(other)) else _first_difference(path, other)
+    place = f", and line {found:,} is the first where one is three times as long as the other" if found else ""
     return (
-        f"{name_of(path)} has {lines:,} lines but {name_of(other)} has {other_lines:,}; "
+        f"{name_of(path)} has {lines:,} lines but {name_of(other)} has {other_lines:,}{place}; "
         f"the two must be aligned line by line"
     )
+
+
+def _first_difference(path: str | Path, other: str | Path) -> int | None:
+    """Returns the number of the first line whose length differs by a factor of three, apart from 10 characters."""
+    for number, lines in enumerate(zip(read_lines(path), read_lines(other), strict=False), start=1):
+        shorter, longer = sorted(len(line) + 10 for line in lines)
+        if longer > 3 * shorter:
+            return number
+    return None
 
 
 # Input in maxi-batches: as much at once as can be sorted and batched well, but never waiting for more than has arrived.

@@ -81,6 +81,8 @@ def _flags(function: Callable[..., None]) -> dict[str, Any]:
     """Returns the flags of a command that take a value, and the type of each value."""
     found = {}
     for parameter in signature(function, eval_str=True).parameters.values():
+        if parameter.annotation is typer.Context:
+            continue
         kind, info = get_args(parameter.annotation)[:2]
         if isinstance(info, typer.models.OptionInfo) and kind is not bool:
             spelling = [name for name in info.param_decls or () if name.startswith("--")]

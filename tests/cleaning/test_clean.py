@@ -1,0 +1,181 @@
+"""`nmt clean`: the files it writes, copies, held-out text, interruptions, the page, and wrong input."""
+
+import gzip
+import re
+import signal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import forks
+import pytest
+from commands import failed, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1"]
+NOUNS = ["house", "tree", "garden", "river", "letter", "window", "teacher", "street"]
+NOMEN = ["Haus", "Baum", "Garten", "Fluss", "Brief", "Fenster", "Lehrer", "Strasse"]
+GOOD = [
+    (f"Here is the {a} by the {b} of {c}.", f"Hier ist das {x} an dem {y} von {c}.")
+    for a, x in zip(NOUNS, NOMEN, strict=True)
+    for b, y in zip(NOUNS, NOMEN, strict=True)
+    for c in ("Anna", "Otto")
+]
+BAD = [("Yes.", ""), ("See <b>it</b>.", "Sieh es dir an."), ("The year 1999.", "Das Jahr 1998.")]
+
+
+def write(prefix: Path, pairs: list[tuple[str, str]]) -> Path:
+    for lang, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        Path(f"{prefix}.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    return prefix
+
+
+def pairs_in(prefix: Path) -> list[tuple[str, str]]:
+    sides = [Path(f"{prefix}.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    return list(zip(*sides, strict=True))
+
+
+def clean(corpus: Path, dest: Path, *options: str) -> str:
+    return run("clean", *OPTIONS, f"--train={corpus}", f"--dest={dest}", *options).stdout.decode()
+
+
+def test_pairs_are_kept_in_order_and_nothing_vanishes(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "one", [*GOOD[:50], *BAD]), write(tmp_path / "two", [BAD[1], *GOOD[50:]])
+    with gzip.open(tmp_path / "two.en.gz", "wb") as file:
+        file.write((tmp_path / "two.en").read_bytes())
+    (tmp_path / "two.en").unlink()
+    (tmp_path / "one.de").write_bytes((tmp_path / "one.de").read_bytes().replace(b"\n", b"\r\n"))
+    said = clean(one, tmp_path / "new", f"--train={two}", f"--rejected={tmp_path}/rejected.tsv")
+    assert pairs_in(tmp_path / "new") == GOOD
+    rejected = [line.split("\t") for line in (tmp_path / "rejected.tsv").read_text().splitlines()]
+    assert rejected == [["empty", *BAD[0]], ["markup", *BAD[1]], ["numbers", *BAD[2]], ["markup", *BAD[1]]]
+    rows = [line.split() for line in said.splitlines()]
+    assert ["--markup", "1", "1", "2", "1.5%"] in rows
+    assert ["kept", "50", "78", "128", "97.0%"] in rows
+
+
+def test_copies_are_kept_up_to_a_number_in_the_order_of_the_input(tmp_path: Path) -> None:
+    first, other = GOOD[0], GOOD[1]
+    similar = (first[0].upper().rstrip("."), f"„{first[1]}“")
+    corpus = write(tmp_path / "corpus", [similar, other, first, first, (first[0], other[1]), first])
+    for copies, expected in (
+        (1, [similar, other, (first[0], other[1])]),
+        (2, [similar, other, first, (first[0], other[1])]),
+        (0, [similar, other, first, first, (first[0], other[1]), first]),
+    ):
+        clean(corpus, tmp_path / f"new{copies}", f"--max-copies={copies}")
+        assert pairs_in(tmp_path / f"new{copies}") == expected
+
+
+def test_sentences_of_held_out_text_are_dropped(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus", GOOD[:20])
+    held = write(tmp_path / "held", [(GOOD[3][0].upper(), "Etwas ganz anderes."), ("Something else.", GOOD[7][1])])
+    clean(corpus, tmp_path / "new", f"--exclude={held}")
+    assert pairs_in(tmp_path / "new") == [pair for n, pair in enumerate(GOOD[:20]) if n not in (3, 7)]
+
+
+def test_text_in_one_language_is_cleaned_too(tmp_path: Path) -> None:
+    (tmp_path / "text.en").write_text("\n".join([GOOD[0][0], "", GOOD[1][0], GOOD[0][0], "See <b>it</b>."]))
+    run("clean", "--source-lang=en", "--max-other-language=1", f"--train={tmp_path}/text", f"--dest={tmp_path}/new")
+    assert (tmp_path / "new.en").read_text() == f"{GOOD[0][0]}\n{GOOD[1][0]}\n"
+
+
+@given(
+    st.lists(st.sampled_from([*GOOD[:4], *BAD, (GOOD[0][0].upper(), GOOD[0][1])]), min_size=1),
+    st.integers(1, 7),
+    st.integers(0, 2),
+)
+def test_shards_do_not_change_the_result(pairs: list[tuple[str, str]], size: int, copies: int) -> None:
+    """The reference goes through the pairs one by one."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        seen: dict[str, int] = {}
+        expected = []
+        for pair in pairs:
+            key = re.sub(r"\W", "", "|".join(pair).lower())
+            if pair not in BAD:
+                seen[key] = seen.get(key, 0) + 1
+                if not copies or seen[key] <= copies:
+                    expected.append(pair)
+        write(folder / "corpus", pairs)
+        options = [f"--shard-lines={size}", f"--max-copies={copies}", "--workers=1"]
+        if not expected:
+            arguments = [*OPTIONS, f"--train={folder}/corpus", f"--dest={folder}/new", *options]
+            assert f"all {len(pairs)} pairs were dropped" in failed("clean", *arguments)
+            return
+        clean(folder / "corpus", folder / "new", *options)
+        assert pairs_in(folder / "new") == expected
+
+
+def test_a_job_that_was_interrupted_or_divided_gives_the_same_bytes(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus", [*GOOD, *BAD, *GOOD])
+    names = ("en", "de", "tsv", "html")
+
+    def options(name: str) -> list[str]:
+        files = [f"--rejected={tmp_path}/{name}.tsv", f"--page={tmp_path}/{name}.html", f"--dest={tmp_path}/{name}"]
+        return [*OPTIONS, f"--train={corpus}", "--shard-lines=40", *files]
+
+    run("clean", *options("whole"), "--workers=2")
+    expected = [(tmp_path / f"whole.{name}").read_bytes() for name in names]
+    death = forks.At("nmt.jobs.folder.JobFolder.add", call=3)
+    forks.run("clean", *options("killed"), "--workers=1", before=death, code=-signal.SIGKILL)
+    assert not (tmp_path / "killed.en").exists()
+    said = run("clean", *options("killed"), "--workers=1").stderr
+    assert "resuming after 80" in said
+    for part in (2, 1):
+        run("clean", *options("parts"), f"--shard={part}/2")
+    run("clean", *options("parts"), "--merge")
+    for name in ("killed", "parts"):
+        assert [(tmp_path / f"{name}.{ending}").read_bytes() for ending in names] == expected
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_the_page_has_counts_and_examples(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>")])
+    clean(corpus, tmp_path / "new", f"--page={tmp_path}/page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert '"name":"--numbers","examples":[["The year 1999.","Das Jahr 1998."]]' in page
+    assert '"read":132,"kept":128,"dropped":[1,1,2]' in page
+    assert "</script><b>" not in page
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "said"),
+    [
+        (
+            "short",
+            [],
+            "has 128 lines but {corpus}.de has 127, and line 6 is the first where one is three times as long",
+        ),
+        ("nothing", ["--train={corpus}x"], "neither {corpus}x.en nor {corpus}x.en.gz exists"),
+        (
+            "nothing",
+            ["--dest={corpus}.en/new"],
+            "{corpus}.en/new.unfinished cannot be written (Not a directory); choose another --dest",
+        ),
+        ("nothing", ["--target-lang=en"], "--source-lang and --target-lang are both 'en'; they must differ"),
+        (
+            "nothing",
+            ["--dest={corpus}"],
+            "--dest {corpus}.en is the same file as the input {corpus}.en; choose another file",
+        ),
+        ("nothing", ["--min-letters=1"], "all 128 pairs were dropped (128 --min-letters); check the languages and the"),
+        ("nothing", ["--exclude={corpus}"], "all 128 pairs were dropped (128 --exclude)"),
+        ("binary", [], "{corpus}.de, line 2: byte 1 (0xff) is not UTF-8"),
+        ("nothing", ["--min-letters=2"], "--min-letters must be at least 0 and at most 1, but is 2"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_nothing_is_written(
+    tmp_path: Path, change: str, options: list[str], said: str
+) -> None:
+    corpus = write(tmp_path / "corpus", GOOD)
+    text = (tmp_path / "corpus.de").read_text().splitlines(keepends=True)
+    if change == "short":
+        (tmp_path / "corpus.de").write_text("".join([*text[:5], "Ja.\n", *text[7:]]))
+    if change == "binary":
+        (tmp_path / "corpus.de").write_bytes(text[0].encode() + b"\xff\n" + "".join(text[2:]).encode())
+    before = sorted(tmp_path.iterdir())
+    arguments = [*OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new", *options]
+    found = failed("clean", *(argument.format(corpus=corpus, folder=tmp_path) for argument in arguments))
+    assert said.format(corpus=corpus, folder=tmp_path) in found
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,183 @@
+"""The rules of `nmt clean`: which pairs they drop, and what they measure, against definitions by character."""
+
+import unicodedata
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.cleaning.measures import measure
+from nmt.cleaning.rules import REASONS, Cleaner
+from nmt.config import CleanConfig
+from nmt.errors import NmtError
+
+NOTHING: dict[str, Any] = {
+    "max_characters": 0, "max_ratio": 0.0, "min_letters": 0.0, "min_script": 0.0, "max_other_language": 1.0,
+    "max_repetition": 1.0, "max_copies": 0, "control": False, "markup": False, "untranslated": False, "numbers": False,
+    "encoding": "keep",
+}  # fmt: skip
+SENTENCE = "The committee met on Monday and adopted the report without a vote."
+SATZ = "Der Ausschuss tagte am Montag und nahm den Bericht ohne Abstimmung an."
+PHRASE = "Le comité s’est réuni lundi et a adopté le rapport sans le mettre aux voix."
+
+
+def cleaner(source_lang: str = "en", target_lang: str | None = "de", **options: Any) -> Cleaner:
+    config = CleanConfig(source_lang=source_lang, target_lang=target_lang, train=("c",), dest="d", **options)
+    return Cleaner(config, np.zeros(0, np.uint64))
+
+
+DEFAULTS = cleaner()
+FRENCH = cleaner("fr")
+
+
+def reason(clean: Cleaner, *pair: str) -> str:
+    """Returns why a pair is dropped; `kept` if it is not."""
+    _, (found,), _ = clean([[line] for line in pair])
+    return REASONS[found] if found >= 0 else "kept"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        (SENTENCE, SATZ, "kept"),
+        ("Yes.", "Ja.", "kept"),
+        ("   ", SATZ, "empty"),
+        (SENTENCE, "", "empty"),
+        (SENTENCE, SATZ.replace("Montag", "Mon\x00tag"), "control"),
+        (SENTENCE, SATZ.replace("Montag", "Mon\ufffdtag"), "control"),
+        (SENTENCE * 30, SATZ * 30, "max_characters"),
+        (SENTENCE, "Der Ausschuss tagte.", "kept"),
+        (SENTENCE, "Ja.", "max_ratio"),
+        ("$ 12.50 (a)", "12,50 $ (a)", "min_letters"),
+        (SENTENCE, "Комитет собрался в понедельник и принял доклад без голосования.", "min_script"),
+        (SENTENCE, SENTENCE.upper().replace(".", "!"), "untranslated"),
+        ("The years 1998 and 2003.", "Die Jahre 1998 und 2003.", "kept"),
+        ("It costs 1,500.75 dollars.", "Es kostet 1 500,75 Dollar.", "kept"),
+        ("Within 30 days it ends.", "Es endet in dreißig Tagen.", "kept"),
+        ("The years 1998 and 2003.", "Die Jahre 1998 und 2004.", "numbers"),
+        ("See <b>page</b> two.", "Siehe Seite zwei.", "markup"),
+        ("Bread &amp; butter is here.", "Brot und Butter sind hier.", "markup"),
+        ("See [[page two]] of it.", "Siehe Seite zwei davon.", "markup"),
+        ("If a < b and b > c, it ends.", "Wenn a < b und b > c, endet es.", "kept"),
+        (SENTENCE, "Der Bericht " * 6, "max_repetition"),
+        (SENTENCE, "The report was adopted by the committee on Monday without a vote.", "max_other_language"),
+        (PHRASE, SATZ, "max_other_language"),
+        (SENTENCE, "Der Bericht wurde ver?ffentlicht und ist g?ltig.", "encoding"),
+        (SENTENCE, "Der Bericht steht unter http://example.org/a?b=c im Netz.", "kept"),
+    ],
+)
+def test_a_pair_is_dropped_for_the_first_rule_that_it_breaks(source: str, target: str, expected: str) -> None:
+    assert reason(DEFAULTS, source, target) == expected
+    assert reason(cleaner(**NOTHING), source, target) == ("empty" if expected == "empty" else "kept")
+
+
+@pytest.mark.parametrize(
+    ("lang", "line", "expected"),
+    [
+        ("ru", "Комитет собрался в понедельник и принял доклад.", "kept"),
+        ("ja", "委員会は月曜日に会合し、投票なしで報告書を採択した。", "kept"),
+        ("zh", "委员会星期一举行会议，未经表决通过了报告。", "kept"),
+        ("ko", "위원회는 월요일에 만나 투표 없이 보고서를 채택했다.", "kept"),
+        ("hi", "समिति की बैठक सोमवार को हुई और रिपोर्ट स्वीकार की गई।", "kept"),
+        ("el", "Η επιτροπή συνεδρίασε τη Δευτέρα και ενέκρινε την έκθεση.", "kept"),
+        ("pt_BR", "A comissão reuniu-se na segunda-feira e adotou o relatório sem votação.", "kept"),
+        ("zh", "Комитет собрался в понедельник и принял доклад.", "min_script"),
+        ("ru", SENTENCE, "min_script"),
+    ],
+)
+def test_languages_have_their_scripts(lang: str, line: str, expected: str) -> None:
+    assert reason(cleaner("en", lang), SENTENCE, line) == expected
+
+
+def test_an_unknown_language_is_refused_where_it_would_be_identified() -> None:
+    with pytest.raises(NmtError, match="the language xx cannot be identified; give --max-other-language 1"):
+        cleaner("en", "xx")
+    assert reason(cleaner("en", "xx", max_other_language=1.0), SENTENCE, SATZ) == "kept"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "mac_roman", "cp1250"])
+def test_broken_encodings_are_mended_or_dropped(encoding: str) -> None:
+    broken = PHRASE.encode().decode(encoding)
+    pairs, (found,), _ = FRENCH([[broken], [SATZ]])
+    assert (pairs.sides[0], found) == ([PHRASE], -1)
+    assert reason(cleaner("fr", encoding="drop"), broken, SATZ) == "encoding"
+    pairs, _, _ = cleaner("fr", encoding="keep", max_other_language=1.0)([[broken], [SATZ]])
+    assert pairs.sides[0] == [broken]
+
+
+def test_text_is_normalised_only_where_asked() -> None:
+    line = "“Ａ”  of\tit’s  kind"
+    for forms, expected in (
+        ((), line),
+        (("spaces",), "“Ａ” of it’s kind"),
+        (("quotes",), '"Ａ"  of\tit\'s  kind'),
+        (("unicode", "spaces", "quotes"), '"A" of it\'s kind'),
+    ):
+        pairs, _, _ = cleaner(normalize=forms)([[line], [SATZ]])
+        assert pairs.sides[0] == [expected]
+
+
+def test_one_language_has_no_rules_about_pairs() -> None:
+    alone = cleaner("en", None)
+    assert reason(alone, SENTENCE) == "kept"
+    assert reason(alone, "The years 1998 and 2003.") == "kept"
+    assert reason(alone, "Der Bericht " * 6) == "max_repetition"
+
+
+def test_what_a_rule_measures_is_counted_before_it_drops() -> None:
+    _, _, histograms = DEFAULTS([[SENTENCE, "x" * 1700, SENTENCE], [SATZ, "x" * 10, "Ja."]])
+    of_lengths = {name: n for name, n in histograms.items() if name.startswith("max_characters")}
+    assert of_lengths == {"max_characters 1": 2, "max_characters 34": 1}
+    assert sum(n for name, n in histograms.items() if name.startswith("max_ratio")) == 2
+
+
+# What is measured
+
+LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=40), min_size=1)
+
+
+@given(LINES)
+def test_characters_are_counted(lines: list[str]) -> None:
+    found = measure(lines, "en")
+    for n, line in enumerate(lines):
+        categories = Counter(map(unicodedata.category, line))
+        names = [unicodedata.name(c, "?") for c in line if unicodedata.category(c)[0] in "LM"]
+        names = [name for name in names if not name.startswith("COMBINING")]
+        assert found.length[n] == len(line)
+        assert found.letters[n] == len(names)
+        assert found.in_script[n] == sum(name.startswith("LATIN") for name in names)
+        assert found.spaces[n] == sum(categories[c] for c in ("Zs", "Zl", "Zp")) + line.count("\t")
+        digits = Counter(unicodedata.digit(c) for c in line if unicodedata.category(c) == "Nd")
+        assert found.digits[n].tolist() == [digits[digit] for digit in range(10)]
+        assert (found.control[n] > 0) == any(
+            (unicodedata.category(c) in ("Cc", "Co", "Cn") and c != "\t") or c == "\ufffd" for c in line
+        )
+
+
+@given(LINES)
+def test_lines_share_a_hash_if_their_letters_and_digits_are_the_same(lines: list[str]) -> None:
+    def said(line: str) -> str:
+        kept = (c for c in line if unicodedata.category(c)[0] in "LM" or unicodedata.category(c) == "Nd")
+        kept = (c for c in kept if not unicodedata.name(c, "?").startswith("COMBINING"))
+        return "".join(str(unicodedata.digit(c)) if unicodedata.category(c) == "Nd" else c.casefold()[0] for c in kept)
+
+    lines = [*lines, *(f" {line.upper().lower()}!" for line in lines), "a1", "A-1", "1a"]
+    found = measure(lines, "en").hash
+    keys = [said(line) for line in lines]
+    assert len(set(found.tolist())) == len(set(keys))
+    assert len(set(zip(found.tolist(), keys, strict=True))) == len(set(keys))
+    assert all((number == 0) == (key == "") for number, key in zip(found.tolist(), keys, strict=True))
+
+
+@given(LINES, LINES)
+def test_the_reason_of_a_pair_does_not_depend_on_its_company(first: list[str], second: list[str]) -> None:
+    size = min(len(first), len(second))
+    sides = [first[:size], second[:size]]
+    clean = cleaner(max_other_language=1.0)
+    _, together, _ = clean(sides)
+    assert [reason(clean, *pair) for pair in zip(*sides, strict=True)] == [
+        REASONS[number] if number >= 0 else "kept" for number in together
+    ]
