@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -18,14 +18,14 @@ import numpy as np
 
 from nmt import __version__, console
 from nmt.cleaning.measures import measure
-from nmt.cleaning.rules import COPIES, REASONS, Cleaner, reason_in_words
-from nmt.config import JobConfig
+from nmt.cleaning.rules import COPIES, REASONS, RULES, SCORE, Cleaner, histogram, reason_in_words
+from nmt.config import JobConfig, RuntimeConfig
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.files import Output, digest_of, output_file, refuse_inputs
 from nmt.jobs.folder import JobFolder, Preparation, Result, job_folder
-from nmt.jobs.plan import Reader, Row
+from nmt.jobs.plan import Reader, Row, Shard
 from nmt.jobs.run import Batch, Finished, Place, finish_shards
 from nmt.text.corpus import parallel_paths, read_lines
 
@@ -33,7 +33,6 @@ _SHARD_PAIRS = 50_000
 _CHUNK_PAIRS = 2000
 # Examples of each reason, in the result of a shard and on the page.
 _EXAMPLES = 10
-_DUPLICATE = REASONS.index(COPIES)
 
 
 class Judged(NamedTuple):
@@ -138,27 +137,57 @@ class Summary:
 
     Attributes:
         read, counts: of each corpus, the number of its pairs, and of those that each reason dropped.
+        limits: the limits of the rules, by option.
         histograms, examples: see `Judged`.
     """
 
     config: CleanConfig
     read: list[int]
     counts: list[Counter[str]]
-    histograms: Counter[str]
-    examples: dict[str, list[tuple[int, Row]]]
+    limits: dict[str, float]
+    histograms: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: CleanConfig) -> Self:
+        """Returns the summary before anything was done."""
+        limits = {rule.option: getattr(config, rule.option) for rule in RULES}
+        return cls(config, [0 for _ in config.train], [Counter() for _ in config.train], limits)
 
     @property
     def kept(self) -> int:
         """The pairs that were kept."""
         return sum(self.read) - sum(map(Counter.total, self.counts))
 
+    def add(self, part: "_Part") -> None:
+        """Counts the pairs of a shard."""
+        self.read[part.shard.segment] += part.shard.rows
+        numbers, counts = np.unique(part.reasons[part.reasons >= 0], return_counts=True)
+        self.counts[part.shard.segment].update({REASONS[n]: int(c) for n, c in zip(numbers, counts, strict=True)})
+        self.histograms.update(part.summary["histograms"])
+        found = {reason: [(n, tuple(row)) for n, row in some] for reason, some in part.summary["examples"].items()}
+        for reason in (COPIES, SCORE):
+            dropped = np.flatnonzero(part.reasons == REASONS.index(reason)).tolist()
+            found[reason] = [(int(part.hashes[n]), part.rows[n]) for n in dropped]
+        for reason, some in found.items():
+            self.examples[reason] = _smallest([*self.examples.get(reason, []), *some])
+
+    def in_words(self) -> str:
+        """Returns how many pairs each reason dropped."""
+        total = sum(self.counts, Counter[str]())
+        return ", ".join(f"{total[reason]:,} {reason_in_words(reason)}" for reason in REASONS if total[reason])
+
 
 def clean(
-    config: CleanConfig, options: JobConfig | None = None, report: Callable[[Summary], None] = lambda _: None
+    config: CleanConfig,
+    options: JobConfig | None = None,
+    runtime: RuntimeConfig | None = None,
+    report: Callable[[Summary], None] = lambda _: None,
 ) -> Summary | None:
-    """Writes the pairs of the corpora that the rules keep.
+    """Writes the pairs of the corpora that the rules and the scores keep.
 
     Args:
+        options, runtime: where pairs are judged, and where the models of --score-with run.
         report: called when the files are written. If it fails, the work is kept.
 
     Returns:
@@ -173,6 +202,12 @@ def clean(
     outputs = _outputs(config)
     for flag, path in outputs:
         refuse_inputs(path, [name for paths in segments for name in paths], f"{flag} {path}")
+    if config.score_with:
+        if options.shard or options.merge:
+            raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
+        from nmt.cleaning.scores import check_models  # imports torch
+
+        check_models(config.score_with, config.languages)
     excluded = _excluded(config)
     Judge(config, excluded)  # a missing package ends the command before the text is read
     preparation = Preparation(
@@ -188,7 +223,11 @@ def clean(
                 finish_shards(CleaningJob(config, excluded), folder, options, workers, progress)
         if options.shard:
             return None
-        summary = _write(config, folder, outputs)
+        summary = Summary.of(config)
+        later = _copies(config, folder)
+        if config.score_with:
+            _score(config, folder, later, summary, runtime or RuntimeConfig(), options)
+        _write(folder, later, outputs, summary)
         report(summary)
         folder.finish()
     return summary
@@ -221,46 +260,76 @@ def _settings(config: CleanConfig) -> dict[str, Any]:
     """Returns what the result depends on besides the corpora."""
     files = ("dest", "rejected", "page", "workers")
     values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
-    excluded = [path for prefix in config.exclude for path in _paths(prefix, config)]
-    return {"version of nmt": __version__, **values, **{f"content of {path}": digest_of(path) for path in excluded}}
+    paths = [path for prefix in config.exclude for path in _paths(prefix, config)]
+    digests = {f"content of {path}": digest_of(path) for path in [*paths, *(config.score_with or ())]}
+    return {"version of nmt": __version__, **values, **digests}
 
 
-def _write(config: CleanConfig, folder: JobFolder, outputs: list[tuple[str, str]]) -> Summary:
-    """Finds the copies, and writes all files; returns what was done."""
-    segments = len(config.train)
-    summary = Summary(config, [0] * segments, [Counter() for _ in range(segments)], Counter(), {})
-    copies = _copies(config, folder)
+class _Part(NamedTuple):
+    """A shard after all shards were judged: its rows with their text changed, and their final reasons."""
+
+    shard: Shard
+    rows: list[Row]
+    reasons: np.ndarray
+    hashes: np.ndarray
+    summary: dict[str, Any]
+
+
+def _parts(folder: JobFolder, later: np.ndarray) -> Iterator[_Part]:
+    """Yields all shards in order. `later` has the reasons that follow from other pairs, or -1; int8, [pairs]."""
     reader, first = Reader(folder.plan.paths), 0
+    for shard, result in folder.results():
+        reasons, hashes, changed = _judged(result)
+        rows = reader.read(shard)
+        for number, row in changed.items():
+            rows[number] = row
+        final = np.where(reasons < 0, later[first : first + shard.rows], reasons)
+        first += shard.rows
+        yield _Part(shard, rows, final, hashes, result.summary)
+
+
+def _score(
+    config: CleanConfig,
+    folder: JobFolder,
+    later: np.ndarray,
+    summary: Summary,
+    runtime: RuntimeConfig,
+    options: JobConfig,
+) -> None:
+    """Scores the pairs that the rules keep, and marks in `later` those that are dropped."""
+    from nmt.cleaning.scores import dual_scores, threshold
+
+    assert config.score_with
+    sides = [folder.data / f"kept.{lang}" for lang in config.languages]
+    if not sides[0].exists():
+        folder.data.mkdir(exist_ok=True)
+        with ExitStack() as files:
+            opened = [files.enter_context(output_file(str(path))) for path in sides]
+            for part in _parts(folder, later):
+                _write_rows(part, opened, [])
+    scores = dual_scores(config.score_with, list(map(str, sides)), folder.data, runtime, options, config.workers)
+    summary.limits[SCORE] = config.min_score or threshold(scores, config.keep or 1.0)
+    console.info(f"pairs with a score below {summary.limits[SCORE]:.4g} are dropped")
+    summary.histograms.update(histogram(SCORE, scores))
+    kept = np.concatenate([part.reasons < 0 for part in _parts(folder, later)])
+    later[np.flatnonzero(kept)[scores < summary.limits[SCORE]]] = REASONS.index(SCORE)
+
+
+def _write(folder: JobFolder, later: np.ndarray, outputs: list[tuple[str, str]], summary: Summary) -> None:
+    """Writes all files, and completes the summary."""
     with ExitStack() as files, console.Progress("Writing", folder.plan.rows, "pair") as progress:
         # The first output is renamed last: if it is there, all of them are.
         opened = [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
-        kept = opened[: len(config.languages)]
-        for shard, result in folder.results():
-            reasons, hashes, changed = _judged(result)
-            duplicates = copies[first : first + shard.rows]
-            reasons[duplicates] = _DUPLICATE
-            first += shard.rows
-            rows = reader.read(shard)
-            for number, row in changed.items():
-                rows[number] = row
-            _write_shard(rows, reasons, kept, opened[len(kept) :])
-            summary.read[shard.segment] += shard.rows
-            numbers, counts = np.unique(reasons[reasons >= 0], return_counts=True)
-            summary.counts[shard.segment].update({REASONS[n]: int(c) for n, c in zip(numbers, counts, strict=True)})
-            summary.histograms.update(result.summary["histograms"])
-            found = {
-                reason: [(n, tuple(row)) for n, row in some] for reason, some in result.summary["examples"].items()
-            }
-            found[COPIES] = _smallest((int(hashes[n]), rows[n]) for n in np.flatnonzero(duplicates).tolist())
-            for reason, some in found.items():
-                summary.examples[reason] = _smallest([*summary.examples.get(reason, []), *some])
-            progress.advance(shard.rows)
+        sides = len(summary.config.languages)
+        for part in _parts(folder, later):
+            _write_rows(part, opened[:sides], opened[sides:])
+            summary.add(part)
+            progress.advance(part.shard.rows)
         if not summary.kept:
             folder.discard()
             raise NmtError(
-                f"all {first:,} pairs were dropped ({_in_words(summary)}); check the languages and the rules"
+                f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}); check the languages and the rules"
             )
-    return summary
 
 
 def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:
@@ -270,11 +339,11 @@ def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:
 
 
 def _copies(config: CleanConfig, folder: JobFolder) -> np.ndarray:
-    """Returns which pairs come after --max-copies others that say the same; bool, [pairs].
+    """Returns the reason of pairs that come after --max-copies others that say the same, and -1; int8, [pairs].
 
     It needs about 40 bytes a pair.
     """
-    copies = np.zeros(folder.plan.rows, bool)
+    copies = np.full(folder.plan.rows, -1, np.int8)
     if not config.max_copies:
         return copies
     hashes, kept = np.zeros(len(copies), np.uint64), np.zeros(len(copies), bool)
@@ -285,26 +354,19 @@ def _copies(config: CleanConfig, folder: JobFolder) -> np.ndarray:
         first += shard.rows
     places = np.flatnonzero(kept)
     order = places[np.argsort(hashes[places], kind="stable")]  # equal ones stay in the order of the input
-    ordered = hashes[order]
-    begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-    ranks = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    copies[order[ranks >= config.max_copies]] = True
+    begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]))
+    ranks = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    copies[order[ranks >= config.max_copies]] = REASONS.index(COPIES)
     return copies
 
 
-def _write_shard(rows: list[Row], reasons: np.ndarray, kept: Sequence[Output], rejected: Sequence[Output]) -> None:
+def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output]) -> None:
     """Writes the pairs that are kept, each language into its file, and the other ones if there is a file for them."""
-    keeps = (reasons < 0).tolist()
-    good = [row for row, keep in zip(rows, keeps, strict=True) if keep]
+    good = [row for row, reason in zip(part.rows, part.reasons.tolist(), strict=True) if reason < 0]
     for file, lines in zip(kept, zip(*good, strict=True), strict=False):
         file.write("".join(f"{line}\n" for line in lines))
     for file in rejected:
-        for row, reason in zip(rows, reasons.tolist(), strict=True):
+        for row, reason in zip(part.rows, part.reasons.tolist(), strict=True):
             if reason >= 0:
                 texts = (line.replace("\t", " ") for line in row)
                 file.write("\t".join([REASONS[reason], *texts]) + "\n")
-
-
-def _in_words(summary: Summary) -> str:
-    total = sum(summary.counts, Counter[str]())
-    return ", ".join(f"{total[reason]:,} {reason_in_words(reason)}" for reason in REASONS if total[reason])

@@ -205,8 +205,10 @@ RULES = (
     Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
 )
 # What else drops pairs: before these rules, and after them.
-EMPTY, ENCODING, EXCLUDED, COPIES = "empty", "encoding", "exclude", "max_copies"
-REASONS = (EMPTY, ENCODING, *(rule.option for rule in RULES), EXCLUDED, COPIES)
+EMPTY, ENCODING, EXCLUDED, COPIES, SCORE = "empty", "encoding", "exclude", "max_copies", "min_score"
+REASONS = (EMPTY, ENCODING, *(rule.option for rule in RULES), EXCLUDED, COPIES, SCORE)
+# The edges of the histograms by option.
+BINS = {rule.option: rule.bins for rule in RULES if rule.bins} | {SCORE: _steps(0, 1, 0.025)}
 
 # The reasons that are no options.
 _WORDS = {"empty": "empty side", "encoding": "broken encoding (--encoding)"}
@@ -222,6 +224,13 @@ def is_on(option: str, limit: float) -> bool:
     if option in ("max_repetition", "max_other_language"):
         return limit < 1
     return limit > 0
+
+
+def histogram(option: str, values: np.ndarray) -> dict[str, int]:
+    """Returns how many values fall into each bin of an option, by its name and the number of the bin."""
+    edges = BINS[option]
+    counted = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
+    return {f"{option} {number}": int(count) for number, count in enumerate(counted) if count}
 
 
 class Cleaner:
@@ -261,8 +270,7 @@ class Cleaner:
                 continue
             values = rule.value(pairs)
             if rule.bins:
-                counted = np.histogram(np.clip(values[pairs.alive], rule.bins[0], rule.bins[-1]), rule.bins)[0]
-                histograms.update({f"{rule.option} {number}": int(n) for number, n in enumerate(counted) if n})
+                histograms.update(histogram(rule.option, values[pairs.alive]))
             drop(rule.option, rule.drops(values, limit))
         drop(EXCLUDED, pairs.largest(lambda found: np.isin(found.hash, self.excluded).astype(int)) > 0)
         return pairs, reasons, histograms

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from nmt import console
 from nmt.cli.flags import flags
-from nmt.config import CleanConfig, JobConfig
+from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _COLUMNS = 4
 
 
-@flags(config=CleanConfig, options=JobConfig)
-def clean(config: CleanConfig, options: JobConfig) -> None:
+@flags(config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
+def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
     """Drop pairs of corpora that would harm a training, by rules.
 
     Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first rule
@@ -28,7 +28,7 @@ def clean(config: CleanConfig, options: JobConfig) -> None:
     from nmt.jobs.ray import connected
 
     with connected(options):
-        summary = run(config, options, lambda found: _write_page(config, found))
+        summary = run(config, options, runtime, lambda found: _write_page(config, found))
     if summary is not None:
         _show(summary)
         files = [f"{config.dest}.{lang}" for lang in config.languages]

@@ -9,6 +9,7 @@ from nmt.errors import NmtError
 
 corpus_option = partial(option, panel="Corpus")
 rule_option = partial(option, panel="Rules")
+score_option = partial(option, panel="Scores")
 change_option = partial(option, panel="Changes of the text")
 output_option = partial(option, panel="Output")
 
@@ -73,6 +74,15 @@ class CleanConfig(Config):
     markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
     untranslated: bool = rule_option(True, "Drop pairs whose sides have the same letters and digits.")
     numbers: bool = rule_option(True, "Drop a pair if each side has a digit that the other side lacks.")
+    score_with: tuple[str, str] | None = score_option(
+        None,
+        "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
+        "rules keep, from 0 to 1, by dual conditional cross-entropy (Junczys-Dowmunt 2018).",
+    )
+    keep: float | None = score_option(
+        None, "Drop the pairs with the lowest scores, so that this share stays.", above=0, at_most=1
+    )
+    min_score: float | None = score_option(None, "Drop pairs with a lower score.", at_least=0, at_most=1)
     encoding: Literal["mend", "drop", "keep"] = change_option(
         "mend",
         "What to do with text in a broken encoding, such as Ã© for é: mend it with ftfy, drop the pair or keep it.",
@@ -97,6 +107,13 @@ class CleanConfig(Config):
                 raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
         if self.source_lang == self.target_lang:
             raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+
+        if self.score_with and self.target_lang is None:
+            raise NmtError("--score-with scores pairs, but there is no --target-lang; leave out one of them")
+        if bool(self.score_with) != ((self.keep is None) != (self.min_score is None)):
+            raise NmtError(
+                "--score-with needs --keep or --min-score, and they need it; give --score-with and one of them"
+            )
 
     @property
     def languages(self) -> tuple[str, ...]:

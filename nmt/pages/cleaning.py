@@ -3,7 +3,7 @@
 from typing import Any
 
 from nmt.cleaning.clean import Summary
-from nmt.cleaning.rules import REASONS, RULES, reason_in_words
+from nmt.cleaning.rules import BINS, REASONS, reason_in_words
 from nmt.config.options import flag_name
 
 
@@ -27,13 +27,8 @@ def page_data(summary: Summary) -> dict[str, Any]:
             for reason in used
         ],
         "histograms": [
-            {
-                "name": flag_name(rule.option),
-                "limit": getattr(config, rule.option),
-                "edges": rule.bins,
-                "counts": [summary.histograms[f"{rule.option} {bin}"] for bin in range(len(rule.bins) - 1)],
-            }
-            for rule in RULES
-            if any(summary.histograms[f"{rule.option} {bin}"] for bin in range(len(rule.bins) - 1))
+            {"name": flag_name(option), "limit": summary.limits[option], "edges": edges, "counts": counts}
+            for option, edges in BINS.items()
+            if any(counts := [summary.histograms[f"{option} {bin}"] for bin in range(len(edges) - 1)])
         ],
     }

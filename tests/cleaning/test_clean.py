@@ -1,6 +1,7 @@
 """`nmt clean`: the files it writes, copies, held-out text, interruptions, the page, and wrong input."""
 
 import gzip
+import math
 import re
 import signal
 from pathlib import Path
@@ -8,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import forks
 import pytest
-from commands import failed, run
+from commands import failed, run, train
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +138,70 @@ def test_the_page_has_counts_and_examples(tmp_path: Path) -> None:
     assert '"name":"--numbers","examples":[["The year 1999.","Das Jahr 1998."]]' in page
     assert '"read":132,"kept":128,"dropped":[1,1,2]' in page
     assert "</script><b>" not in page
+
+
+@pytest.fixture(scope="module")
+def models(trained: Path) -> list[str]:
+    """Returns checkpoints of a model from English to German and of one in the other direction."""
+    prefix = trained / "train"
+    backward = ["--source-lang=de", "--target-lang=en", f"--train={prefix}", f"--valid={trained}/valid"]
+    run("preprocess", *backward, f"--dest={trained}/backward", "--vocab-size=330", "--workers=1")
+    train(trained / "backward", trained / "back", "--max-updates=20")
+    return [str(trained / "run" / "average.safetensors"), str(trained / "back" / "snapshot-00000020.safetensors")]
+
+
+def scored(corpus: Path, dest: Path, models: list[str], *options: str) -> list[str]:
+    fixed = ["--device=cpu", "--precision=fp32", "--min-letters=0", "--max-other-language=1", "--max-ratio=0"]
+    return ["clean", *OPTIONS, *fixed, f"--train={corpus}", f"--dest={dest}", "--score-with", *models, *options]
+
+
+def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: list[str], tmp_path: Path) -> None:
+    """The reference computes the formula of Junczys-Dowmunt 2018 from what nmt rescore finds."""
+    corpus = write(tmp_path / "corpus", [*pairs_in(trained / "train")[:40], *BAD[1:]])
+    clean(corpus, tmp_path / "ruled", "--min-letters=0", "--max-ratio=0")
+    pairs = pairs_in(tmp_path / "ruled")
+    entropies = []
+    for model, sides in zip(models, (("en", "de"), ("de", "en")), strict=True):
+        files = [f"--{flag}={tmp_path}/ruled.{side}" for flag, side in zip(("source", "target"), sides, strict=True)]
+        found = run("rescore", model, *files, "--normalize", "--device=cpu", "--precision=fp32").stdout
+        entropies.append([-float(line) for line in found.split()])
+    scores = [math.exp(-abs(f - b) - (f + b) / 2) for f, b in zip(*entropies, strict=True)]
+    limit = sorted(scores, reverse=True)[math.ceil(0.7 * len(scores)) - 1]
+    expected = [pair for pair, score in zip(pairs, scores, strict=True) if score >= limit]
+    options = [f"--rejected={tmp_path}/rejected.tsv", f"--page={tmp_path}/page.html"]
+    said = run(*scored(corpus, tmp_path / "new", models, "--keep=0.7", *options)).stderr
+    assert pairs_in(tmp_path / "new") == expected
+    assert f"pairs with a score below {limit:.4g} are dropped" in said
+    assert (tmp_path / "rejected.tsv").read_text().count("min_score\t") == len(pairs) - len(expected)
+    assert '"name":"--min-score","limit":0.' in (tmp_path / "page.html").read_text()
+    run(*scored(corpus, tmp_path / "again", models, f"--min-score={limit - 1e-9}"))
+    assert pairs_in(tmp_path / "again") == expected
+
+
+def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus", pairs_in(trained / "train")[:20])
+    run(*scored(corpus, tmp_path / "whole", models, "--keep=0.5"))
+    command = scored(corpus, tmp_path / "killed", models, "--keep=0.5")
+    for _ in range(2):  # in the first direction, and then in the second
+        forks.run(*command, before=forks.At("nmt.jobs.folder.JobFolder.add", call=2), code=-signal.SIGKILL)
+    run(*command)
+    assert pairs_in(tmp_path / "killed") == pairs_in(tmp_path / "whole")
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[str], tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus", GOOD)
+    for command, said in (
+        (scored(corpus, tmp_path / "new", models[::-1], "--keep=0.5"), f"{models[1]} translates de to en, but must"),
+        (scored(corpus, tmp_path / "new", models), "--score-with needs --keep or --min-score"),
+        (
+            scored(corpus, tmp_path / "new", models, "--keep=0.5", "--shard=1/2"),
+            "does not work with --shard and --merge",
+        ),
+        (scored(corpus, tmp_path / "new", ["x", "y"], "--keep=0.5"), "x does not exist"),
+    ):
+        assert said in failed(*command)
+        assert not list(tmp_path.glob("new*"))
 
 
 @pytest.mark.parametrize(

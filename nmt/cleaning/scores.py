@@ -1,0 +1,74 @@
+"""Scores pairs by how well two models, one in each direction, predict them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from nmt import console
+from nmt.checkpoint_file import read_codec
+from nmt.config import JobConfig, RuntimeConfig
+from nmt.errors import NmtError
+from nmt.text.corpus import read_lines
+from nmt.translate.formats import PairFormat
+from nmt.translate.job import JobOutput, placed, settings_of, shard_rows
+from nmt.translate.rescoring import RescoringJob
+
+
+def check_models(models: Sequence[str], languages: Sequence[str]) -> None:
+    """Checks that the first model translates the languages in this direction, and the second in the other one."""
+    for model, wanted in zip(models, (tuple(languages), tuple(reversed(languages))), strict=True):
+        text = read_codec(model).config
+        found = text.source_lang, text.target_lang
+        if found != wanted:
+            raise NmtError(
+                f"--score-with {model} translates {found[0]} to {found[1]}, but must translate {wanted[0]} to "
+                f"{wanted[1]}; give a model of the forward direction and then one of the backward direction"
+            )
+
+
+def dual_scores(
+    models: Sequence[str],
+    sides: Sequence[str],
+    folder: Path,
+    runtime: RuntimeConfig,
+    options: JobConfig,
+    workers: int | None,
+) -> np.ndarray:
+    """Returns a score between 0 and 1 for each line of two files, float64.
+
+    This is exp(−|H_forward − H_backward| − (H_forward + H_backward) / 2) with the cross-entropies of the models in nats
+    a piece (Junczys-Dowmunt 2018, arXiv:1809.00197): high if both models expect the pair, and about equally.
+
+    Args:
+        models: checkpoints of the forward and the backward direction.
+        folder: what the models find is kept here, so that interrupted work resumes.
+    """
+    entropies = []
+    for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
+        output = folder / name
+        if not output.exists():
+            with console.Progress(f"Scoring {name}", None, "pair") as progress:
+                here = placed(runtime, options)
+                JobOutput(
+                    job=RescoringJob((model,), here, lines=PairFormat("files", "text", True)),
+                    segments=[files],
+                    flags=["--source", "--target"],
+                    output=str(output),
+                    settings=settings_of(here),
+                    shard_rows=shard_rows([model], here),
+                    options=replace(options, shard_lines=None),
+                    workers=workers,
+                    progress=progress,
+                ).write()
+        entropies.append(-np.array([float(line) for line in read_lines(output)]))
+    forward, backward = entropies
+    return np.exp(-np.abs(forward - backward) - (forward + backward) / 2)
+
+
+def threshold(scores: np.ndarray, keep: float) -> float:
+    """Returns the largest score such that this share of the scores is at least as large."""
+    kept = max(1, math.ceil(keep * len(scores)))
+    return float(np.sort(scores)[::-1][kept - 1])
