@@ -22,6 +22,15 @@ def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path,
     assert re.search(r"^base: 2 updates of 1, BLEU [\d.]+ on val, [\d.]+ held out$", done.stdout, re.MULTILINE)
 
 
+def test_text_as_people_type_it_is_translated_and_scored(quicker: Recipe, trained: Path, tmp_path: Path) -> None:
+    files = [str(trained / name) for name in ("run/average.safetensors", "test.en", "test.de")]
+    done = quicker("measure/robustness.sh", *files, RUN=tmp_path / "run")
+    names = ["plain", "capitals", "title-case", "no-final-punctuation", "typing-errors"]
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "BLEU"] for name in names]
+    assert "case:lc" in done.stdout
+    assert (tmp_path / "run" / "capitals.source").read_text() == (trained / "test.en").read_text().upper()
+
+
 @pytest.mark.parametrize("script, arguments, starts", [
     ("chaos.sh", ["3"], ["chaos.py {run}/data --folder {run} --kills 3 --gpus 1"]),
     ("compare_peers.sh", ["--only", "train"], ["compare_peers.py {run} --repeats 3 --only train"]),

@@ -107,6 +107,12 @@ class DataConfig(Config):
     encodings: int = sampling_option(
         10, "Sampled segmentations to store of each sentence. Each epoch uses one of them.", at_least=1, at_most=1000
     )
+    augment: bool = option(
+        False,
+        "Change a share of the training pairs to what people type: capitals on both sides 0.07, Title Case 0.05, "
+        "typing errors in the source 0.05, no final punctuation 0.2, and lines of random characters to copy 0.0005.",
+        panel="Augmentation",
+    )
     max_length: int = filter_option(256, "Drop training pairs with more pieces than this on either side.", at_least=1)
     max_length_ratio: float = filter_option(
         9.0, "Drop training pairs if one side has more pieces than the other by more than this factor.", at_least=1

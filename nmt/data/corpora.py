@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar, get_args
 
 from nmt import console
 from nmt.config import DataConfig, Tokenizer
+from nmt.data.augmentation import augmented
 from nmt.errors import NmtError
 from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
@@ -187,7 +188,10 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     sampled = min(plan.rows, config.subword_sample)
     named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    chunks = chunked(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
+    pairs = sample(read_corpora(plan.paths), plan.rows, sampled, config.seed)
+    if config.augment:
+        pairs = ((*augmented(pair[:2], config.seed, number), *pair[2:]) for number, pair in enumerate(pairs))
+    chunks = chunked(pairs)
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.processes, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:

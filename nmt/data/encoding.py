@@ -13,6 +13,7 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
+from nmt.data.augmentation import augmented
 from nmt.data.corpora import Chunk, Record, chunked
 from nmt.data.filters import filter_pairs
 from nmt.data.mixture import hash_of
@@ -93,9 +94,14 @@ class Encoder:
     """
 
     def __init__(
-        self, codec: TextCodec, limits: tuple[int, float] | None = None, sampling: Sampling | None = None
+        self,
+        codec: TextCodec,
+        limits: tuple[int, float] | None = None,
+        sampling: Sampling | None = None,
+        augment: int | None = None,
     ) -> None:
-        self.codec, self._limits, self._sampling = codec, limits, sampling or Sampling()
+        """`augment` is the seed of --augment, or None."""
+        self.codec, self._limits, self._sampling, self._augment = codec, limits, sampling or Sampling(), augment
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls."""
@@ -104,6 +110,8 @@ class Encoder:
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         """Returns the encoded pairs of a chunk that are kept."""
         codec, sampling = self.codec, self._sampling
+        if self._augment is not None:
+            chunk = _augmented(chunk, self._augment)
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
@@ -120,6 +128,14 @@ class Encoder:
             flatten(alignments, LONGEST_ALIGNED),
         )
         return EncodedChunk(*flat, len(kept), dropped)
+
+
+def _augmented(chunk: Chunk, seed: int) -> Chunk:
+    pairs = zip(chunk.source, chunk.target, strict=True)
+    source, target = zip(
+        *(augmented(pair, seed, number) for number, pair in enumerate(pairs, chunk.first)), strict=True
+    )
+    return chunk._replace(source=list(source), target=list(target))
 
 
 def _tagged(
@@ -154,6 +170,7 @@ class EncodingJob:
     limits: tuple[int, float]
     sampling: Sampling
     tags: tuple[str, ...] = ()
+    augment: int | None = None
     device = "cpu"
     models = ()
 
@@ -163,7 +180,9 @@ class EncodingJob:
 
     def load(self, _: int) -> Encoder:
         """Returns the encoder."""
-        return Encoder(TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling)
+        return Encoder(
+            TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling, self.augment
+        )
 
     def codec(self) -> None:
         """Returns None: cutting text into batches needs no subword model."""

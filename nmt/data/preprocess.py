@@ -123,9 +123,9 @@ def _settings(config: DataConfig) -> dict[str, Any]:
 
 def _encode_training(folder: JobFolder, codec: TextCodec, config: DataConfig, options: JobConfig) -> None:
     """Encodes and filters the training pairs of all shards that are not finished."""
-    job = EncodingJob(
-        codec.to_dict(), (config.max_length, config.max_length_ratio), Sampling.of(config, codec), config.tag
-    )
+    limits = config.max_length, config.max_length_ratio
+    seed = config.seed if config.augment else None
+    job = EncodingJob(codec.to_dict(), limits, Sampling.of(config, codec), config.tag, seed)
     workers = config.workers
     if not options.cluster:
         workers = useful_workers(config.processes, folder.plan.rows - folder.rows_done)

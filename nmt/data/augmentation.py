@@ -1,0 +1,90 @@
+"""Changes a share of the training pairs to what people type (--augment): capitals, typing errors and the like."""
+
+import random
+from collections.abc import Callable
+
+from nmt.data.mixture import hash_of
+
+Pair = tuple[str, str]
+_FINAL = ".!?…。！？।"
+# The letters beside a letter on a keyboard with Latin letters.
+_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+_NEIGHBOURS = {
+    letter: [row[place] for place in (i - 1, i + 1) if 0 <= place < len(row)]
+    for row in _ROWS
+    for i, letter in enumerate(row)
+}
+_WORDS_PER_ERROR = 8
+# Characters of lines that a model should copy.
+_NOISE = [*map(chr, range(0x21, 0x7F)), *"§¶•→★☺🙂🚀αβγдежאבעربहि中文日本한국"]
+
+
+def in_capitals(line: str) -> str:
+    """Returns the line in capitals."""
+    return line.upper()
+
+
+def in_title_case(line: str) -> str:
+    """Returns the line with a capital at the beginning of each word."""
+    return " ".join(word[:1].upper() + word[1:] for word in line.split(" "))
+
+
+def without_final_punctuation(line: str) -> str:
+    """Returns the line without the punctuation at its end, and without the space before it."""
+    return line.rstrip(_FINAL + " \u00a0\u202f") or line
+
+
+def with_typing_errors(line: str, draw: random.Random) -> str:
+    """Returns the line with an error in about every eighth word: letters swapped, missing, doubled or replaced."""
+    letters = list(line)
+    for _ in range(1 + line.count(" ") // _WORDS_PER_ERROR):
+        places = [i for i, letter in enumerate(letters) if letter.isalpha()]
+        if not places:
+            break
+        place, kind = draw.choice(places), draw.randrange(4)
+        letter = letters[place]
+        if kind == 0 and place + 1 < len(letters) and letters[place + 1].isalpha():
+            letters[place : place + 2] = letters[place + 1], letter
+        elif kind == 1 and len(places) > 1:
+            del letters[place]
+        elif kind == 2:
+            letters.insert(place, letter)
+        else:
+            near = draw.choice(_NEIGHBOURS.get(letter.lower(), [letter]))
+            letters[place] = near.upper() if letter.isupper() else near
+    return "".join(letters)
+
+
+def _noise(draw: random.Random) -> str:
+    """Returns words of random characters."""
+    return " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
+
+
+def _both(change: Callable[[str], str]) -> Callable[[Pair, random.Random], Pair]:
+    return lambda pair, _: (change(pair[0]), change(pair[1]))
+
+
+def _copied_noise(_: Pair, draw: random.Random) -> Pair:
+    line = _noise(draw)
+    return line, line
+
+
+# What happens to a pair, and to which share of the pairs.
+_CHANGES: tuple[tuple[float, Callable[[Pair, random.Random], Pair]], ...] = (
+    (0.07, _both(in_capitals)),
+    (0.05, _both(in_title_case)),
+    (0.05, lambda pair, draw: (with_typing_errors(pair[0], draw), pair[1])),
+    (0.2, _both(without_final_punctuation)),
+    (0.0005, _copied_noise),
+)
+
+
+def augmented(pair: Pair, seed: int, number: int) -> Pair:
+    """Returns the pair, perhaps changed. What happens depends on the seed and the number of the pair alone."""
+    draw = random.Random(hash_of(seed, number))
+    left = draw.random()
+    for share, change in _CHANGES:
+        if left < share:
+            return change(pair, draw)
+        left -= share
+    return pair

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Measures how a model translates what people type: prints BLEU, without regard to case, on a test set as it is, in
+# capitals, in title case, without final punctuation, and with typing errors in the source.
+#
+#   bash recipes/measure/robustness.sh MODEL SOURCE REFERENCE
+#
+# The reference is changed as the source is, except for typing errors. RUN=folder receives the files.
+set -euo pipefail
+. "$(dirname "$0")/../common.sh"
+
+[ $# = 3 ] || fail "give a checkpoint, a source file and a reference file; usage: robustness.sh MODEL SOURCE REFERENCE"
+run_dir=$(path_or "${RUN:-}" runs/robustness)
+model=$(path_or "$1" -) source=$(path_or "$2" -) reference=$(path_or "$3" -)
+set_up_environment
+names=$(python recipes/measure/typed.py "$source" "$reference" "$run_dir")
+for name in $names; do
+    run nmt generate "$model" --input "$run_dir/$name.source" --output "$run_dir/$name.out"
+    printf '%-22s%s\n' "$name" "$(nmt score --reference "$run_dir/$name.target" --hypothesis "$run_dir/$name.out" --lowercase)"
+done
