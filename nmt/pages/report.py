@@ -49,10 +49,9 @@ class Run:
         """`running`, `finished`, `finished early` (by --patience), `stopped` or `failed`."""
         if self.is_active:
             return "running"
-        wanted = self._options["max_updates"]
         if self.end is None:
-            return "finished" if self.update >= wanted else "stopped"
-        if self.end["outcome"] == "finished" and self.end["update"] < wanted:
+            return "finished" if self.update >= self._options["max_updates"] else "stopped"
+        if self.end["outcome"] == "finished" and self.end["update"] < self.end["max_updates"]:
             return "finished early"
         return str(self.end["outcome"])
 

@@ -281,7 +281,7 @@ class TrainingLoop:
                 outcome = "stopped" if isinstance(error, StoppedError) else "failed"
                 self._record("end", {"outcome": outcome, "message": str(error)})
             raise
-        self._record("end", {"outcome": "finished", "message": ""})
+        self._record("end", {"outcome": "finished", "message": "", "max_updates": self.setup.config.max_updates})
 
     def _write_config(self) -> None:
         if self.setup.world.is_main:

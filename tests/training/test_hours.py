@@ -127,6 +127,8 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
     assert 18 < options["max-updates"] < 90
     (end,) = records(first, "end")
     assert (end["outcome"], end["update"]) == ("finished", options["max-updates"])
+    run("report", first, "--output", tmp_path / "report.html")
+    assert '"status":"finished"' in (tmp_path / "report.html").read_text()
     run("train", "--config", first / "config.toml", "--save-dir", second)
     assert same_weights(first / "average.safetensors", second / "average.safetensors")
     run("average-checkpoints", first, "--last=10", "--output", tmp_path / "average.safetensors")

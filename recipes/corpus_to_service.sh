@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# From a raw parallel corpus to a small model in service: cleans the corpus, trains a teacher, lets it translate the
+# training text, trains a fast student on the translations, and compares both.
+#
+#   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]
+#
+# CORPUS is the PREFIX of the files CORPUS.en and so on. H is the time of the teacher's training and of the student's (1),
+# and a quarter of it that of the backward model. VALID and TEST are prefixes of a validation and a test set; without
+# them, HELD_OUT pairs (1,000) for each are split off the end of the cleaned corpus. VOCAB_SIZE is 8000. The options of
+# nmt train are for all models. RUN=folder receives all files, with the model card README.md and the page index.html.
+# Start the recipe again to resume it.
+set -euo pipefail
+. "$(dirname "$0")/common.sh"
+
+usage="usage: corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]"
+[ $# -ge 3 ] || fail "give two languages and the prefix of a corpus; $usage"
+source=$1 target=$2 corpus=$(path_or "$3" '') hours=1
+shift 3
+if [ "${1:-}" = --hours ]; then
+    hours=${2:?give a number of hours after --hours} && shift 2
+fi
+[ $# = 0 ] || [ "$1" = -- ] || fail "$1 is not a valid argument; $usage"
+options=("${@:2}")
+run_dir=$(path_or "${RUN:-}" runs/corpus-to-service)
+valid=$(path_or "${VALID:-}" "$run_dir/valid") test=$(path_or "${TEST:-}" "$run_dir/test")
+held_out=${HELD_OUT:-1000}
+languages=(--source-lang "$source" --target-lang "$target")
+
+# stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long it took.
+stage() {
+    local name=$1 file=$2 started=$SECONDS
+    shift 2
+    unless_there "$file" "$@"
+    grep -qs "^$name	" "$run_dir/stages.tsv" || printf '%s\t%s\n' "$name" $((SECONDS - started)) >> "$run_dir/stages.tsv"
+}
+# split_off: writes train, and valid and test if they are not given, from the cleaned corpus.
+split_off() {
+    local lang rest=0
+    for lang in "$target" "$source"; do # the source is written last, because its file says that this stage is done
+        rest=0
+        if [ -z "${TEST:-}" ]; then
+            tail -n "$held_out" "$run_dir/clean.$lang" > "$test.$lang"
+            rest=$held_out
+        fi
+        if [ -z "${VALID:-}" ]; then
+            head -n "-$rest" "$run_dir/clean.$lang" | tail -n "$held_out" > "$valid.$lang"
+            rest=$((rest + held_out))
+        fi
+        head -n "-$rest" "$run_dir/clean.$lang" > "$run_dir/train.$lang.part"
+        mv "$run_dir/train.$lang.part" "$run_dir/train.$lang"
+    done
+}
+# train_model NAME SHARE OPTION...: trains for this share of the hours, on NAME-data. A finished training is not repeated.
+train_model() {
+    local name=$1 minutes
+    minutes=$(awk -v h="$hours" -v share="$2" 'BEGIN { print 60 * h * share }')
+    shift 2
+    stage "train $name" "$run_dir/$name/average.safetensors" nmt train "$run_dir/$name-data" --save-dir "$run_dir/$name" \
+        --minutes "$minutes" "$@" ${options[@]+"${options[@]}"}
+}
+# link NAME: writes the word alignments that the teacher finds in the pairs NAME.
+link() {
+    run nmt rescore "$teacher" --source "$run_dir/$1.$source" --target "$run_dir/$1.$target" --alignments \
+        --output "$run_dir/$1.rescored"
+    sed 's/.*||| *//' "$run_dir/$1.rescored" > "$run_dir/$1.links.part"
+    mv "$run_dir/$1.links.part" "$run_dir/$1.links"
+}
+# translate NAME MODEL OPTION...: translates the test set and notes sentences a second.
+translate() {
+    local name=$1 model=$2
+    shift 2
+    run nmt generate "$model" --input "$test.$source" --output "$run_dir/$name.out" "$@"
+    run nmt benchmark generate --checkpoint "$model" --input "$test.$source" --repeats 3 --json "$@" \
+        > "$run_dir/$name.speed"
+}
+evaluate() {
+    translate teacher "$teacher" --beam 4
+    translate student "$student" --beam 1
+    run nmt generate "$student" --input "$test.$source" --output "$run_dir/int8.out" --beam 1 --engine ctranslate2 \
+        --compute-type int8
+    python recipes/measure/peer_ctranslate2.py "$run_dir/int8" "$test.$source" --type int8 --beam 1 \
+        --output "$run_dir/int8.again" > "$run_dir/int8.speed"
+    run nmt score --reference "$test.$target" --target-lang "$target" --metric bleu --metric chrf --bootstrap 1000 \
+        --hypothesis "$run_dir/teacher.out" --hypothesis "$run_dir/student.out" --hypothesis "$run_dir/int8.out" \
+        > "$run_dir/scores.part"
+    mv "$run_dir/scores.part" "$run_dir/scores"
+}
+measure_robustness() {
+    RUN=$run_dir/typed ENVIRONMENT=active bash recipes/measure/robustness.sh "$student" "$test.$source" "$test.$target" \
+        > "$run_dir/robustness.part"
+    mv "$run_dir/robustness.part" "$run_dir/robustness"
+}
+
+set_up_environment
+mkdir -p "$run_dir"
+teacher=$run_dir/teacher/average.safetensors backward=$run_dir/backward/average.safetensors
+student=$run_dir/student/average.safetensors
+excluded=()
+[ -z "${VALID:-}" ] || excluded+=(--exclude "$valid")
+[ -z "${TEST:-}" ] || excluded+=(--exclude "$test")
+
+stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpus" --dest "$run_dir/clean" \
+    --page "$run_dir/clean.html" ${excluded[@]+"${excluded[@]}"}
+stage split "$run_dir/train.$source" split_off
+stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
+    --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}"
+train_model teacher 1
+stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
+    --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}"
+train_model backward 0.25
+[ -e "$run_dir/distilled.$source" ] || cp "$run_dir/train.$source" "$run_dir/distilled.$source"
+stage distil "$run_dir/distilled.$target" nmt generate "$teacher" --input "$run_dir/distilled.$source" \
+    --output "$run_dir/distilled.$target" --beam 4
+stage filter "$run_dir/filtered.$source" nmt clean "${languages[@]}" --train "$run_dir/distilled" \
+    --dest "$run_dir/filtered" --score-with "$teacher" "$backward" --keep 0.95 --page "$run_dir/filtered.html"
+stage "align filtered" "$run_dir/filtered.links" link filtered
+stage "align train" "$run_dir/train.links" link train
+stage "preprocess student" "$run_dir/student-data" nmt preprocess "${languages[@]}" --like "$teacher" --augment \
+    --train "$run_dir/filtered" --alignments "$run_dir/filtered.links" \
+    --train "$run_dir/train" --alignments "$run_dir/train.links" --valid "$valid" --dest "$run_dir/student-data"
+train_model student 1 --arch transformer_tiny_fast --guided-alignment 1
+stage export "$run_dir/int8" nmt export "$student" --output "$run_dir/int8" --quantization int8
+stage evaluate "$run_dir/scores" evaluate
+stage robustness "$run_dir/robustness" measure_robustness
+run nmt report "$run_dir/teacher" "$run_dir/backward" "$run_dir/student" --output "$run_dir/training.html"
+python recipes/service_card.py "$run_dir" "$source" "$target"
+cat "$run_dir/scores" "$run_dir/robustness"
+say "The model card is $run_dir/README.md, and the page of all stages $run_dir/index.html"
+echo "nmt serve $student --engine ctranslate2 --compute-type int8"
