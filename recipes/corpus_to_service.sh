@@ -7,8 +7,8 @@
 # CORPUS is the PREFIX of the files CORPUS.en and so on. H is the time of the teacher's training and of the student's (1),
 # and a quarter of it that of the backward model. VALID and TEST are prefixes of a validation and a test set; without
 # them, HELD_OUT pairs (1,000) for each are split off the end of the cleaned corpus. VOCAB_SIZE is 8000. The options of
-# nmt train are for all models. RUN=folder receives all files, with the model card README.md and the page index.html.
-# Start the recipe again to resume it.
+# nmt train are for all models. LICENCE=text is the licence of the corpus, for the model card. RUN=folder receives all
+# files, with the model card README.md and the page index.html. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -123,7 +123,7 @@ stage export "$run_dir/int8" nmt export "$student" --output "$run_dir/int8" --qu
 stage evaluate "$run_dir/scores" evaluate
 stage robustness "$run_dir/robustness" measure_robustness
 run nmt report "$run_dir/teacher" "$run_dir/backward" "$run_dir/student" --output "$run_dir/training.html"
-python recipes/service_card.py "$run_dir" "$source" "$target"
+python recipes/service_card.py "$run_dir" "$source" "$target" "${LICENCE:-}"
 cat "$run_dir/scores" "$run_dir/robustness"
 say "The model card is $run_dir/README.md, and the page of all stages $run_dir/index.html"
 echo "nmt serve $student --engine ctranslate2 --compute-type int8"

@@ -1,12 +1,11 @@
 """Writes the model card and the page of a finished run of corpus_to_service.sh.
 
-    python recipes/service_card.py RUN SOURCE_LANG TARGET_LANG
+    python recipes/service_card.py RUN SOURCE_LANG TARGET_LANG LICENCE
 
-LICENCE=text is the licence or attribution of the corpus, for the card.
+LICENCE is the licence or attribution of the corpus, for the card; it may be empty.
 """
 
 import json
-import os
 import sys
 from html import escape
 from pathlib import Path
@@ -61,11 +60,10 @@ def tables(run: Path) -> dict[str, list[tuple[str, ...]]]:
 
 def main() -> None:
     """Writes README.md and index.html."""
-    run, source, target = Path(sys.argv[1]), *sys.argv[2:4]
+    run, source, target, licence = Path(sys.argv[1]), *sys.argv[2:5]
     title, found = f"{source} to {target}", tables(run)
     texts = {"Scores on the test set": run / "scores", "Text as people type it": run / "robustness"}
     blocks = {name: path.read_text().strip() for name, path in texts.items()}
-    licence = os.environ.get("LICENCE", "")
     card = [f"# {title}", "A small Transformer, distilled from a larger search with nmt.", licence]
     page = [f"<h1>{escape(title)}</h1>", f"<p>{escape(licence)}</p>"]
     for name, text in blocks.items():

@@ -5,6 +5,7 @@ In the gate, the recipes' commands are forked. The nightly tests run the same re
 
 import gzip
 import io
+import re
 import shutil
 import tarfile
 from functools import partial
@@ -123,6 +124,22 @@ def test_distillation(recipe: Recipe, trained: Path, multi30k: Path, tmp_path: P
     assert done.stdout.count("out.int8.de") == 2
     assert len((tmp_path / "run" / "distilled.de").read_text().splitlines()) == 101
     assert "no teacher is given; usage" in distil("--", *TINY, code=1).stderr
+
+
+def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options = {"RUN": run, "HELD_OUT": 10, "VOCAB_SIZE": 330, "LICENCE": "Made up & free."}
+    corpus = str(trained / "train")
+    done = recipe("corpus_to_service.sh", "en", "de", corpus, "--hours", "0.01", "--", *TINY, **options)
+    assert f"nmt serve {run}/student/average.safetensors --engine ctranslate2 --compute-type int8" in done.stdout
+    card, page = (run / "README.md").read_text(), (run / "index.html").read_text()
+    assert "Made up & free." in card and "Made up &amp; free." in page
+    stages = re.findall(r"\| (.+) \| 0:0\d:\d\d \|", card)
+    assert stages[:3] == ["clean", "split", "preprocess teacher"] and stages[-1] == "robustness"
+    assert all((run / name).exists() for name in re.findall(r'href="(.*?)"', page))
+    again = recipe("corpus_to_service.sh", "en", "de", corpus, "--hours", "0.01", "--", *TINY, **options)
+    assert "== nmt train" not in again.stderr
+    assert "usage: corpus_to_service.sh" in recipe("corpus_to_service.sh", "en", "de", code=1).stderr
 
 
 def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) -> None:

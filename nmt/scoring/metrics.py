@@ -240,7 +240,13 @@ def _paper_text(lang: str) -> Callable[[str], str]:
 def _chrf(config: ScoreConfig) -> SacreScorer:
     from sacrebleu.metrics.chrf import CHRF
 
-    return SacreScorer(CHRF(lowercase=config.lowercase))
+    class Chrf(CHRF):
+        """chrF whose scores have one type. sacreBLEU cannot average float and numpy.float32, which it mixes."""
+
+        def _compute_f_score(self, statistics: list[int]) -> float:
+            return float(super()._compute_f_score(statistics))
+
+    return SacreScorer(Chrf(lowercase=config.lowercase))
 
 
 def _ter(_: ScoreConfig) -> SacreScorer:

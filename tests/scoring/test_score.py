@@ -135,6 +135,13 @@ def test_json_output_has_all_metrics_against_all_references(tmp_path: Path) -> N
     assert found["ter"]["signature"].startswith("nrefs:2|bs:20|seed:12345|")
 
 
+def test_a_system_that_is_nearly_empty_has_an_interval_of_chrf() -> None:
+    """Some samples of it have no characters at all."""
+    hypotheses, references = ["Haus", *[""] * 9], ["Haus", *["Der Baum ist hier."] * 9]
+    (found,) = corpus_scores(hypotheses, [references], ["chrf"], ScoreConfig(bootstrap=50))
+    assert found.confidence is not None and found.confidence.low < found.score < found.confidence.high
+
+
 def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", REFERENCES)
     done = run("score", "--reference", reference, "--hypothesis", reference, "--bootstrap", "10", "--lowercase")
