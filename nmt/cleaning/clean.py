@@ -198,25 +198,9 @@ def clean(
         NmtError: the text or an option is wrong, or a file cannot be written.
     """
     options = options or JobConfig()
-    segments = [_paths(prefix, config) for prefix in config.train]
     outputs = _outputs(config)
-    for flag, path in outputs:
-        refuse_inputs(path, [name for paths in segments for name in paths], f"{flag} {path}")
-    if config.score_with:
-        if options.shard or options.merge:
-            raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
-        from nmt.cleaning.scores import check_models  # imports torch
-
-        check_models(config.score_with, config.languages)
     excluded = _excluded(config)
-    Judge(config, excluded)  # a missing package ends the command before the text is read
-    preparation = Preparation(
-        segments=segments,
-        columns=[f"--train text in {lang}" for lang in config.languages],
-        shard_rows=options.shard_lines or _SHARD_PAIRS,
-        settings=_settings(config),
-    )
-    with job_folder(config.dest, "--dest", preparation, options) as folder:
+    with job_folder(config.dest, "--dest", _prepared(config, options, outputs, excluded), options) as folder:
         if not options.merge:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
@@ -231,6 +215,28 @@ def clean(
         report(summary)
         folder.finish()
     return summary
+
+
+def _prepared(
+    config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]], excluded: np.ndarray
+) -> Preparation:
+    """Checks what can be checked before the text is read; returns how the job begins."""
+    segments = [_paths(prefix, config) for prefix in config.train]
+    for flag, path in outputs:
+        refuse_inputs(path, [name for paths in segments for name in paths], f"{flag} {path}")
+    if config.score_with:
+        if options.shard or options.merge:
+            raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
+        from nmt.cleaning.scores import check_models  # imports torch
+
+        check_models(config.score_with, config.languages)
+    Judge(config, excluded)  # looks for missing packages
+    return Preparation(
+        segments=segments,
+        columns=[f"--train text in {lang}" for lang in config.languages],
+        shard_rows=options.shard_lines or _SHARD_PAIRS,
+        settings=_settings(config),
+    )
 
 
 def _paths(prefix: str, config: CleanConfig) -> list[str]:

@@ -28,6 +28,18 @@ nmt train news --init-from run/best.safetensors --save-dir tuned --lr-schedule i
 nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
 
+Hours = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=100_000,
+        help="Choose all options that are not given, so that training ends after this time with the best model that it "
+        "allows, in average.safetensors. Each choice is printed with its reason.",
+    ),
+]
+Minutes = Annotated[float | None, typer.Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]
+
+
 @flags(config=TrainConfig, model_overrides=ModelConfig)
 def train(
     data: Annotated[str, typer.Argument(help="Data folder that nmt preprocess wrote.")],
@@ -44,18 +56,8 @@ def train(
             help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
         ),
     ] = None,
-    hours: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=100_000,
-            help="Choose all options that are not given, so that training ends after this time with the best model "
-            "that it allows, in average.safetensors. Each choice is printed with its reason.",
-        ),
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")
-    ] = None,
+    hours: Hours = None,
+    minutes: Minutes = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print the plan and the time, memory and disk space that it needs.")
     ] = False,
