@@ -39,13 +39,12 @@ _NEWLINE = ord("\n")
 
 
 @cache
-def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns, for each code point, its class, its digit, and a number that lower and upper case share.
+def _tables() -> tuple[np.ndarray, np.ndarray]:
+    """Returns, for each code point, its class, and a number that lower and upper case share.
 
     The number is 0 for what is neither a letter nor a digit.
     """
-    classes, digits = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint8)
-    keys = np.zeros(_CODES, np.uint64)
+    classes, keys = np.zeros(_CODES, np.uint8), np.zeros(_CODES, np.uint64)
     for code in range(_CODES):
         character = chr(code)
         category = unicodedata.category(character)
@@ -54,15 +53,15 @@ def _tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             if script == "COMBINING":  # belongs to any script
                 continue
             classes[code] = _CLASS_OF_SCRIPT.get(script, _CLASS_OF_SCRIPT["OTHER"])
-            keys[code] = ord(character.casefold()[0])
+            european = script in ("LATIN", "GREEK", "CYRILLIC")  # whose accents are often missing in capitals
+            keys[code] = ord((unicodedata.normalize("NFKD", character) if european else character).casefold()[0])
         elif category == "Nd":
-            classes[code], digits[code] = _DIGIT, unicodedata.digit(character)
-            keys[code] = ord("0") + digits[code]
+            classes[code], keys[code] = _DIGIT, ord("0") + unicodedata.digit(character)
         elif category[0] == "Z" or character in "\t\n":
             classes[code] = _SPACE
         elif category in ("Cc", "Co", "Cn", "Cs") or code == 0xFFFD:
             classes[code] = _CONTROL
-    return classes, digits, _mixed(keys) * (keys > 0)
+    return classes, _mixed(keys) * (keys > 0)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
@@ -76,15 +75,15 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Measures:
-    """Numbers of characters in each line, int64, [L], except where another shape is given.
+    """Numbers of characters in each line, int64, [L].
 
     Attributes:
         length: all characters.
         width: all characters, of which each Chinese, Japanese or Korean one counts twice.
-        spaces, letters, control: spaces, letters, and control or unassigned characters.
+        spaces, letters, digits, control: spaces, letters, digits, and control or unassigned characters.
         in_script: letters of the scripts of the language.
-        digits: how often each digit occurs; [L, 10].
-        hash: equal for lines whose letters and digits are the same apart from case; uint64. 0 if there are none.
+        hash: equal for lines whose letters and digits are the same apart from case and accents; uint64. 0 if there are
+            none.
     """
 
     length: np.ndarray
@@ -99,7 +98,7 @@ class Measures:
 
 def measure(lines: Sequence[str], lang: str) -> Measures:
     """Returns the measures of lines in a language, such as `fr` or `pt_BR`; none may contain a line break."""
-    classes, digits, keys = _tables()
+    classes, keys = _tables()
     text = "".join(f"{line}\n" for line in lines)
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
     classes_C = classes[codes_C]
@@ -115,9 +114,6 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
     scripts = [
         _CLASS_OF_SCRIPT[script] for script in _OF_LANGUAGE.get(lang.replace("_", "-").split("-")[0], ("LATIN",))
     ]
-    digit_places = np.flatnonzero(classes_C == _DIGIT)
-    line_of_digit = np.searchsorted(ends_L, digit_places)
-    digits_L10 = np.bincount(line_of_digit * 10 + digits[codes_C[digit_places]], minlength=10 * len(lines))
     return Measures(
         length=lengths_L,
         width=lengths_L + count(wide_C),
@@ -125,7 +121,7 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
         letters=count(letters_C),
         control=count(classes_C == _CONTROL),
         in_script=count(letters_C if len(scripts) > 8 else np.isin(classes_C, scripts)),
-        digits=digits_L10.reshape(-1, 10),
+        digits=count(classes_C == _DIGIT),
         hash=_hashes(keys[codes_C], starts_L),
     )
 

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +37,8 @@ _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromke
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
-_NO_WORDS = 8  # lines of fewer words hold no repetition that means anything
+_LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
+_NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?", " "))
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 _EXTRA = "'attention-nmt[clean]'"
 
@@ -126,11 +126,25 @@ def _script(pairs: Pairs) -> np.ndarray:
 
 
 def _repetition(pairs: Pairs) -> np.ndarray:
-    def of_line(line: str, _: int) -> float:
-        words = line.split()
-        return 0.0 if len(words) < _NO_WORDS else 1 - len(set(pairwise(words))) / (len(words) - 1)
+    return pairs.largest_of_lines(lambda line, _: _repeats(line))
 
-    return pairs.largest_of_lines(of_line)
+
+def _repeats(line: str) -> bool:
+    """Returns whether a phrase follows itself, or a long word, or any word two more times."""
+    words = line.lower().translate(_NO_PUNCTUATION).split()
+    if len(set(words)) == len(words):
+        return False
+    last: dict[str, int] = {}
+    in_a_row = 1
+    for place, word in enumerate(words):
+        size = place - last.get(word, place)
+        last[word] = place
+        in_a_row = in_a_row + 1 if size == 1 else 1
+        if size == 1 and (in_a_row == 3 or (len(word) >= _LONG_WORD and word.isalpha())):
+            return True
+        if 1 < size <= place and words[place - size : place] == words[place : place + size]:
+            return True
+    return False
 
 
 def _other_language(pairs: Pairs) -> np.ndarray:
@@ -159,10 +173,26 @@ def _untranslated(pairs: Pairs) -> np.ndarray:
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
-    if len(pairs.measures) == 1:
-        return ~pairs.alive
-    difference = np.subtract(*(found.digits for found in pairs.measures))
-    return (difference > 0).any(axis=1) & (difference < 0).any(axis=1)
+    found = np.zeros(len(pairs.alive), bool)
+    if len(pairs.measures) == 2:
+        have_digits = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
+        for index in np.flatnonzero(have_digits):
+            found[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
+    return found
+
+
+def _numbers_differ(first: str, second: str) -> bool:
+    """Returns whether each line has a number that the other one lacks.
+
+    Numbers end at every character that is no digit. 91 and 1991 count as the same number.
+    """
+    one, other = (Counter(str(int(number)) for number in re.findall(r"\d{1,100}", line)) for line in (first, second))
+    missing, more = one - other, other - one
+
+    def unmatched(numbers: Counter[str], others: Counter[str]) -> bool:
+        return any(not any(n.endswith(m) or m.endswith(n) for m in others) for n in numbers)
+
+    return unmatched(missing, more) and unmatched(more, missing)
 
 
 class Rule(NamedTuple):
@@ -201,7 +231,7 @@ RULES = (
     Rule("untranslated", _untranslated),
     Rule("numbers", _numbers),
     Rule("markup", _markup),
-    Rule("max_repetition", _repetition, _steps(0, 1, 0.025)),
+    Rule("repetition", _repetition),
     Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
 )
 # What else drops pairs: before these rules, and after them.
@@ -221,9 +251,7 @@ def reason_in_words(reason: str) -> str:
 
 def is_on(option: str, limit: float) -> bool:
     """Returns whether a rule with this limit can drop a pair."""
-    if option in ("max_repetition", "max_other_language"):
-        return limit < 1
-    return limit > 0
+    return limit < 1 if option == "max_other_language" else limit > 0
 
 
 def histogram(option: str, values: np.ndarray) -> dict[str, int]:

@@ -40,13 +40,13 @@ class CleanConfig(Config):
         1500, "Drop a pair if a side has more characters than this; 0 for no limit.", at_least=0
     )
     max_ratio: float = rule_option(
-        3.0,
+        2.5,
         "Drop a pair if one side, with 10 more characters, is this many times as long as the other one with 10 more. "
         "Chinese, Japanese and Korean characters count twice. 0 for no limit.",
         at_least=0,
     )
     min_letters: float = rule_option(
-        0.4, "Drop a pair if less than this share of a side's characters are letters, without spaces.", at_least=0,
+        0.3, "Drop a pair if less than this share of a side's characters are letters, without spaces.", at_least=0,
         at_most=1,
     )  # fmt: skip
     min_script: float = rule_option(
@@ -60,20 +60,16 @@ class CleanConfig(Config):
         at_least=0,
         at_most=1,
     )
-    max_repetition: float = rule_option(
-        0.3,
-        "Drop a pair if more than this share of the pairs of neighbouring words of a side are repetitions; 1 for no "
-        "limit.",
-        at_least=0,
-        at_most=1,
-    )
     max_copies: int = rule_option(
         1, "Keep this many pairs whose letters and digits are the same, apart from case; 0 for all.", at_least=0
     )
     control: bool = rule_option(True, "Drop pairs with control characters, unassigned ones or U+FFFD.")
+    repetition: bool = rule_option(
+        True, "Drop pairs with a phrase of two words or more that follows itself, or a word of five letters or more."
+    )
     markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
     untranslated: bool = rule_option(True, "Drop pairs whose sides have the same letters and digits.")
-    numbers: bool = rule_option(True, "Drop a pair if each side has a digit that the other side lacks.")
+    numbers: bool = rule_option(True, "Drop a pair if each side has a number that the other side lacks.")
     score_with: tuple[str, str] | None = score_option(
         None,
         "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
