@@ -108,7 +108,8 @@ class StopSignals:
             os.set_blocking(self._writer, False)
             self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
             self._handlers = {number: signal.signal(number, lambda *_: None) for number in not_ignored(STOPPING)}
-            threading.Thread(target=self._listen, args=(reader,), daemon=True, name="nmt-signals").start()
+            self._listener = threading.Thread(target=self._listen, args=(reader,), daemon=True, name="nmt-signals")
+            self._listener.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +117,8 @@ class StopSignals:
             signal.set_wakeup_fd(self._wakeup)
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
-            os.close(self._writer)  # ends the thread
+            os.close(self._writer)
+            self._listener.join()  # it ends when it has seen all signals
 
     def _listen(self, reader: int) -> None:
         first = 0.0

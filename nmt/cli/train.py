@@ -5,7 +5,7 @@ import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from nmt.cli.flags import flags, options_in, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import model_config
+
+if TYPE_CHECKING:
+    from nmt.training.loop import Clock
 
 EXAMPLES = """Examples:
 
@@ -66,9 +69,9 @@ def train(
 
     Options in the panel Model override fields of the architecture.
     """
-    ends_at = None
+    clock = None
     if hours is not None or minutes is not None:
-        config, model_overrides, ends_at = _in_time(data, config, model_overrides, context, hours, minutes)
+        config, model_overrides, clock = _in_time(data, config, model_overrides, context, hours, minutes)
     model = _model_config(config, model_overrides)
     from nmt.training.ranks import is_rank
 
@@ -76,7 +79,7 @@ def train(
         from nmt.training.ranks import launch
 
         in_time = hours is not None or minutes is not None
-        arguments = _arguments(data, model, config, ends_at, dry_run) if in_time else sys.argv[1:]
+        arguments = _arguments(data, model, config, clock, dry_run) if in_time else sys.argv[1:]
         launch(arguments, config.gpus, config.device)
     elif dry_run:
         from nmt.training.dry_run import dry_run as estimate
@@ -85,7 +88,7 @@ def train(
     else:
         from nmt.training.train import train as run_training
 
-        run_training(data, model, config, ends_at)
+        run_training(data, model, config, clock)
 
 
 def _in_time(
@@ -95,36 +98,55 @@ def _in_time(
     context: typer.Context,
     hours: float | None,
     minutes: float | None,
-) -> tuple[TrainConfig, dict[str, Any], float | None]:
-    """Returns the options for --hours or --minutes, and when training should end; None if the time does not end it.
+) -> "tuple[TrainConfig, dict[str, Any], Clock | None]":
+    """Returns the options for --hours or --minutes, and the clock; None if the time does not end the training.
 
     The ranks of a training get their options from the process that started them.
     """
     if hours is not None and minutes is not None:
         raise NmtError("--hours and --minutes were both given; leave out one of them")
-    seconds = 3600 * (hours or 0) + 60 * (minutes or 0)
-    ends_at = time.monotonic() + seconds
-    from nmt.training.ranks import is_rank
-
-    if is_rank():
-        return config, overrides, ends_at
-    given = {f.name for f in fields(TrainConfig) if _is_given(context, f.name)}
     if config.init_from is not None:
         raise NmtError("--init-from does not go with --hours and --minutes; give --max-updates instead of the time")
+    seconds = 3600 * (hours or 0) + 60 * (minutes or 0)
+    ends_at = time.monotonic() + seconds
+    given = {f.name for f in fields(TrainConfig) if _is_given(context, f.name)}
     from nmt.training.hours import with_choices
-    from nmt.training.run_folder import CONFIG, numbered
+    from nmt.training.loop import Clock
+    from nmt.training.ranks import is_rank
+    from nmt.training.run_folder import numbered
 
-    folder = Path(config.save_dir)
-    if not numbered(folder, "state"):
-        config, overrides, by_clock = with_choices(data, config, overrides, given, seconds)
-        return config, overrides, ends_at if by_clock else None
-    console.info(f"{folder} has a training state; resuming with the options in {folder / CONFIG}, whatever the time")
-    found = options_in(str(folder / CONFIG))
+    if is_rank():
+        if "max_updates" not in given:
+            raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
+        return config, overrides, Clock(ends_at, sys.maxsize)
+    if numbered(Path(config.save_dir), "state"):
+        return *_options_of_run(config, overrides, given), None
+    config, overrides, most_updates = with_choices(data, config, overrides, given, seconds)
+    if "max_updates" in given or config.lr_schedule == "linear":
+        reason = "--max-updates is given" if "max_updates" in given else "--lr-schedule linear needs a fixed number"
+        console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")
+        return config, overrides, None
+    return config, overrides, Clock(ends_at, most_updates)
+
+
+def _options_of_run(
+    config: TrainConfig, overrides: dict[str, Any], given: set[str]
+) -> tuple[TrainConfig, dict[str, Any]]:
+    """Returns the options in config.toml of the run folder, except for those that are given."""
+    from nmt.training.run_folder import CONFIG
+
+    path = Path(config.save_dir) / CONFIG
+    if not path.exists():
+        raise NmtError(
+            f"{config.save_dir} has a training state, but {path}, which has its options, is missing; give the options "
+            f"without a time, or another --save-dir"
+        )
+    console.info(f"{config.save_dir} has a training state; resuming with the options in {path}, whatever the time")
+    found = options_in(str(path))
     of_training = {f.name for f in fields(TrainConfig)} & found.keys() - given
     of_model = {f.name for f in fields(ModelConfig)} & found.keys()
     values = config.to_dict() | {name: found[name] for name in of_training}
-    config = TrainConfig.from_dict(values, str(folder / CONFIG))
-    return config, {name: found[name] for name in of_model} | overrides, None
+    return TrainConfig.from_dict(values, str(path)), {name: found[name] for name in of_model} | overrides
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -133,15 +155,15 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
-def _arguments(data: str, model: ModelConfig, config: TrainConfig, ends_at: float | None, dry_run: bool) -> list[str]:
+def _arguments(data: str, model: ModelConfig, config: TrainConfig, clock: "Clock | None", dry_run: bool) -> list[str]:
     """Returns the arguments of `nmt` for the ranks of a training with --hours or --minutes."""
     from nmt.training.run_folder import command_line
 
     arguments = shlex.split(command_line(data, model, config))[1:]
-    if dry_run:
-        arguments.append("--dry-run")
-    if ends_at is not None:
-        arguments += ["--minutes", f"{max(0.1, (ends_at - time.monotonic()) / 60):.3f}"]
+    arguments += ["--max-updates", str(config.max_updates)]
+    arguments += ["--dry-run"] * dry_run + ["--resume-changed"] * config.resume_changed
+    if clock and config.max_updates < clock.most_updates:
+        arguments += ["--minutes", f"{max(0.1, (clock.ends_at - time.monotonic()) / 60):.3f}"]
     return arguments
 
 

@@ -148,7 +148,7 @@ def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tup
         files.append(file)
         offsets.append(of_file)
         if file.lines != files[0].lines:
-            raise NmtError(unequal(paths[0], files[0].lines, path, file.lines))
+            raise NmtError(unequal(paths[0], files[0].lines, path, file.lines, translates=len(files) == 2))
     return tuple(files), np.stack(offsets, axis=1)
 
 

@@ -124,13 +124,17 @@ def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:
         if None in row:
             lines = [rows + (line is not None) + sum(1 for _ in file) for line, file in zip(row, files, strict=True)]
             other = next(i for i, count in enumerate(lines) if count != lines[0])
-            raise NmtError(unequal(paths[0], lines[0], paths[other], lines[other]))
+            raise NmtError(unequal(paths[0], lines[0], paths[other], lines[other], translates=other == 1))
         yield row
 
 
-def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int) -> str:
-    """Returns the sentence about two parallel files with different numbers of lines, which it reads again."""
-    found = None if STDIN in (str(path), str(other)) else _first_difference(path, other)
+def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int, *, translates: bool) -> str:
+    """Returns the sentence about two files with different numbers of lines.
+
+    Args:
+        translates: whether the other file is a translation. Both are then read again for the place where they diverge.
+    """
+    found = None if not translates or STDIN in (str(path), str(other)) else _first_difference(path, other)
     place = f", and line {found:,} is the first where one is three times as long as the other" if found else ""
     return (
         f"{name_of(path)} has {lines:,} lines but {name_of(other)} has {other_lines:,}{place}; "

@@ -14,6 +14,7 @@ from nmt.training.loop import plan_epoch
 from nmt.training.ranks import join_ranks
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, new_state
+from nmt.training.train import check_device_tokens, check_fit
 
 
 class Corpus(NamedTuple):
@@ -73,14 +74,14 @@ _MOST_EPOCHS = 500
 # Dropout by the largest number of epochs that it suits. Larger corpora take the paper's, whatever the epochs.
 _DROPOUTS = ((8, 0.1), (50, 0.2), (_MOST_EPOCHS, 0.3))
 _LARGE_CORPUS = 1_000_000  # pairs
+# In a shorter training, earlier checkpoints are too bad to be averaged with the last one.
+_UPDATES_OF_AN_AVERAGED = 100
 
 
 def choose(
     corpus: Corpus, seconds: float, given: Mapping[str, Any], speed: Callable[[str], float]
-) -> tuple[Choices, bool]:
-    """Returns the options that are not given, with their reasons, and whether the time ends the training.
-
-    If the time does not, --max-updates is given, or the corpus is too small for more epochs.
+) -> tuple[Choices, int]:
+    """Returns the options that are not given, with their reasons, and the most updates that help.
 
     Args:
         given: the user's options by the names of their fields.
@@ -88,35 +89,38 @@ def choose(
     """
     choices = Choices(given)
     pick = choices.pick
-    suited = f"the largest that {corpus.pairs:,} pairs and {console.clock(seconds)} suffice for"
+    pairs = console.counted(corpus.pairs, "pair")
+    suited = f"the largest that {pairs} and {console.clock(seconds)} suffice for"
     arch = given.get("arch") or pick("arch", _architecture(corpus, seconds, speed), suited)
     tokens = speed(arch) * seconds
     epochs = min(tokens / corpus.tokens, _MOST_EPOCHS)
     pick("optimizer", "muon", "needs fewer updates than adam")
-    if corpus.pairs < _LARGE_CORPUS:
+    if corpus.pairs < _LARGE_CORPUS and arch in {size.arch for size in _SIZES}:
         dropout = next(dropout for most, dropout in _DROPOUTS if epochs <= most)
-        pick("dropout", dropout, f"suits {epochs:,.1f} epochs of {corpus.pairs:,} pairs")
-    size = round(min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500)))
-    size = pick("batch_tokens", size, "is small where the corpus or the time is")
+        pick("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
+    size = min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500), corpus.tokens)
+    size = pick("batch_tokens", round(size), "is small where the corpus or the time is")
     pick("batch_groups", 4 if size < 10_000 else 8, "keeps the padding small")
     time = f"{console.clock(seconds)} at {speed(arch):,.0f} tokens/s of each side"
     reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs, after which more of them do not help"
-    _choose_schedule(choices, pick("max_updates", max(1, int(epochs * corpus.tokens / size)), reason))
-    return choices, epochs < _MOST_EPOCHS and "max_updates" not in given
+    per_epoch = max(1.0, corpus.tokens / size)
+    _choose_schedule(choices, pick("max_updates", max(1, int(epochs * per_epoch)), reason))
+    return choices, int(_MOST_EPOCHS * per_epoch)
 
 
 def _choose_schedule(choices: Choices, updates: int) -> None:
     """Chooses what happens at which of the updates."""
     pick = choices.pick
     warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
-    pick("warmup_updates", warmup, f"a sixth of the updates, from {_LEAST_WARMUP} to the paper's {_MOST_WARMUP:,}")
+    pick("warmup_updates", warmup, f"a sixth of the updates, but at least {_LEAST_WARMUP} if there are so many")
     if "save_minutes" not in choices.given:
-        pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes {_SNAPSHOTS} checkpoints")
-    last = pick("average_last", _AVERAGED, "averages what the last third of the updates have made")
+        pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes about {_SNAPSHOTS} checkpoints")
+    last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))
+    last = pick("average_last", last, "averages what the end of the training has made")
     pick("keep_checkpoints", last, "keeps what is averaged")
     pick("valid_updates", max(1, updates // 10), "validates ten times")
     pick("valid_metric", ("nll",), "takes less time than translating")
-    pick("log_updates", max(1, min(100, updates // 20)), "looks at the clock at each of these updates")
+    pick("log_updates", max(1, min(100, updates // 20)), "prints at least twenty lines")
 
 
 def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float]) -> str:
@@ -136,7 +140,7 @@ _MEASURED_SECONDS, _MEASURED_SHARE = 6.0, 1 / 30
 
 def with_choices(
     data_folder: str, config: TrainConfig, overrides: dict[str, Any], given: set[str], seconds: float
-) -> tuple[TrainConfig, dict[str, Any], bool]:
+) -> tuple[TrainConfig, dict[str, Any], int]:
     """Measures the machine, and chooses the options that are not given. Logs each choice with its reason.
 
     Args:
@@ -144,31 +148,37 @@ def with_choices(
         given: the names of the other options that are given.
 
     Returns:
-        All options, and whether the time ends the training.
+        All options, and the most updates that help.
     """
     with join_ranks(config, "stopping; nothing is saved") as (world, runtime, stop):
         data = DataFolder.open(data_folder)
+        data.verify(lambda: stop.received)
         on_gpu = runtime.device.type == "cuda"
 
         @cache
         def speed(arch: str) -> float:
             console.info(f"measuring the speed of {arch} …")
             tokens = _MOST_BATCH if on_gpu else _LEAST_BATCH
-            trained = replace(config, arch=arch, optimizer="muon", batch_tokens=tokens)
+            trained = replace(config, arch=arch, optimizer="muon", batch_tokens=tokens, valid_metric=("nll",))
             setup = Setup(data, model_config(arch, **overrides), trained, runtime, world, stop)
+            check_fit(data, setup.model_config, trained)
+            check_device_tokens(train, setup.device_tokens)
             state = new_state(setup)
+            plan = plan_epoch(setup, state)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
+            time = seconds_per_update(setup, state, plan, limit)
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
-            return processes * tokens / seconds_per_update(setup, state, plan_epoch(setup, state), limit)
+            return processes * corpus.tokens / len(plan) / time
 
         train = data.split("train")
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
         known = overrides | {name: getattr(config, name) for name in given}
-        choices, by_clock = choose(corpus, seconds, known, speed)
+        choices, most_updates = choose(corpus, seconds, known, speed)
+    stop.check()
     for name, choice in choices.items():
         console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")
     if on_gpu:
         console.info("the table behind these choices was measured on a CPU, and not here")
     values = {name: choice.value for name, choice in choices.items()}
     of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
-    return replace(config, **of_training), overrides | values, by_clock
+    return replace(config, **of_training), overrides | values, most_updates

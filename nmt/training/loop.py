@@ -24,7 +24,16 @@ from nmt.training.metrics import Interval, peak_memory_mib
 from nmt.training.optimizer import learning_rate
 from nmt.training.records import ranked, stalled_in_words
 from nmt.training.resume import checkpoint_of, snapshot_of
-from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, command_line, options_of, write_config
+from nmt.training.run_folder import (
+    AVERAGE,
+    BEST,
+    STATES_KEPT,
+    RunFolder,
+    command_line,
+    numbered,
+    options_of,
+    write_config,
+)
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import validate
 
@@ -163,12 +172,19 @@ def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0] >> 1))
 
 
+class Clock(NamedTuple):
+    """When a training should end, as time.monotonic() tells the time, and how many updates it makes at most."""
+
+    ends_at: float
+    most_updates: int
+
+
 class TrainingLoop:
     """Trains a state, and writes checkpoints and metrics to a run folder."""
 
-    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder, ends_at: float | None = None) -> None:
-        """`ends_at` is when training should end, as time.monotonic() tells the time; None for no such time."""
-        self.setup, self.state, self.folder, self.ends_at = setup, state, folder, ends_at
+    def __init__(self, setup: Setup, state: TrainState, folder: RunFolder, clock: Clock | None = None) -> None:
+        self.setup, self.state, self.folder, self.clock = setup, state, folder, clock
+        self.validation_seconds = 0.0  # of the last one
         explain = partial(explain_skipped, setup, state)
         self.skipped = SkippedUpdates(setup.config.max_skipped_updates, setup.world, explain)
         self.table = TrainingTable()
@@ -182,7 +198,8 @@ class TrainingLoop:
         """
         if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
-            self._save_average()
+            if not (self.folder.path / AVERAGE).exists():
+                self._save_average()
             return
         with self._recorded():
             self._catch_up()
@@ -195,7 +212,7 @@ class TrainingLoop:
 
     def _train(self, plan: UpdatePlan) -> None:
         config, counters = self.setup.config, self.state.counters
-        started, first = time.monotonic(), counters.update
+        started, first, between_looks = time.monotonic(), counters.update, max(1, config.max_updates // 50)
         if config.init_from and not self.state.validations:
             self._validate()
         interval = Interval()
@@ -210,9 +227,8 @@ class TrainingLoop:
                 interval.add(update.batches, *result)
                 self.skipped.note(counters.update, update.batches, result.skipped)
                 progress.advance(1)
-                if self.ends_at is not None and counters.update % config.log_updates == 0:
-                    passed = time.monotonic() - started
-                    self._fit_to_time(passed / (counters.update - first))
+                if self.clock and (counters.update - first) % between_looks == 0:
+                    self._fit_to(self.clock, (time.monotonic() - started) / (counters.update - first))
                     config = self.setup.config
                     progress.resize(config.max_updates)
                 last = counters.update == config.max_updates
@@ -230,11 +246,15 @@ class TrainingLoop:
                 if last:
                     break
 
-    def _fit_to_time(self, seconds: float) -> None:
+    def _fit_to(self, clock: Clock, seconds: float) -> None:
         """Sets --max-updates to what fits into the time that is left; an update takes `seconds`, all included."""
-        update, ends_at = self.state.counters.update, self.ends_at
-        assert ends_at is not None
-        fitting = self.setup.world.broadcast(lambda: update + max(0, int((ends_at - time.monotonic()) / seconds)))
+        update = self.state.counters.update
+
+        def fitting_updates() -> int:
+            left = clock.ends_at - time.monotonic() - self.validation_seconds
+            return max(update, min(update + int(left / seconds), clock.most_updates))
+
+        fitting = self.setup.world.broadcast(fitting_updates)
         self.setup = replace(self.setup, config=replace(self.setup.config, max_updates=fitting))
         self._write_config()
 
@@ -317,7 +337,8 @@ class TrainingLoop:
         self.state.validations.append(found.scores)
         best_first = [scores.update for scores in ranked(self.state.validations, config.valid_metric[0])]
         is_best, kept = best_first[0] == counters.update, best_first[: config.keep_best]
-        self.table.validation(found, is_best, time.monotonic() - started)
+        self.validation_seconds = time.monotonic() - started
+        self.table.validation(found, is_best, self.validation_seconds)
         self._record("valid", found.record() | {"train_seconds": counters.seconds})
         if self.setup.world.is_main and counters.update in kept:
             snapshot = snapshot_of(self.setup, self.state)
@@ -338,7 +359,7 @@ class TrainingLoop:
 
     def _save_average(self) -> None:
         last = self.setup.config.average_last
-        if last and self.setup.world.is_main:
+        if last and self.setup.world.is_main and numbered(self.folder.path, "snapshot"):
             console.info(f"saved {self.folder.save_average(last)}, the average of the last checkpoints")
 
     def save_state(self) -> None:

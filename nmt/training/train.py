@@ -16,7 +16,7 @@ from nmt.errors import NmtError, StoppedError
 from nmt.scoring.metrics import tokenizer_warning
 from nmt.training.initial import start_from
 from nmt.training.log import require_tensorboard, show_plan
-from nmt.training.loop import OutOfMemoryError, TrainingLoop, plan_epoch
+from nmt.training.loop import Clock, OutOfMemoryError, TrainingLoop, plan_epoch
 from nmt.training.ranks import join_ranks
 from nmt.training.resume import resume
 from nmt.training.run_folder import RunFolder
@@ -74,11 +74,11 @@ def check_device_tokens(split: ParallelSplit, device_tokens: int) -> None:
         )
 
 
-def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, ends_at: float | None = None) -> None:
+def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, clock: Clock | None = None) -> None:
     """Trains up to `config.max_updates`; resumes from the newest training state if the run folder has one.
 
     Args:
-        ends_at: when training should end, as time.monotonic() tells the time; it then changes `max_updates`.
+        clock: when training should end; it then changes `max_updates`.
 
     Raises:
         NmtError: the data, the run folder or an option cannot be used; the message names it.
@@ -87,7 +87,7 @@ def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, ends
     with prepared(data_folder, model_config, config, "stopping as soon as the state is saved") as setup:
         folder = RunFolder(Path(config.save_dir))
         with folder.locked() if setup.world.is_main else nullcontext():
-            _train(setup, folder, ends_at)
+            _train(setup, folder, clock)
 
 
 @contextmanager
@@ -106,9 +106,9 @@ def prepared(data_folder: str, model_config: ModelConfig, config: TrainConfig, s
         yield setup
 
 
-def _train(setup: Setup, folder: RunFolder, ends_at: float | None) -> None:
+def _train(setup: Setup, folder: RunFolder, clock: Clock | None) -> None:
     state = new_state(setup)
-    loop = TrainingLoop(setup, state, folder, ends_at)
+    loop = TrainingLoop(setup, state, folder, clock)
     try:
         if not resume(setup, state, folder) and setup.config.init_from:
             start_from(setup.config.init_from, state.loss.model, setup.data.codec)

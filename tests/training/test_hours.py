@@ -1,6 +1,8 @@
 """`nmt train --hours`: the choices for corpora and machines of all sizes, the clock, and what remains without it."""
 
 import importlib
+import re
+import signal
 import tomllib
 from collections.abc import Iterator
 from itertools import count
@@ -8,8 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forks
 import pytest
-from commands import SMALL, failed, records, run, same_weights
+from commands import SMALL, failed, records, run, same_weights, train
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,15 +45,16 @@ def chosen(corpus: Corpus, seconds: float, speeds: dict[str, float], **options: 
     speed=st.floats(1, 1e7),
 )
 def test_every_plan_can_be_trained_and_uses_the_time(corpus: Corpus, seconds: float, speed: float) -> None:
-    choices, by_clock = choose(corpus, seconds, {}, lambda _: speed)
+    choices, most_updates = choose(corpus, seconds, {}, lambda _: speed)
     plan = values(choices)
     dropout = plan.pop("dropout", 0.1)
     model_config(plan["arch"], dropout=dropout)
     config = TrainConfig(save_dir="run", **plan)
     assert config.warmup_updates <= config.max_updates
     possible = min(speed * seconds, 500 * corpus.tokens)
-    assert config.max_updates == max(1, int(possible / config.batch_tokens))
-    assert by_clock == (speed * seconds < 500 * corpus.tokens)
+    assert config.max_updates == pytest.approx(max(1, possible / config.batch_tokens), rel=0.01, abs=1)
+    assert most_updates == pytest.approx(500 * corpus.tokens / config.batch_tokens, rel=0.01)
+    assert config.max_updates <= most_updates
     assert all(choice.reason for choice in choices.values())
 
 
@@ -88,9 +92,8 @@ def test_what_is_given_stays_and_the_rest_follows_from_it() -> None:
     plan = chosen(MULTI30K, 900, CPU, arch="transformer_base", batch_tokens=5000, dropout=0.25, save_minutes=1.0)
     assert not plan.keys() & {"arch", "batch_tokens", "dropout", "save_updates"}
     assert plan["max_updates"] == 1300 * 900 // 5000
-    choices, by_clock = choose(MULTI30K, 900, {"max_updates": 1000}, CPU.__getitem__)
-    assert not by_clock
-    assert values(choices)["valid_updates"] == 100
+    assert chosen(MULTI30K, 900, CPU, max_updates=1000)["valid_updates"] == 100
+    assert "dropout" not in chosen(MULTI30K, 900, CPU | {"table3_d_dropout0.0": 1300.0}, arch="table3_d_dropout0.0")
 
 
 # Commands
@@ -131,8 +134,15 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
     assert '"status":"finished"' in (tmp_path / "report.html").read_text()
     run("train", "--config", first / "config.toml", "--save-dir", second)
     assert same_weights(first / "average.safetensors", second / "average.safetensors")
-    run("average-checkpoints", first, "--last=10", "--output", tmp_path / "average.safetensors")
-    assert same_weights(first / "average.safetensors", tmp_path / "average.safetensors")
+    assert options["average-last"] == 1  # of less than 200 updates
+    last = first / f"snapshot-{options['max-updates']:08d}.safetensors"
+    assert same_weights(first / "average.safetensors", last)
+
+
+def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
+    train(trained / "data", tmp_path / "run", "--max-updates=6", "--save-updates=1", "--average-last=3")
+    run("average-checkpoints", tmp_path / "run", "--last=3", "--output", tmp_path / "average.safetensors")
+    assert same_weights(tmp_path / "run" / "average.safetensors", tmp_path / "average.safetensors")
 
 
 @pytest.mark.usefixtures("clock")
@@ -155,6 +165,57 @@ def test_a_training_that_was_stopped_resumes_with_its_choices(
     assert records(stopped, "end")[-1]["update"] == options["max-updates"]
     run("train", "--config", stopped / "config.toml", "--save-dir", again)
     assert same_weights(stopped / "average.safetensors", again / "average.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--max-updates=3"], "training ends at update 3 and not by the clock, because --max-updates is given"),
+        (["--lr-schedule=linear", "--lr=0.003"], "and not by the clock, because --lr-schedule linear needs a fixed"),
+    ],
+)
+@pytest.mark.usefixtures("clock")
+def test_the_number_of_updates_does_not_change_where_it_must_stay(
+    trained: Path, tmp_path: Path, options: list[str], said: str
+) -> None:
+    log = run("train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=0.1", *OPTIONS, *options).stderr
+    assert said in log
+    planned = re.search(r"--max-updates (\d+) ", log)
+    assert options_of(tmp_path / "run")["max-updates"] == (int(planned[1]) if planned else 3)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(trained: Path, tmp_path: Path) -> None:
+    for lang in ("en", "de"):
+        (tmp_path / f"few.{lang}").write_text("".join(f"{word}\n" for word in ("one", "two")))
+    langs = ["--source-lang=en", "--target-lang=de", f"--train={tmp_path}/few", f"--valid={tmp_path}/few"]
+    model = f"--like={trained}/run/average.safetensors"
+    run("preprocess", *langs, model, f"--dest={tmp_path}/data", "--workers=1")
+    said = run("train", tmp_path / "data", "--save-dir", tmp_path / "run", "--hours=10", *OPTIONS[:-1]).stderr
+    assert "500 epochs, after which more of them do not help" in said
+    assert options_of(tmp_path / "run")["max-updates"] == 500
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_measurement_ends_the_command(
+    trained: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    early = forks.At("nmt.training.hours.seconds_per_update", do=number, after=True)
+    command = "train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=0.1", *OPTIONS
+    assert "nothing is saved" in forks.run(*command, before=early, code=75).errors
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path, tmp_path: Path) -> None:
+    run_folder = tmp_path / "run"
+    command = "train", trained / "data", "--save-dir", run_folder, *OPTIONS
+    assert "is the data folder" in failed(*command, "--minutes=1", "--save-dir", trained / "data")
+    run(*command, "--arch=transformer_tiny", "--max-updates=1")
+    (run_folder / "config.toml").unlink()
+    assert "config.toml, which has its options, is missing; give the options without" in failed(*command, "--minutes=1")
+    tokens = trained / "data" / "train.en.tokens"
+    tokens.write_bytes(bytes(len(tokens.read_bytes())))
+    assert "train.en.tokens" in failed(*command, "--minutes=1", "--save-dir", tmp_path / "other")
 
 
 @pytest.mark.parametrize(
