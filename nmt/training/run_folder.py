@@ -73,7 +73,7 @@ STATES_KEPT = 2
 BEST = f"best{SUFFIX}"
 AVERAGE = f"average{SUFFIX}"
 # Patterns of the files that only a training writes. Other commands may write other files into the folder meanwhile.
-_OWN = (*(f"{kind}-[0-9]*{SUFFIX}" for kind in ("state", "snapshot", "best")), BEST, AVERAGE, METRICS, CONFIG)
+_OWN = (*(f"{kind}-[0-9]*{SUFFIX}" for kind in ("state", "snapshot", "best")), BEST, METRICS, CONFIG)
 # How long to wait for the lock. A training that was stopped may still be writing its state when the next one starts.
 _LOCK_SECONDS = 15.0
 
@@ -167,6 +167,7 @@ class RunFolder:
     def save_average(self, last: int) -> Path:
         """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path."""
         path = self.path / AVERAGE
+        remove_partial_files(self.path, (AVERAGE,))
         save_checkpoint(average_checkpoints(numbered(self.path, "snapshot")[-last:]), path)
         return path
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import forks
 import pytest
-from commands import SMALL, failed, records, run, same_weights, train
+from commands import SMALL, TRAIN, failed, records, run, same_weights
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,7 +140,11 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
 
 
 def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
-    train(trained / "data", tmp_path / "run", "--max-updates=6", "--save-updates=1", "--average-last=3")
+    options = "--max-updates=6", "--save-updates=1", "--average-last=3"
+    command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options
+    forks.run(*command, before=forks.At("os.replace", matching="average"), code=-signal.SIGKILL)
+    run(*command)
+    assert not list((tmp_path / "run").glob("*partial*"))
     run("average-checkpoints", tmp_path / "run", "--last=3", "--output", tmp_path / "average.safetensors")
     assert same_weights(tmp_path / "run" / "average.safetensors", tmp_path / "average.safetensors")
 
