@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# From a raw parallel corpus to a small model in service: cleans the corpus, trains a teacher, lets it translate the
-# training text, trains a fast student on the translations, and compares both.
+# Makes a small model for nmt serve from a raw parallel corpus. It cleans the corpus, trains a teacher, filters the
+# teacher's translations, trains a fast student on them, exports it with 8-bit integers, and compares the models. It
+# prints the command that starts the service.
 #
 #   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]
 #
-# CORPUS is the PREFIX of the files CORPUS.en and so on. H is the time of the teacher's training and of the student's (1),
-# and a quarter of it that of the backward model. VALID and TEST are prefixes of a validation and a test set; without
-# them, HELD_OUT pairs (1,000) for each are split off the end of the cleaned corpus. VOCAB_SIZE is 8000. The options of
-# nmt train are for all models. LICENCE=text is the licence of the corpus, for the model card. RUN=folder receives all
+# CORPUS is the PREFIX of the files CORPUS.en and so on. The teacher and the student train for H hours each (default 1),
+# and the backward model for H/4. VALID and TEST are prefixes of a validation and a test set; without them, HELD_OUT pairs
+# (1,000) for each are split off the end of the cleaned corpus. VOCAB_SIZE=N sets the vocabulary size (default 8000).
+# Options after -- go to all three trainings. LICENCE=text sets the licence in the model card. RUN=folder receives all
 # files, with the model card README.md and the page index.html. Start the recipe again to resume it.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

@@ -36,7 +36,7 @@ _EXAMPLES = 10
 
 
 class Judged(NamedTuple):
-    """What the rules found out about some pairs.
+    """The results of the rules for some pairs.
 
     Attributes:
         reasons: the number of the reason in REASONS, or -1 for what is kept; int8, [L].
@@ -66,7 +66,7 @@ class Judge:
         return nullcontext()
 
     def __call__(self, rows: Sequence[Row]) -> Judged:
-        """Returns what the rules find out about the pairs."""
+        """Returns the results of the rules for the pairs."""
         pairs, reasons, histograms = self._clean([list(side) for side in zip(*rows, strict=True)])
         texts = list(zip(*pairs.sides, strict=True))
         changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
@@ -115,7 +115,7 @@ class CleaningJob:
             yield Batch(range(first_number + first, first_number + first + len(rows)), [], rows)
 
     def result(self, finished: Sequence[Finished]) -> Result:
-        """Returns what the rules found out about a shard."""
+        """Returns the results of the rules for a shard."""
         chunks = sorted(finished, key=lambda done: done.batch.numbers[0])
         first = chunks[0].batch.numbers[0]
         content, histograms = BytesIO(), Counter[str]()
@@ -263,7 +263,7 @@ def _excluded(config: CleanConfig) -> np.ndarray:
 
 
 def _settings(config: CleanConfig) -> dict[str, Any]:
-    """Returns what the result depends on besides the corpora."""
+    """Returns the settings that affect the result."""
     files = ("dest", "rejected", "page", "workers")
     values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
     paths = [path for prefix in config.exclude for path in _paths(prefix, config)]
@@ -345,7 +345,7 @@ def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:
 
 
 def _copies(config: CleanConfig, folder: JobFolder) -> np.ndarray:
-    """Returns the reason of pairs that come after --max-copies others that say the same, and -1; int8, [pairs].
+    """Returns the reason of the pairs that exceed --max-copies, and -1 for all others; int8, [pairs].
 
     It needs about 40 bytes a pair.
     """

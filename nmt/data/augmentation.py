@@ -80,7 +80,7 @@ _CHANGES: tuple[tuple[float, Callable[[Pair, random.Random], Pair]], ...] = (
 
 
 def augmented(pair: Pair, seed: int, number: int) -> Pair:
-    """Returns the pair, perhaps changed. What happens depends on the seed and the number of the pair alone."""
+    """Returns the pair, perhaps changed. The change depends only on the seed and the position of the pair."""
     draw = random.Random(hash_of(seed, number))
     left = draw.random()
     for share, change in _CHANGES:

@@ -22,7 +22,7 @@ class Corpus(NamedTuple):
 
     Attributes:
         pairs: the number of sentence pairs.
-        tokens: the number of pieces of the longer side.
+        tokens: the number of pieces of the language that has more of them.
     """
 
     pairs: int
@@ -109,7 +109,7 @@ def choose(
 
 
 def _choose_schedule(choices: Choices, updates: int) -> None:
-    """Chooses what happens at which of the updates."""
+    """Chooses the warm-up, and when to save, validate and log."""
     pick = choices.pick
     warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
     pick("warmup_updates", warmup, f"a sixth of the updates, but at least {_LEAST_WARMUP} if there are so many")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Measures how a model translates what people type: prints BLEU, without regard to case, on a test set as it is, in
-# capitals, in title case, without final punctuation, and with typing errors in the source.
+# Measures how a model translates what people type. Prints case-insensitive BLEU on a test set: unchanged, in capitals,
+# in title case, without final punctuation, and with typing errors.
 #
 #   bash recipes/measure/robustness.sh MODEL SOURCE REFERENCE
 #
-# The reference is changed as the source is, except for typing errors. RUN=folder receives the files.
+# The reference changes in the same way, but gets no typing errors. RUN=folder receives the files.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 
