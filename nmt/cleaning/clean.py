@@ -6,12 +6,14 @@ reasons and hashes of its pairs, and the lines that were changed; the other line
 
 import heapq
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -72,7 +74,7 @@ class Judge:
         changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
         examples = {
             REASONS[reason]: _smallest(
-                (int(pairs.hashes[n]), rows[n]) for n in np.flatnonzero(reasons == reason).tolist()
+                (int(pairs.hashes[n]), texts[n]) for n in np.flatnonzero(reasons == reason).tolist()
             )
             for reason in set(reasons[reasons >= 0].tolist())
         }
@@ -222,8 +224,8 @@ def _prepared(
 ) -> Preparation:
     """Checks what can be checked before the text is read; returns how the job begins."""
     segments = [_paths(prefix, config) for prefix in config.train]
-    for flag, path in outputs:
-        refuse_inputs(path, [name for paths in segments for name in paths], f"{flag} {path}")
+    read = [path for prefix in (*config.train, *config.exclude) for path in _paths(prefix, config)]
+    _check_outputs(config, outputs, [*read, *(config.score_with or ())])
     if config.score_with:
         if options.shard or options.merge:
             raise NmtError("--score-with does not work with --shard and --merge; give --cluster, or leave it out")
@@ -246,18 +248,34 @@ def _paths(prefix: str, config: CleanConfig) -> list[str]:
 
 def _outputs(config: CleanConfig) -> list[tuple[str, str]]:
     """Returns the flag and the path of each file to write: first those of the languages."""
-    rejected = [("--rejected", config.rejected)] if config.rejected else []
+    rejected = [("--rejected", config.rejected)] if config.rejected is not None else []
     return [*(("--dest", f"{config.dest}.{lang}") for lang in config.languages), *rejected]
+
+
+def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inputs: Sequence[str]) -> None:
+    """Raises NmtError if an output is an input or another output, or cannot be written."""
+    seen: dict[str, str] = {}
+    page = [("--page", config.page)] if config.page is not None else []
+    for flag, path in (*outputs, *page):
+        place = Path(path)
+        if not path or (flag == "--dest" and place.name.startswith(".")) or place.is_dir():
+            raise NmtError(f"{flag} {path!r} names no file; give the name of a file")
+        refuse_inputs(path, inputs, f"{flag} {path}")
+        if flag != "--dest" and not place.parent.is_dir():
+            raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
+        other = seen.setdefault(os.path.realpath(path), flag)
+        if other != flag:
+            raise NmtError(f"{flag} {path} is also named by {other}; give another file")
 
 
 def _excluded(config: CleanConfig) -> np.ndarray:
     """Returns the hashes of the lines of --exclude, ascending; uint64."""
-    found = [np.zeros(0, np.uint64)]
+    found, changed = [np.zeros(0, np.uint64)], Cleaner(config, np.zeros(0, np.uint64)).changed
     for prefix in config.exclude:
         for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
             lines = read_lines(path)
             while part := list(islice(lines, _CHUNK_PAIRS)):
-                found.append(measure(part, lang).hash)
+                found.append(measure(list(map(changed, part)), lang).hash)
     hashes = np.unique(np.concatenate(found))
     return hashes[hashes != 0]
 
@@ -306,6 +324,9 @@ def _score(
     from nmt.cleaning.scores import dual_scores, threshold
 
     assert config.score_with
+    kept = np.concatenate([np.zeros(0, bool), *(part.reasons < 0 for part in _parts(folder, later))])
+    if not kept.any():
+        return
     sides = [folder.data / f"kept.{lang}" for lang in config.languages]
     if not sides[0].exists():
         folder.data.mkdir(exist_ok=True)
@@ -317,7 +338,6 @@ def _score(
     summary.limits[SCORE] = config.min_score or threshold(scores, config.keep or 1.0)
     console.info(f"pairs with a score below {summary.limits[SCORE]:.4g} are dropped")
     summary.histograms.update(histogram(SCORE, scores))
-    kept = np.concatenate([part.reasons < 0 for part in _parts(folder, later)])
     later[np.flatnonzero(kept)[scores < summary.limits[SCORE]]] = REASONS.index(SCORE)
 
 
@@ -333,6 +353,8 @@ def _write(folder: JobFolder, later: np.ndarray, outputs: list[tuple[str, str]],
             progress.advance(part.shard.rows)
         if not summary.kept:
             folder.discard()
+            if not folder.plan.rows:
+                raise NmtError(f"{' and '.join(summary.config.train)} have no lines; give another --train")
             raise NmtError(
                 f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}); check the languages and the rules"
             )

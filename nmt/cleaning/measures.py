@@ -3,6 +3,7 @@
 Shapes: L lines, C characters of all lines with a line break after each.
 """
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +20,17 @@ _SCRIPTS = (
     "ARMENIAN", "HANGUL", "HIRAGANA", "KATAKANA", "CJK", "OTHER",
 )  # fmt: skip
 _CLASS_OF_SCRIPT = {script: number for number, script in enumerate(_SCRIPTS, start=_FIRST_SCRIPT)}
-# The scripts of languages that are not written in Latin letters.
-_JAPANESE = ("HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA")
+# The scripts of languages. Of other languages, all letters count as right.
+_LATIN = (
+    "af ca cs cy da de en eo es et eu fi fr ga gl hr ht hu id is it la lb lt lv mg ms mt nb nl nn no oc pl pt ro sk sl "
+    "so sq sv sw tl tr vi xh yo zu"
+)
 _OF_LANGUAGE = {
+    **dict.fromkeys(_LATIN.split(), ("LATIN",)),
     **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "tg", "tt", "uk"), ("CYRILLIC",)),
     **dict.fromkeys(("sr", "bs", "uz", "az"), ("LATIN", "CYRILLIC")),
     **dict.fromkeys(("ar", "fa", "ps", "ur", "ug", "sd"), ("ARABIC",)),
-    **dict.fromkeys(("he", "yi"), ("HEBREW",)),
+    **dict.fromkeys(("he", "iw", "yi"), ("HEBREW",)),
     **dict.fromkeys(("hi", "mr", "ne", "sa"), ("DEVANAGARI",)),
     **dict.fromkeys(("bn", "as"), ("BENGALI",)),
     **dict.fromkeys(("am", "ti"), ("ETHIOPIC",)),
@@ -49,7 +54,10 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
         character = chr(code)
         category = unicodedata.category(character)
         if category[0] in "LM":
-            script = unicodedata.name(character, "OTHER").split(" ", 1)[0].split("-", 1)[0]
+            # Full width and the like do not change the script.
+            plain = unicodedata.normalize("NFKC", character)[0]
+            script = unicodedata.name(plain, "OTHER").split(" ", 1)[0].split("-", 1)[0]
+            script = "CJK" if script == "IDEOGRAPHIC" else script
             if script == "COMBINING":  # belongs to any script
                 continue
             classes[code] = _CLASS_OF_SCRIPT.get(script, _CLASS_OF_SCRIPT["OTHER"])
@@ -111,16 +119,15 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
 
     letters_C = classes_C >= _FIRST_SCRIPT
     wide_C = (classes_C >= _CLASS_OF_SCRIPT["HANGUL"]) & (classes_C <= _CLASS_OF_SCRIPT["CJK"])
-    scripts = [
-        _CLASS_OF_SCRIPT[script] for script in _OF_LANGUAGE.get(lang.replace("_", "-").split("-")[0], ("LATIN",))
-    ]
+    names = _OF_LANGUAGE.get(re.split("[-_]", lang)[0].lower())
+    of_language_C = np.isin(classes_C, [_CLASS_OF_SCRIPT[name] for name in names]) if names else letters_C
     return Measures(
         length=lengths_L,
         width=lengths_L + count(wide_C),
         spaces=count(classes_C == _SPACE) - 1,
         letters=count(letters_C),
         control=count(classes_C == _CONTROL),
-        in_script=count(letters_C if len(scripts) > 8 else np.isin(classes_C, scripts)),
+        in_script=count(of_language_C),
         digits=count(classes_C == _DIGIT),
         hash=_hashes(keys[codes_C], starts_L),
     )

@@ -32,12 +32,13 @@ def _looks_broken(line: str) -> bool:
 
 
 # A letter that an encoding lacked became a question mark.
-_LOST = re.compile(r"[^\W\d_]\?[^\W\d_]")
+_LOST = re.compile(r"[a-zß-ÿ]\?[a-zß-ÿ](?!\w*=)")
 _QUOTES = str.maketrans({**dict.fromkeys("“”„‟«»", '"'), **dict.fromkeys("‘’‚‛‹›", "'")})
 _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
+_LONGEST_PHRASE = 50  # words
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?", " "))
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 _EXTRA = "'attention-nmt[clean]'"
@@ -122,7 +123,7 @@ def _other_characters(pairs: Pairs) -> np.ndarray:
 
 
 def _script(pairs: Pairs) -> np.ndarray:
-    return -pairs.largest(lambda found: -found.in_script / np.maximum(found.letters, 1))
+    return -pairs.largest(lambda found: -np.where(found.letters, found.in_script / np.maximum(found.letters, 1), 1))
 
 
 def _repetition(pairs: Pairs) -> np.ndarray:
@@ -142,7 +143,7 @@ def _repeats(line: str) -> bool:
         in_a_row = in_a_row + 1 if size == 1 else 1
         if size == 1 and (in_a_row == 3 or (len(word) >= _LONG_WORD and word.isalpha())):
             return True
-        if 1 < size <= place and words[place - size : place] == words[place : place + size]:
+        if 1 < size <= min(place, _LONGEST_PHRASE) and words[place - size : place] == words[place : place + size]:
             return True
     return False
 
@@ -169,7 +170,10 @@ def _markup(pairs: Pairs) -> np.ndarray:
 
 
 def _untranslated(pairs: Pairs) -> np.ndarray:
-    return np.equal(*(found.hash for found in pairs.measures)) if len(pairs.measures) == 2 else ~pairs.alive
+    if len(pairs.measures) == 1:
+        return np.zeros(len(pairs.alive), bool)
+    first, second = (found.hash for found in pairs.measures)
+    return (first == second) & (first != 0)
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
@@ -280,7 +284,7 @@ class Cleaner:
 
         The reason is -1 for a pair that is kept; int8, [L]. The histograms count pairs by option and bin.
         """
-        changed = [[self._changed(line) for line in lines] for lines in sides]
+        changed = [[self.changed(line) for line in lines] for lines in sides]
         pairs = Pairs(changed, self.config, self._language)
         reasons = np.full(len(pairs.alive), -1, np.int8)
         histograms: Counter[str] = Counter()
@@ -308,7 +312,8 @@ class Cleaner:
             return True
         return "?" in line and "://" not in line and bool(_LOST.search(line))
 
-    def _changed(self, line: str) -> str:
+    def changed(self, line: str) -> str:
+        """Returns the line as it is written."""
         if self.config.encoding == "mend" and _looks_broken(line):
             line = self._mend(line)
         for form in self.config.normalize:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nmt import console
@@ -53,7 +54,7 @@ def _show(summary: "Summary") -> None:
     corpora = summary.config.train if 1 < len(summary.config.train) <= _COLUMNS else ()
     table = Table(box=None, pad_edge=False)
     table.add_column("dropped by", no_wrap=True)
-    for name in (*(Path(prefix).name for prefix in corpora), "pairs", "share"):
+    for name in (*(escape(Path(prefix).name) for prefix in corpora), "pairs", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     total = sum(summary.read)
 

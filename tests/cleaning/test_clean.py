@@ -73,6 +73,12 @@ def test_sentences_of_held_out_text_are_dropped(tmp_path: Path) -> None:
     held = write(tmp_path / "held", [(GOOD[3][0].upper(), "Etwas ganz anderes."), ("Something else.", GOOD[7][1])])
     clean(corpus, tmp_path / "new", f"--exclude={held}")
     assert pairs_in(tmp_path / "new") == [pair for n, pair in enumerate(GOOD[:20]) if n not in (3, 7)]
+    assert f"--dest {held}.en is the same file as the input" in failed(
+        "clean", *OPTIONS, f"--train={corpus}", f"--exclude={held}", f"--dest={held}"
+    )
+    broken = write(tmp_path / "broken", [("The cafÃ© is here.", "Das Haus ist hier."), *GOOD[:2]])
+    clean(broken, tmp_path / "mended", f"--exclude={write(tmp_path / 'same', pairs_in(broken)[:1])}")
+    assert pairs_in(tmp_path / "mended") == GOOD[:2]
 
 
 def test_text_in_one_language_is_cleaned_too(tmp_path: Path) -> None:
@@ -199,6 +205,7 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
             "does not work with --shard and --merge",
         ),
         (scored(corpus, tmp_path / "new", ["x", "y"], "--keep=0.5"), "x does not exist"),
+        (scored(corpus, tmp_path / "new", models, "--keep=0.5", "--min-letters=1"), "all 128 pairs were dropped"),
     ):
         assert said in failed(*command)
         assert not list(tmp_path.glob("new*"))
@@ -224,6 +231,13 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
             ["--dest={corpus}"],
             "--dest {corpus}.en is the same file as the input {corpus}.en; choose another file",
         ),
+        ("nothing", ["--page={corpus}.en"], "--page {corpus}.en is the same file as the input"),
+        ("nothing", ["--rejected={folder}/new.de"], "--rejected {folder}/new.de is also named by --dest; give another"),
+        ("nothing", ["--page={folder}/q", "--rejected={folder}/q"], "--page {folder}/q is also named by --rejected"),
+        ("nothing", ["--page={folder}/no/q"], "is in a folder that does not exist; make the folder first"),
+        ("nothing", ["--rejected="], "--rejected '' names no file"),
+        ("nothing", ["--dest={folder}/"], "names no file; give the name of a file"),
+        ("empty", [], "have no lines; give another --train"),
         ("nothing", ["--min-letters=1"], "all 128 pairs were dropped (128 --min-letters); check the languages and the"),
         ("nothing", ["--exclude={corpus}"], "all 128 pairs were dropped (128 --exclude)"),
         ("binary", [], "{corpus}.de, line 2: byte 1 (0xff) is not UTF-8"),
@@ -237,6 +251,9 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(
     text = (tmp_path / "corpus.de").read_text().splitlines(keepends=True)
     if change == "short":
         (tmp_path / "corpus.de").write_text("".join([*text[:5], "Ja.\n", *text[7:]]))
+    if change == "empty":
+        for lang in ("en", "de"):
+            (tmp_path / f"corpus.{lang}").write_bytes(b"")
     if change == "binary":
         (tmp_path / "corpus.de").write_bytes(text[0].encode() + b"\xff\n" + "".join(text[2:]).encode())
     before = sorted(tmp_path.iterdir())
