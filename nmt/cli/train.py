@@ -31,6 +31,16 @@ nmt train news --init-from run/best.safetensors --save-dir tuned --lr-schedule i
 nmt train --config run/config.toml --save-dir run2 --seed 2"""
 
 
+OptionsFile = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="<file>",
+        callback=use_config,
+        is_eager=True,
+        help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
+    ),
+]
 Hours = Annotated[
     float | None,
     typer.Option(
@@ -50,16 +60,7 @@ def train(
     config: TrainConfig,
     model_overrides: dict[str, Any],
     context: typer.Context,
-    _: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--config",
-            metavar="<file>",
-            callback=use_config,
-            is_eager=True,
-            help="TOML file with options, such as config.toml of a run folder. Flags override the file.",
-        ),
-    ] = None,
+    _: OptionsFile = None,
     hours: Hours = None,
     minutes: Minutes = None,
     dry_run: Annotated[

@@ -175,10 +175,15 @@ def with_choices(
         known = overrides | {name: getattr(config, name) for name in given}
         choices, most_updates = choose(corpus, seconds, known, speed)
     stop.check()
+    _show(choices, on_gpu=on_gpu)
+    values = {name: choice.value for name, choice in choices.items()}
+    of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
+    return replace(config, **of_training), overrides | values, most_updates
+
+
+def _show(choices: Choices, *, on_gpu: bool) -> None:
+    """Logs each choice with its reason."""
     for name, choice in choices.items():
         console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")
     if on_gpu:
         console.info("the table behind these choices was measured on a CPU, and not here")
-    values = {name: choice.value for name, choice in choices.items()}
-    of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
-    return replace(config, **of_training), overrides | values, most_updates
