@@ -166,9 +166,8 @@ def with_choices(
             state = new_state(setup)
             plan = plan_epoch(setup, state)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
-            time = seconds_per_update(setup, state, plan, limit)
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
-            return processes * corpus.tokens / len(plan) / time
+            return processes * corpus.tokens / len(plan) / seconds_per_update(setup, state, plan, limit)
 
         train = data.split("train")
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
