@@ -202,7 +202,7 @@ def clean(
     options = options or JobConfig()
     outputs = _outputs(config)
     excluded = _excluded(config)
-    with job_folder(config.dest, "--dest", _prepared(config, options, outputs, excluded), options) as folder:
+    with job_folder(config.dest, "--dest", _prepared(config, options, outputs), options) as folder:
         if not options.merge:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
@@ -210,18 +210,18 @@ def clean(
         if options.shard:
             return None
         summary = Summary.of(config)
-        later = _copies(config, folder)
+        reasons, hashes = _results(folder)
+        if config.max_copies:
+            _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
-            _score(config, folder, later, summary, runtime or RuntimeConfig(), options)
-        _write(folder, later, outputs, summary)
+            _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options)
+        _write(folder, reasons, outputs, summary)
         report(summary)
         folder.finish()
     return summary
 
 
-def _prepared(
-    config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]], excluded: np.ndarray
-) -> Preparation:
+def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]) -> Preparation:
     """Checks what can be checked before the text is read; returns how the job begins."""
     segments = [_paths(prefix, config) for prefix in config.train]
     read = [path for prefix in (*config.train, *config.exclude) for path in _paths(prefix, config)]
@@ -232,7 +232,6 @@ def _prepared(
         from nmt.cleaning.scores import check_models  # imports torch
 
         check_models(config.score_with, config.languages)
-    Judge(config, excluded)  # looks for missing packages
     return Preparation(
         segments=segments,
         columns=[f"--train text in {lang}" for lang in config.languages],
@@ -270,7 +269,8 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
 
 def _excluded(config: CleanConfig) -> np.ndarray:
     """Returns the hashes of the lines of --exclude, ascending; uint64."""
-    found, changed = [np.zeros(0, np.uint64)], Cleaner(config, np.zeros(0, np.uint64)).changed
+    nothing = np.zeros(0, np.uint64)
+    found, changed = [nothing], Cleaner(config, nothing).changed  # a missing package ends the command here
     for prefix in config.exclude:
         for path, lang in zip(_paths(prefix, config), config.languages, strict=True):
             lines = read_lines(path)
@@ -299,55 +299,54 @@ class _Part(NamedTuple):
     summary: dict[str, Any]
 
 
-def _parts(folder: JobFolder, later: np.ndarray) -> Iterator[_Part]:
-    """Yields all shards in order. `later` has the reasons that follow from other pairs, or -1; int8, [pairs]."""
+def _parts(folder: JobFolder, reasons: np.ndarray) -> Iterator[_Part]:
+    """Yields all shards in order. `reasons` has the final reasons of all pairs; int8, [pairs]."""
     reader, first = Reader(folder.plan.paths), 0
     for shard, result in folder.results():
-        reasons, hashes, changed = _judged(result)
+        _, hashes, changed = _judged(result)
         rows = reader.read(shard)
         for number, row in changed.items():
             rows[number] = row
-        final = np.where(reasons < 0, later[first : first + shard.rows], reasons)
+        yield _Part(shard, rows, reasons[first : first + shard.rows], hashes, result.summary)
         first += shard.rows
-        yield _Part(shard, rows, final, hashes, result.summary)
 
 
 def _score(
     config: CleanConfig,
     folder: JobFolder,
-    later: np.ndarray,
+    reasons: np.ndarray,
     summary: Summary,
     runtime: RuntimeConfig,
     options: JobConfig,
 ) -> None:
-    """Scores the pairs that the rules keep, and marks in `later` those that are dropped."""
+    """Scores the pairs that the rules keep, and gives those that are dropped their reason."""
     from nmt.cleaning.scores import dual_scores, threshold
 
     assert config.score_with
-    kept = np.concatenate([np.zeros(0, bool), *(part.reasons < 0 for part in _parts(folder, later))])
-    if not kept.any():
+    kept = np.flatnonzero(reasons < 0)
+    if not len(kept):
         return
     sides = [folder.data / f"kept.{lang}" for lang in config.languages]
     if not sides[0].exists():
         folder.data.mkdir(exist_ok=True)
         with ExitStack() as files:
             opened = [files.enter_context(output_file(str(path))) for path in sides]
-            for part in _parts(folder, later):
+            for part in _parts(folder, reasons):
                 _write_rows(part, opened, [])
     scores = dual_scores(config.score_with, list(map(str, sides)), folder.data, runtime, options, config.workers)
     summary.limits[SCORE] = config.min_score or threshold(scores, config.keep or 1.0)
     console.info(f"pairs with a score below {summary.limits[SCORE]:.4g} are dropped")
     summary.histograms.update(histogram(SCORE, scores))
-    later[np.flatnonzero(kept)[scores < summary.limits[SCORE]]] = REASONS.index(SCORE)
+    reasons[kept[scores < summary.limits[SCORE]]] = REASONS.index(SCORE)
 
 
-def _write(folder: JobFolder, later: np.ndarray, outputs: list[tuple[str, str]], summary: Summary) -> None:
+def _write(folder: JobFolder, reasons: np.ndarray, outputs: list[tuple[str, str]], summary: Summary) -> None:
     """Writes all files, and completes the summary."""
     with ExitStack() as files, console.Progress("Writing", folder.plan.rows, "pair") as progress:
         # The first output is renamed last: if it is there, all of them are.
         opened = [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
         sides = len(summary.config.languages)
-        for part in _parts(folder, later):
+        for part in _parts(folder, reasons):
             _write_rows(part, opened[:sides], opened[sides:])
             summary.add(part)
             progress.advance(part.shard.rows)
@@ -366,26 +365,24 @@ def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:
     return reasons, hashes, {int(number): tuple(row) for number, row in json.loads(content.read()).items()}
 
 
-def _copies(config: CleanConfig, folder: JobFolder) -> np.ndarray:
-    """Returns the reason of the pairs that exceed --max-copies, and -1 for all others; int8, [pairs].
-
-    It needs about 40 bytes a pair.
-    """
-    copies = np.full(folder.plan.rows, -1, np.int8)
-    if not config.max_copies:
-        return copies
-    hashes, kept = np.zeros(len(copies), np.uint64), np.zeros(len(copies), bool)
+def _results(folder: JobFolder) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the reasons, int8, and the hashes, uint64, of all pairs."""
+    reasons, hashes = np.zeros(folder.plan.rows, np.int8), np.zeros(folder.plan.rows, np.uint64)
     first = 0
     for shard, result in folder.results():
-        reasons, of_shard, _ = _judged(result)
-        hashes[first : first + shard.rows], kept[first : first + shard.rows] = of_shard, reasons < 0
-        first += shard.rows
-    places = np.flatnonzero(kept)
+        end = first + shard.rows
+        reasons[first:end], hashes[first:end], _ = _judged(result)
+        first = end
+    return reasons, hashes
+
+
+def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:
+    """Gives the pairs that come after `most` copies of them their reason. It needs about 40 bytes a pair."""
+    places = np.flatnonzero(reasons < 0)
     order = places[np.argsort(hashes[places], kind="stable")]  # equal ones stay in the order of the input
     begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]))
     ranks = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
-    copies[order[ranks >= config.max_copies]] = REASONS.index(COPIES)
-    return copies
+    reasons[order[ranks >= most]] = REASONS.index(COPIES)
 
 
 def _write_rows(part: _Part, kept: Sequence[Output], rejected: Sequence[Output]) -> None:

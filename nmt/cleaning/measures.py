@@ -11,6 +11,8 @@ from functools import cache
 
 import numpy as np
 
+from nmt.data.mixture import hashed
+
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
 # Unicode's names of letters begin with the name of the script. Other scripts share one class.
@@ -69,16 +71,7 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
             classes[code] = _SPACE
         elif category in ("Cc", "Co", "Cn", "Cs") or code == 0xFFFD:
             classes[code] = _CONTROL
-    return classes, _mixed(keys) * (keys > 0)
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Returns well-distributed 64-bit numbers for 64-bit numbers (splitmix64)."""
-    with np.errstate(over="ignore"):
-        x = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+    return classes, hashed(keys) * (keys > 0)
 
 
 @dataclass(frozen=True)
@@ -143,10 +136,10 @@ def _hashes(keys_C: np.ndarray, starts_L: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         np.multiply.accumulate(np.full(len(powers) - 1, 0x9E3779B97F4A7C15, np.uint64), out=powers[1:])
         sums_L = np.add.reduceat(keys_C * powers[places_C], starts_L)
-    return _mixed(sums_L) * (sums_L != 0)
+    return hashed(sums_L) * (sums_L != 0)
 
 
 def hash_of_pairs(first_L: np.ndarray, second_L: np.ndarray) -> np.ndarray:
     """Returns one hash for each pair of hashes; uint64, [L]."""
     with np.errstate(over="ignore"):
-        return _mixed(first_L * np.uint64(3) + _mixed(second_L))
+        return hashed(first_L * np.uint64(3) + hashed(second_L))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, option
+from nmt.config.options import MOST_PROCESSES, Config, check_languages, option
 from nmt.errors import NmtError
 
 corpus_option = partial(option, panel="Corpus")
@@ -104,11 +104,7 @@ class CleanConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for flag, lang in (("--source-lang", self.source_lang), ("--target-lang", self.target_lang)):
-            if lang is not None and (not lang or "/" in lang):
-                raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
-        if self.source_lang == self.target_lang:
-            raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        check_languages(self.source_lang, self.target_lang)
 
         if self.score_with and self.target_lang is None:
             raise NmtError("--score-with scores pairs, but there is no --target-lang; leave out one of them")

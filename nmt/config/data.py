@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal
 
-from nmt.config.options import MOST_PROCESSES, Config, flag_name, option
+from nmt.config.options import MOST_PROCESSES, Config, check_languages, flag_name, option
 from nmt.errors import NmtError
 
 Tokenizer = Literal["auto", "moses", "none"]
@@ -127,11 +127,7 @@ class DataConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for flag, lang in (("--source-lang", self.source_lang), ("--target-lang", self.target_lang)):
-            if not lang or "/" in lang:
-                raise NmtError(f"{flag} must be the suffix of a file name, such as en, but is {lang!r}")
-        if self.source_lang == self.target_lang:
-            raise NmtError(f"--source-lang and --target-lang are both {self.source_lang!r}; they must differ")
+        check_languages(self.source_lang, self.target_lang)
         if self.like is not None:
             decided = [f.name for f in fields(self) if f.metadata["panel"] in ("Text", "Subwords") and f.name != "like"]
             given = [flag_name(name) for name in self.variants() if name in decided]

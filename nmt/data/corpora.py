@@ -117,6 +117,13 @@ def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
         yield chunk
 
 
+def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:
+    """Returns the chunk after --augment."""
+    pairs = enumerate(zip(chunk.source, chunk.target, strict=True), chunk.first)
+    source, target = zip(*(augmented(pair, seed, number) for number, pair in pairs), strict=True)
+    return chunk._replace(source=list(source), target=list(target))
+
+
 def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterator[_Pair]:
     """Yields a uniform sample of `wanted` of the `total` pairs, in order (Knuth, TAOCP 2, §3.4.2, algorithm S)."""
     draw = random.Random(seed)
@@ -188,10 +195,9 @@ def _train_model(config: DataConfig, text: TextConfig, plan: Plan, sides: tuple[
     sampled = min(plan.rows, config.subword_sample)
     named = " and ".join(text.source_lang if side == "source" else text.target_lang for side in sides)
     console.info(f"Training a {config.subword} model of {config.vocab_size:,} pieces on {sampled:,} lines of {named}")
-    pairs = sample(read_corpora(plan.paths), plan.rows, sampled, config.seed)
+    chunks = chunked(sample(read_corpora(plan.paths), plan.rows, sampled, config.seed))
     if config.augment:
-        pairs = ((*augmented(pair[:2], config.seed, number), *pair[2:]) for number, pair in enumerate(pairs))
-    chunks = chunked(pairs)
+        chunks = map(partial(augmented_chunk, seed=config.seed), chunks)
     tokenizes = {text.source_tokenizer, text.target_tokenizer} != {"none"}
     workers = useful_workers(config.processes, sampled) if tokenizes else 1
     with closing(in_order(partial(_preparer, text, sides), chunks, workers, preload=__name__)) as prepared:

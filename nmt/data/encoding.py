@@ -13,8 +13,7 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
-from nmt.data.augmentation import augmented
-from nmt.data.corpora import Chunk, Record, chunked
+from nmt.data.corpora import Chunk, Record, augmented_chunk, chunked
 from nmt.data.filters import filter_pairs
 from nmt.data.mixture import hash_of
 from nmt.data.writer import Flat, flatten
@@ -111,7 +110,7 @@ class Encoder:
         """Returns the encoded pairs of a chunk that are kept."""
         codec, sampling = self.codec, self._sampling
         if self._augment is not None:
-            chunk = _augmented(chunk, self._augment)
+            chunk = augmented_chunk(chunk, self._augment)
         source, target = codec.encode_source(chunk.source), codec.encode_target(chunk.target)
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
@@ -128,14 +127,6 @@ class Encoder:
             flatten(alignments, LONGEST_ALIGNED),
         )
         return EncodedChunk(*flat, len(kept), dropped)
-
-
-def _augmented(chunk: Chunk, seed: int) -> Chunk:
-    pairs = zip(chunk.source, chunk.target, strict=True)
-    source, target = zip(
-        *(augmented(pair, seed, number) for number, pair in enumerate(pairs, chunk.first)), strict=True
-    )
-    return chunk._replace(source=list(source), target=list(target))
 
 
 def _tagged(

@@ -127,7 +127,7 @@ class TokenArray:
         pairs, earlier = self.order.visits(numbers) if self.order else (numbers, self.epoch)
         if self.encodings == 1:
             return pairs
-        begin = _hashed(pairs.astype(np.uint64) + _hashed(np.uint64(self.seed))) % np.uint64(self.encodings)
+        begin = hashed(pairs.astype(np.uint64) + hashed(np.uint64(self.seed))) % np.uint64(self.encodings)
         steps = earlier + earlier // self.encodings if self.slow else earlier
         return pairs * self.encodings + (begin.astype(np.int64) + steps) % self.encodings
 
@@ -178,11 +178,12 @@ def hash_of(*numbers: int) -> int:
     """Returns a hash of whole numbers, from 0 to 2^64 - 1."""
     found = np.uint64(0)
     for number in numbers:
-        found = _hashed(found + np.uint64(number))
+        found = hashed(found + np.uint64(number))
     return int(found)
 
 
-def _hashed(numbers: Any) -> Any:
+def hashed(numbers: Any) -> Any:
+    """Returns well-distributed 64-bit numbers for numbers of type uint64 (splitmix64)."""
     with np.errstate(over="ignore"):
         mixed = numbers + _GAMMA
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST

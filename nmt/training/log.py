@@ -185,11 +185,9 @@ def show_summary(setup: Setup, state: TrainState, folder: RunFolder) -> None:
 def next_commands(setup: Setup, folder: RunFolder) -> list[str]:
     """Returns commands that average, translate, score and look at the run. The files that they read exist."""
     snapshots = len(numbered(folder.path, "snapshot"))
-    checkpoint, commands = folder.path / BEST, []
-    if setup.config.average_last:
-        checkpoint = folder.path / AVERAGE
-    elif snapshots > 1:
-        checkpoint = folder.path / AVERAGE
+    averaged = setup.config.average_last or snapshots > 1
+    checkpoint, commands = folder.path / (AVERAGE if averaged else BEST), []
+    if averaged and not setup.config.average_last:
         last = min(_AVERAGED, snapshots)
         commands.append(_joined("nmt average-checkpoints", folder.path, "--last", last, "--output", checkpoint))
     text = setup.data.codec.config
