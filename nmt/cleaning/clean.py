@@ -157,9 +157,9 @@ class Summary:
         return cls(config, [0 for _ in config.train], [Counter() for _ in config.train], limits)
 
     @property
-    def kept(self) -> int:
-        """The pairs that were kept."""
-        return sum(self.read) - sum(map(Counter.total, self.counts))
+    def kept(self) -> list[int]:
+        """The number of pairs of each corpus that were kept."""
+        return [read - counts.total() for read, counts in zip(self.read, self.counts, strict=True)]
 
     def add(self, part: "_Part") -> None:
         """Counts the pairs of a shard."""
@@ -350,7 +350,7 @@ def _write(folder: JobFolder, reasons: np.ndarray, outputs: list[tuple[str, str]
             _write_rows(part, opened[:sides], opened[sides:])
             summary.add(part)
             progress.advance(part.shard.rows)
-        if not summary.kept:
+        if not any(summary.kept):
             folder.discard()
             if not folder.plan.rows:
                 raise NmtError(f"{' and '.join(summary.config.train)} have no lines; give another --train")

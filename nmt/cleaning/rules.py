@@ -1,6 +1,7 @@
 """The rules of `nmt clean`: what each one measures, and which pairs it drops."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -245,7 +246,7 @@ REASONS = (EMPTY, ENCODING, *(rule.option for rule in RULES), EXCLUDED, COPIES, 
 BINS = {rule.option: rule.bins for rule in RULES if rule.bins} | {SCORE: _steps(0, 1, 0.025)}
 
 # The reasons that are no options.
-_WORDS = {"empty": "empty side", "encoding": "broken encoding (--encoding)"}
+_WORDS = {EMPTY: "empty side", ENCODING: "broken encoding (--encoding)"}
 
 
 def reason_in_words(reason: str) -> str:
@@ -322,7 +323,5 @@ class Cleaner:
             elif form == "quotes":
                 line = line.translate(_QUOTES)
             else:
-                import unicodedata
-
                 line = unicodedata.normalize("NFKC", line)
         return line

@@ -65,5 +65,5 @@ def _show(summary: "Summary") -> None:
     for reason in REASONS:
         if any(counts[reason] for counts in summary.counts):
             add(reason_in_words(reason), [counts[reason] for counts in summary.counts])
-    add("kept", [read - counts.total() for read, counts in zip(summary.read, summary.counts, strict=True)])
+    add("kept", summary.kept)
     Console(width=max(Console().width, 100)).print(table)

@@ -71,8 +71,8 @@ def train(
 
     Options in the panel Model override fields of the architecture.
     """
-    clock = None
-    if hours is not None or minutes is not None:
+    clock, in_time = None, hours is not None or minutes is not None
+    if in_time:
         config, model_overrides, clock = _in_time(data, config, model_overrides, context, hours, minutes)
     model = _model_config(config, model_overrides)
     from nmt.training.ranks import is_rank
@@ -80,7 +80,6 @@ def train(
     if config.gpus > 1 and not is_rank():
         from nmt.training.ranks import launch
 
-        in_time = hours is not None or minutes is not None
         arguments = _arguments(data, model, config, clock, dry_run) if in_time else sys.argv[1:]
         launch(arguments, config.gpus, config.device)
     elif dry_run:

@@ -14,13 +14,8 @@ def page_data(summary: Summary) -> dict[str, Any]:
     return {
         "languages": config.languages,
         "corpora": [
-            {
-                "name": prefix,
-                "read": read,
-                "kept": read - counts.total(),
-                "dropped": [counts[reason] for reason in used],
-            }
-            for prefix, read, counts in zip(config.train, summary.read, summary.counts, strict=True)
+            {"name": prefix, "read": read, "kept": kept, "dropped": [counts[reason] for reason in used]}
+            for prefix, read, kept, counts in zip(config.train, summary.read, summary.kept, summary.counts, strict=True)
         ],
         "reasons": [
             {"name": reason_in_words(reason), "examples": [row for _, row in summary.examples.get(reason, [])]}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import save_checkpoint
+from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import MicroBatch, Update, updates
 from nmt.errors import NmtError, StoppedError
@@ -288,10 +289,9 @@ class TrainingLoop:
     @contextmanager
     def _recorded(self) -> Iterator[None]:
         """Records the start of the training, and how the block ends: finished, stopped or failed."""
+        self._write_config()
         if self.setup.world.is_main:
-            self._write_config()
-            command = str(self.setup.data.path), self.setup.model_config, self.setup.config
-            self._record("start", start_record(self.setup, self.state) | {"command": command_line(*command)})
+            self._record("start", start_record(self.setup, self.state) | {"command": command_line(*self._command)})
             if self.setup.config.tensorboard:
                 self.events = EventFiles(self.folder.path, self.state.counters.update)
         try:
@@ -303,10 +303,13 @@ class TrainingLoop:
             raise
         self._record("end", {"outcome": "finished", "message": "", "max_updates": self.setup.config.max_updates})
 
+    @property
+    def _command(self) -> tuple[str, ModelConfig, TrainConfig]:
+        return str(self.setup.data.path), self.setup.model_config, self.setup.config
+
     def _write_config(self) -> None:
         if self.setup.world.is_main:
-            options = options_of(str(self.setup.data.path), self.setup.model_config, self.setup.config)
-            write_config(self.folder.path, options)
+            write_config(self.folder.path, options_of(*self._command))
 
     def _record(self, kind: str, values: dict[str, Any]) -> None:
         """Adds a record to metrics.jsonl and, with --tensorboard, to the event files, on the main rank only."""

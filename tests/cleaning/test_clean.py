@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import forks
 import pytest
 from commands import failed, run, train
+from conftest import write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,23 +26,17 @@ GOOD = [
 BAD = [("Yes.", ""), ("See <b>it</b>.", "Sieh es dir an."), ("The year 1999.", "Das Jahr 1998.")]
 
 
-def write(prefix: Path, pairs: list[tuple[str, str]]) -> Path:
-    for lang, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-        Path(f"{prefix}.{lang}").write_text("".join(f"{line}\n" for line in lines))
-    return prefix
-
-
 def pairs_in(prefix: Path) -> list[tuple[str, str]]:
     sides = [Path(f"{prefix}.{lang}").read_text().splitlines() for lang in ("en", "de")]
     return list(zip(*sides, strict=True))
 
 
-def clean(corpus: Path, dest: Path, *options: str) -> str:
+def clean(corpus: str | Path, dest: Path, *options: str) -> str:
     return run("clean", *OPTIONS, f"--train={corpus}", f"--dest={dest}", *options).stdout.decode()
 
 
 def test_pairs_are_kept_in_order_and_nothing_vanishes(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "one", [*GOOD[:50], *BAD]), write(tmp_path / "two", [BAD[1], *GOOD[50:]])
+    one, two = write_pairs(tmp_path / "one", [*GOOD[:50], *BAD]), write_pairs(tmp_path / "two", [BAD[1], *GOOD[50:]])
     with gzip.open(tmp_path / "two.en.gz", "wb") as file:
         file.write((tmp_path / "two.en").read_bytes())
     (tmp_path / "two.en").unlink()
@@ -58,7 +53,7 @@ def test_pairs_are_kept_in_order_and_nothing_vanishes(tmp_path: Path) -> None:
 def test_copies_are_kept_up_to_a_number_in_the_order_of_the_input(tmp_path: Path) -> None:
     first, other = GOOD[0], GOOD[1]
     similar = (first[0].upper().rstrip("."), f"„{first[1]}“")
-    corpus = write(tmp_path / "corpus", [similar, other, first, first, (first[0], other[1]), first])
+    corpus = write_pairs(tmp_path / "corpus", [similar, other, first, first, (first[0], other[1]), first])
     for copies, expected in (
         (1, [similar, other, (first[0], other[1])]),
         (2, [similar, other, first, (first[0], other[1])]),
@@ -69,15 +64,17 @@ def test_copies_are_kept_up_to_a_number_in_the_order_of_the_input(tmp_path: Path
 
 
 def test_sentences_of_held_out_text_are_dropped(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "corpus", GOOD[:20])
-    held = write(tmp_path / "held", [(GOOD[3][0].upper(), "Etwas ganz anderes."), ("Something else.", GOOD[7][1])])
+    corpus = write_pairs(tmp_path / "corpus", GOOD[:20])
+    held = write_pairs(
+        tmp_path / "held", [(GOOD[3][0].upper(), "Etwas ganz anderes."), ("Something else.", GOOD[7][1])]
+    )
     clean(corpus, tmp_path / "new", f"--exclude={held}")
     assert pairs_in(tmp_path / "new") == [pair for n, pair in enumerate(GOOD[:20]) if n not in (3, 7)]
     assert f"--dest {held}.en is the same file as the input" in failed(
         "clean", *OPTIONS, f"--train={corpus}", f"--exclude={held}", f"--dest={held}"
     )
-    broken = write(tmp_path / "broken", [("The cafÃ© is here.", "Das Haus ist hier."), *GOOD[:2]])
-    clean(broken, tmp_path / "mended", f"--exclude={write(tmp_path / 'same', pairs_in(broken)[:1])}")
+    broken = write_pairs(tmp_path / "broken", [("The cafÃ© is here.", "Das Haus ist hier."), *GOOD[:2]])
+    clean(broken, tmp_path / "mended", f"--exclude={write_pairs(tmp_path / 'same', pairs_in(broken)[:1])}")
     assert pairs_in(tmp_path / "mended") == GOOD[:2]
 
 
@@ -104,7 +101,7 @@ def test_shards_do_not_change_the_result(pairs: list[tuple[str, str]], size: int
                 seen[key] = seen.get(key, 0) + 1
                 if not copies or seen[key] <= copies:
                     expected.append(pair)
-        write(folder / "corpus", pairs)
+        write_pairs(folder / "corpus", pairs)
         options = [f"--shard-lines={size}", f"--max-copies={copies}", "--workers=1"]
         if not expected:
             arguments = [*OPTIONS, f"--train={folder}/corpus", f"--dest={folder}/new", *options]
@@ -115,7 +112,7 @@ def test_shards_do_not_change_the_result(pairs: list[tuple[str, str]], size: int
 
 
 def test_a_job_that_was_interrupted_or_divided_gives_the_same_bytes(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "corpus", [*GOOD, *BAD, *GOOD])
+    corpus = write_pairs(tmp_path / "corpus", [*GOOD, *BAD, *GOOD])
     names = ("en", "de", "tsv", "html")
 
     def options(name: str) -> list[str]:
@@ -138,7 +135,7 @@ def test_a_job_that_was_interrupted_or_divided_gives_the_same_bytes(tmp_path: Pa
 
 
 def test_the_page_has_counts_and_examples(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>")])
+    corpus = write_pairs(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>")])
     clean(corpus, tmp_path / "new", f"--page={tmp_path}/page.html")
     page = (tmp_path / "page.html").read_text()
     assert '"name":"--numbers","examples":[["The year 1999.","Das Jahr 1998."]]' in page
@@ -156,14 +153,14 @@ def models(trained: Path) -> list[str]:
     return [str(trained / "run" / "average.safetensors"), str(trained / "back" / "snapshot-00000020.safetensors")]
 
 
-def scored(corpus: Path, dest: Path, models: list[str], *options: str) -> list[str]:
+def scored(corpus: str | Path, dest: Path, models: list[str], *options: str) -> list[str]:
     fixed = ["--device=cpu", "--precision=fp32", "--min-letters=0", "--max-other-language=1", "--max-ratio=0"]
     return ["clean", *OPTIONS, *fixed, f"--train={corpus}", f"--dest={dest}", "--score-with", *models, *options]
 
 
 def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: list[str], tmp_path: Path) -> None:
     """The reference computes the formula of Junczys-Dowmunt 2018 from what nmt rescore finds."""
-    corpus = write(tmp_path / "corpus", [*pairs_in(trained / "train")[:40], *BAD[1:]])
+    corpus = write_pairs(tmp_path / "corpus", [*pairs_in(trained / "train")[:40], *BAD[1:]])
     clean(corpus, tmp_path / "ruled", "--min-letters=0", "--max-ratio=0")
     pairs = pairs_in(tmp_path / "ruled")
     entropies = []
@@ -185,7 +182,7 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
 
 
 def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_path: Path) -> None:
-    corpus = write(tmp_path / "corpus", pairs_in(trained / "train")[:20])
+    corpus = write_pairs(tmp_path / "corpus", pairs_in(trained / "train")[:20])
     run(*scored(corpus, tmp_path / "whole", models, "--keep=0.5"))
     command = scored(corpus, tmp_path / "killed", models, "--keep=0.5")
     for _ in range(2):  # in the first direction, and then in the second
@@ -196,7 +193,7 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
 
 
 def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[str], tmp_path: Path) -> None:
-    corpus = write(tmp_path / "corpus", GOOD)
+    corpus = write_pairs(tmp_path / "corpus", GOOD)
     for command, said in (
         (scored(corpus, tmp_path / "new", models[::-1], "--keep=0.5"), f"{models[1]} translates de to en, but must"),
         (scored(corpus, tmp_path / "new", models), "--score-with needs --keep or --min-score"),
@@ -247,7 +244,7 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
 def test_wrong_input_is_one_sentence_and_nothing_is_written(
     tmp_path: Path, change: str, options: list[str], said: str
 ) -> None:
-    corpus = write(tmp_path / "corpus", GOOD)
+    corpus = write_pairs(tmp_path / "corpus", GOOD)
     text = (tmp_path / "corpus.de").read_text().splitlines(keepends=True)
     if change == "short":
         (tmp_path / "corpus.de").write_text("".join([*text[:5], "Ja.\n", *text[7:]]))
