@@ -23,13 +23,8 @@ from nmt.text.subword import BOS, EOS, UNK
 
 def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
     """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models."""
-    with importing("ctranslate2", "--format ctranslate2"):
-        from ctranslate2.specs import transformer_spec
-    check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
     with new_folder(output, "--output") as folder:
-        spec = _spec(checkpoint, transformer_spec)
-        spec.validate()
-        spec.optimize(quantization=quantization)
+        spec = specification(checkpoint, origin, quantization, "--format ctranslate2")
         with writing(f"--output {output}", "free some space or choose another folder"):
             spec.save(str(folder))
             codec = checkpoint.codec
@@ -49,6 +44,21 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         console.warn(
             f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
+
+
+def specification(checkpoint: Checkpoint, origin: str, quantization: str, user: str) -> Any:
+    """Returns CTranslate2's specification of the model, with quantised weights. Its method `save` writes a folder.
+
+    Args:
+        user: the flag that needs CTranslate2, for messages.
+    """
+    with importing("ctranslate2", user):
+        from ctranslate2.specs import transformer_spec
+    check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
+    spec = _spec(checkpoint, transformer_spec)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    return spec
 
 
 def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:

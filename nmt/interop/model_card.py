@@ -1,4 +1,4 @@
-"""Writes the README.md of a model that is exported to Hugging Face."""
+"""Writes the README.md of a model that is exported for users of another toolkit."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from nmt.model.architectures import parameter_count
 from nmt.text.codec import TextConfig
 from nmt.text.mapped import language_code
 
+_FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
 _LOAD = """from transformers import MarianMTModel, MarianTokenizer
 
 model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")
@@ -21,17 +22,29 @@ _PATHS = "save_dir", "init_from", "averaged", "folder", "file"
 
 
 def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
-    """Returns the README.md of an exported folder."""
+    """Returns the README.md of a model that is exported to Hugging Face."""
+    text = checkpoint.codec.config
+    use = f"```python\n{_example(text)}\n```\n\n{_notes(text)}"
+    again = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
+    return _FRONT_MATTER + card(checkpoint, origin, use, again, scores)
+
+
+def card(checkpoint: Checkpoint, origin: str, use: str, again: str = "", scores: str | None = None) -> str:
+    """Returns the README.md of an exported model.
+
+    Args:
+        use: how to translate with the model.
+        again: a sentence that says how the model becomes a checkpoint, if it can.
+        scores: the content of the section about scores.
+    """
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
     name = Path(origin).name.encode(errors="backslashreplace").decode()
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
     sections = [
-        f"---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
-        f"# {text.source_lang} to {text.target_lang}\n\n"
-        f"A Transformer with {count:,} parameters, trained with nmt. `nmt import huggingface` (`pip install "
-        f"attention-nmt`) makes it a checkpoint again.",
-        f"## Use\n\n```python\n{_example(text)}\n```\n\n{_notes(text)}",
+        f"# {text.source_lang} to {text.target_lang}",
+        f"A Transformer with {count:,} parameters, trained with nmt. {again}",
+        f"## Use\n\n{use}",
         f"## Scores\n\n{_code(scores)}" if scores else "",
         f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"
         + _code(json.dumps(provenance, indent=1, default=str)),

@@ -1,0 +1,143 @@
+"""Exports a checkpoint as a package of Argos Translate, which LibreTranslate uses too.
+
+Argos Translate decides how text is prepared and searched. Its source is the only description of a package: package.py
+reads the files, tokenizer.py prepares text, and translate.py calls CTranslate2.
+"""
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile, ZipInfo
+
+from nmt import console
+from nmt.checkpoint import Checkpoint
+from nmt.errors import NmtError
+from nmt.files import output_file, writing
+from nmt.interop.common import read_bytes
+from nmt.interop.ctranslate2 import specification
+from nmt.interop.model_card import card
+from nmt.text.codec import TextConfig
+from nmt.text.moses import base_language
+
+SUFFIX = ".argosmodel"
+_SENTENCE_MODELS, _SENTENCE_SUFFIX = "minisbd", ".onnx"
+# The release of Argos Translate whose source this module follows.
+_ARGOS_VERSION = "1.11.0"
+_USE = """Install the package for [Argos Translate](https://pypi.org/project/argostranslate/) and translate:
+
+```python
+from argostranslate import package, translate
+
+package.install_from_path("{name}")
+print(translate.translate("…", "{source}", "{target}"))  # text in {source}
+```
+
+{sentences}"""
+_DOWNLOADED = (
+    "Argos Translate splits text into sentences with a model of MiniSBD, which it downloads when it translates from "
+    "{source} for the first time."
+)
+_INCLUDED = "Argos Translate splits text into sentences with `{sentence_model}` of this package."
+
+
+def export_argos(
+    checkpoint: Checkpoint, origin: str, output: str, quantization: str, sentence_model: str | None = None
+) -> None:
+    """Writes the file `output`, a zip file with one folder.
+
+    Args:
+        sentence_model: a file with the MiniSBD model that splits text of the source language into sentences; by
+            default, Argos Translate downloads one.
+    """
+    text = checkpoint.codec.config
+    _check_text(text, origin)
+    source, target = _codes(text, origin)
+    splitter = _sentence_model(sentence_model) if sentence_model is not None else {}
+    sentences = (_INCLUDED if splitter else _DOWNLOADED).format(source=source, sentence_model=next(iter(splitter), ""))
+    metadata = {"package_version": "1.0", "argos_version": _ARGOS_VERSION}
+    metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
+    use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
+    with output_file(output, [origin, *filter(None, [sentence_model])], suffix=SUFFIX) as file:
+        files = {
+            "metadata.json": json.dumps(metadata, indent=1).encode(),
+            "README.md": card(checkpoint, origin, use).encode(errors="backslashreplace"),
+            "sentencepiece.model": checkpoint.codec.source.model,
+            **splitter,
+            **_model(checkpoint, origin, output, quantization),
+        }
+        file.write(_zipped({f"nmt-{source}_{target}/{name}": content for name, content in files.items()}))
+
+
+def _check_text(text: TextConfig, origin: str) -> None:
+    """Raises NmtError if Argos Translate would convert text to other pieces than nmt, or pieces to other text.
+
+    It converts both by the sentencepiece model of the source. That model leaves pieces that it does not know as they
+    are, so it may differ from the target's. Normalisation of punctuation is a part of Moses. Argos Translate applies
+    Moses only to models with codes of subword-nmt, but without splitting words at hyphens.
+    """
+    obstacles = {
+        "Moses tokenisation": {text.source_tokenizer, text.target_tokenizer} != {"none"},
+        "lowercasing": text.lowercase,
+        f"a {text.subword} vocabulary": text.subword in ("wordpiece", "subword-nmt"),
+        "language codes such as >>fra<<": text.subword == "marian" and bool(text.tags),
+    }
+    if found := [name for name, is_there in obstacles.items() if is_there]:
+        raise NmtError(
+            f"Argos Translate cannot prepare text with {' and '.join(found)} as {origin} needs it; train a model with "
+            f"--tokenizer none and --subword bpe, or serve this one with nmt serve"
+        )
+    if text.tags:
+        console.warn(
+            f"{origin} has the tags {' '.join(text.tags)}, which Argos Translate cannot put before a sentence; it "
+            f"translates every sentence as one without a tag"
+        )
+
+
+def _codes(text: TextConfig, origin: str) -> list[str]:
+    """Returns the codes of both languages. Argos Translate expects ISO 639, and connects packages by these codes."""
+    langs = text.source_lang, text.target_lang
+    codes = [base_language(lang) for lang in langs]
+    if codes[0] == codes[1]:
+        raise NmtError(
+            f"{origin} translates from {langs[0]} to {langs[1]}, which Argos Translate would take for one language; "
+            f"serve it with nmt serve"
+        )
+    for code in codes:
+        if not re.fullmatch("[a-z]{2,3}", code):
+            console.warn(
+                f"{origin} has the language {code}, which is not a code of ISO 639; Argos Translate does not connect "
+                f"it with other packages, and splits its text into sentences as English"
+            )
+    return codes
+
+
+def _sentence_model(path: str) -> dict[str, bytes]:
+    """Returns the file by its name in the package. Argos Translate takes any name that ends in .onnx."""
+    if not path.endswith(_SENTENCE_SUFFIX):
+        raise NmtError(f"--sentence-model {path} does not end in {_SENTENCE_SUFFIX}; give a model of MiniSBD")
+    return {f"{_SENTENCE_MODELS}/{Path(path).name}": read_bytes(Path(path))}
+
+
+def _model(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> dict[str, bytes]:
+    """Returns the files of the model for CTranslate2 by their names in the package."""
+    spec = specification(checkpoint, origin, quantization, "--format argos")
+    with (
+        writing(f"--output {output}", "free some space"),
+        TemporaryDirectory(prefix=".nmt-", dir=Path(output).absolute().parent) as folder,
+    ):
+        spec.save(folder)
+        return {f"model/{path.name}": path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def _zipped(files: Mapping[str, bytes]) -> bytes:
+    """Returns a zip file, which depends on nothing but the files. Quantised weights hardly become smaller in it."""
+    archive = io.BytesIO()
+    with ZipFile(archive, "w") as writer:
+        for name, content in files.items():
+            entry = ZipInfo(name)  # its date is that of the oldest possible file
+            entry.external_attr = 0o644 << 16  # otherwise, unzip makes files that nobody may read
+            writer.writestr(entry, content)
+    return archive.getvalue()
