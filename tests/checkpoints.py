@@ -100,7 +100,9 @@ def chinese_codec() -> TextCodec:
     return TextCodec(replace(TEXT_CONFIG, target_lang="zh"), subword, subword)
 
 
-def eloquent_checkpoint(seed: int, ending: float = 4, codec: TextCodec | None = None) -> Checkpoint:
+def eloquent_checkpoint(
+    seed: int, ending: float = 4, codec: TextCodec | None = None, config: ModelConfig = ELOQUENT
+) -> Checkpoint:
     """Returns a model with random weights, whose translations are words and differ from sentence to sentence.
 
     Args:
@@ -108,13 +110,13 @@ def eloquent_checkpoint(seed: int, ending: float = 4, codec: TextCodec | None = 
     """
     torch.manual_seed(seed)
     codec = codec or small_codec()
-    untrained = new_model(ELOQUENT, codec).state_dict()
+    untrained = new_model(config, codec).state_dict()
     weights = {name: weight * (3 if weight.dim() > 1 else 1) for name, weight in untrained.items()}
     pieces = codec.target.pieces(list(range(len(codec.target))))
     within_words = [not piece.startswith("▁") or piece == "▁" for piece in pieces]
     weights["target_embedding.weight"][torch.tensor(within_words)] *= 0.2
     weights["target_embedding.weight"][EOS] *= ending
-    return Checkpoint(ELOQUENT, codec, weights, {})
+    return Checkpoint(config, codec, weights, {})
 
 
 def some_sentences(count: int, seed: int) -> list[str]:

@@ -9,10 +9,11 @@ from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError
 
 Format = Annotated[
-    Literal["ctranslate2", "huggingface", "argos"],
+    Literal["ctranslate2", "huggingface", "onnx", "web", "argos"],
     typer.Option(
         help=f"Format to write: ctranslate2, for sentences of up to {LONGEST_EXPORTED:,} pieces; huggingface, a "
-        "MarianMT model for transformers; or argos, a package for Argos Translate and LibreTranslate."
+        "MarianMT model for transformers; onnx, for ONNX Runtime and transformers.js; web, a page that translates in "
+        "the browser; or argos, a package for Argos Translate and LibreTranslate."
     ),
 ]
 Output = Annotated[
@@ -25,7 +26,11 @@ Quantization = Annotated[
     ),
 ]
 Scores = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Output of nmt score, for the model card; only for huggingface.")
+    str | None, typer.Option(metavar="FILE", help="Output of nmt score and nmt benchmark, for the model card.")
+]
+Data = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model was trained on, for the model card.")]
+License = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Licence and attribution of the model, for the model card.")
 ]
 SentenceModel = Annotated[
     str | None,
@@ -41,34 +46,45 @@ def export(
     output: Output,
     format: Format = "ctranslate2",
     quantization: Quantization = None,
+    data: Data = None,
+    license: License = None,
     scores: Scores = None,
     sentence_model: SentenceModel = None,
 ) -> None:
-    """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, Hugging Face or Argos Translate.
+    """Write a checkpoint in the format of another toolkit, with a model card, README.md.
 
-    --format ctranslate2 and argos need the package ctranslate2: pip install ctranslate2.
+    --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt[onnx]'.
     """
     for flag, value, formats in (
         ("--quantization", quantization, ["ctranslate2", "argos"]),
-        ("--scores", scores, ["huggingface"]),
         ("--sentence-model", sentence_model, ["argos"]),
     ):
         if value is not None and format not in formats:
             raise NmtError(f"{flag} is only for --format {' and '.join(formats)}; leave it out")
     from nmt.checkpoint import load_checkpoint
+    from nmt.interop.model_card import Facts
+    from nmt.text.corpus import read_lines
 
     loaded = load_checkpoint(checkpoint, verify=True)
+    facts = Facts(data, license, "\n".join(read_lines(scores)) if scores else None)
     if format == "huggingface":
         from nmt.interop.huggingface import export_huggingface
-        from nmt.text.corpus import read_lines
 
-        export_huggingface(loaded, checkpoint, output, "\n".join(read_lines(scores)) if scores else None)
+        export_huggingface(loaded, checkpoint, output, facts)
+    elif format == "onnx":
+        from nmt.interop.onnx import export_onnx
+
+        export_onnx(loaded, checkpoint, output, facts)
+    elif format == "web":
+        from nmt.pages.web_export import export_web
+
+        export_web(loaded, checkpoint, output, facts)
     elif format == "argos":
         from nmt.interop.argos import export_argos
 
-        export_argos(loaded, checkpoint, output, quantization or "int8", sentence_model)
+        export_argos(loaded, checkpoint, output, quantization or "int8", facts, sentence_model)
     else:
         from nmt.interop.ctranslate2 import export_ctranslate2
 
-        export_ctranslate2(loaded, checkpoint, output, quantization or "float32")
+        export_ctranslate2(loaded, checkpoint, output, quantization or "float32", facts)
     console.info(f"wrote {output}")

@@ -18,7 +18,7 @@ from nmt.errors import NmtError
 from nmt.files import output_file, writing
 from nmt.interop.common import read_bytes
 from nmt.interop.ctranslate2 import specification
-from nmt.interop.model_card import card
+from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
 from nmt.text.moses import base_language
 
@@ -44,7 +44,7 @@ _INCLUDED = "Argos Translate splits text into sentences with `{sentence_model}` 
 
 
 def export_argos(
-    checkpoint: Checkpoint, origin: str, output: str, quantization: str, sentence_model: str | None = None
+    checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, sentence_model: str | None = None
 ) -> None:
     """Writes the file `output`, a zip file with one folder.
 
@@ -61,12 +61,14 @@ def export_argos(
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
     use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     with output_file(output, [origin, *filter(None, [sentence_model])], suffix=SUFFIX) as file:
+        model = _model(checkpoint, origin, output, quantization)
+        card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
-            "README.md": card(checkpoint, origin, use).encode(errors="backslashreplace"),
+            "README.md": card.encode(errors="backslashreplace"),
             "sentencepiece.model": checkpoint.codec.source.model,
             **splitter,
-            **_model(checkpoint, origin, output, quantization),
+            **model,
         }
         file.write(_zipped({f"nmt-{source}_{target}/{name}": content for name, content in files.items()}))
 

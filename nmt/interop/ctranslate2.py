@@ -5,6 +5,7 @@ the subword models, which convert between text and pieces.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -17,12 +18,20 @@ from nmt.data.folder import model_names
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.common import check_supported
+from nmt.interop.model_card import CTRANSLATE2, Facts, example, model_card
 from nmt.model.positions import sinusoids
+from nmt.text.codec import TextConfig
 from nmt.text.subword import BOS, EOS, UNK
 
 
-def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
-    """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models."""
+def export_ctranslate2(
+    checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts | None = None
+) -> None:
+    """Writes the folder `output`: the model, config.json with the text processing, vocabularies and subword models.
+
+    Args:
+        facts: what the user says about the model, for its card; without it, there is no card.
+    """
     with new_folder(output, "--output") as folder:
         spec = specification(checkpoint, origin, quantization, "--format ctranslate2")
         with writing(f"--output {output}", "free some space or choose another folder"):
@@ -30,6 +39,10 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
                 (folder / name).write_bytes(model.model)
+            if facts is not None:
+                size = (folder / "model.bin").stat().st_size
+                card = model_card(checkpoint, origin, _use(codec.config), facts, size)
+                (folder / "README.md").write_text(card, encoding="utf-8")
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
@@ -44,6 +57,14 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
         console.warn(
             f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
+
+
+def _use(text: TextConfig) -> str:
+    """Returns how to translate with the exported folder."""
+    if text.subword in ("wordpiece", "subword-nmt"):
+        return "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
+    models = str(model_names(text))
+    return example(text, replace(CTRANSLATE2, load=CTRANSLATE2.load.format(models=models)))
 
 
 def specification(checkpoint: Checkpoint, origin: str, quantization: str, user: str) -> Any:

@@ -32,7 +32,7 @@ from nmt.interop.common import (
     to_theirs,
     unreadable,
 )
-from nmt.interop.model_card import model_card, tags_in_other_pieces
+from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
 from nmt.interop.torch_files import read_torch_file
 from nmt.model.positions import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
@@ -105,28 +105,17 @@ def _warn_of_generation(folder: Path) -> None:
             return
 
 
-def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores: str | None = None) -> None:
+def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
     """Writes the folder `output`, which transformers loads as a MarianMT model."""
     config, codec = checkpoint.model_config, checkpoint.codec
     check_supported(config, origin, "MarianMT")
-    if codec.config.subword not in ("bpe", "unigram", "marian"):
-        raise NmtError(
-            f"MarianMT segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
-            f"translate with nmt generate"
-        )
+    check_text(codec, origin)
     tensors = _their_weights(config, checkpoint.weights)
-    files = {
-        _CONFIG: _their_config(config, codec),
-        _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
-        **_their_text(codec),
-    }
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
-        for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True):
-            (folder / name).write_bytes(subword.model)
-        for name, values in files.items():
-            (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        (folder / "README.md").write_text(model_card(checkpoint, origin, scores), encoding="utf-8")
+        write_settings(folder, config, codec)
+        card = marian_card(checkpoint, origin, facts, (folder / _SAFETENSORS).stat().st_size)
+        (folder / "README.md").write_text(card, encoding="utf-8")
     if tags := tags_in_other_pieces(codec.config):
         console.warn(
             f"{origin} has the tags {' '.join(tags)}, which MarianTokenizer turns into other pieces; see README.md in "
@@ -134,10 +123,32 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, scores:
         )
 
 
+def check_text(codec: TextCodec, origin: str) -> None:
+    """Raises an error unless MarianTokenizer segments text as the codec does."""
+    if codec.config.subword not in ("bpe", "unigram", "marian"):
+        raise NmtError(
+            f"MarianMT segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
+            f"translate with nmt generate"
+        )
+
+
+def write_settings(folder: Path, config: ModelConfig, codec: TextCodec) -> None:
+    """Writes the files of a MarianMT model for its settings and its text processing."""
+    files = {
+        _CONFIG: _their_config(config, codec),
+        _GENERATION: {**_SPECIAL_IDS, "bad_words_ids": [[PAD], [BOS]], "num_beams": 4, "max_length": 512},
+        **_their_text(codec),
+    }
+    for name, values in files.items():
+        (folder / name).write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    for name, subword in zip(_MODELS, (codec.source, codec.target), strict=True):
+        (folder / name).write_bytes(subword.model)
+
+
 # The architecture
 
 # The positions that an exported model is made for. transformers computes the encodings anew when it loads the model.
-_POSITIONS = 1024
+POSITIONS = 1024
 # Our name of each activation. swish and silu are the same function.
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _SHARING = "share_encoder_decoder_embeddings"
@@ -184,7 +195,7 @@ def _their_config(config: ModelConfig, codec: TextCodec) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "vocab_size": len(codec.source),
         "decoder_vocab_size": len(codec.target),
-        "max_position_embeddings": _POSITIONS,
+        "max_position_embeddings": POSITIONS,
         **_SPECIAL_IDS,
         "forced_eos_token_id": EOS,
         "dtype": "float32",
@@ -393,16 +404,17 @@ def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabul
 def _their_text(codec: TextCodec) -> dict[str, dict[str, Any]]:
     """Returns the JSON files that make transformers' MarianTokenizer give the same ids as the codec."""
     joint = codec.config.joint_vocab
-    unk, eos, pad = codec.source.pieces([UNK, EOS, PAD])
+    unk, bos, eos, pad = codec.source.pieces([UNK, BOS, EOS, PAD])
     options = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": codec.config.source_lang,
         "target_lang": codec.config.target_lang,
         "unk_token": unk,
+        "bos_token": bos,
         "eos_token": eos,
         "pad_token": pad,
         "separate_vocabs": not joint,
-        "model_max_length": _POSITIONS,
+        "model_max_length": POSITIONS,
     }
     vocabularies = {_VOCABULARY: codec.source} | ({} if joint else {_TARGET_VOCABULARY: codec.target})
     ids = {

@@ -1,6 +1,7 @@
 """Writes the README.md of a model that is exported for users of another toolkit."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +11,70 @@ from nmt.model.architectures import parameter_count
 from nmt.text.codec import TextConfig
 from nmt.text.mapped import language_code
 
-_FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: transformers\ntags:\n- marian\n- nmt\n---\n"
-_LOAD = """from transformers import MarianMTModel, MarianTokenizer
+_FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: {library}\ntags:\n- marian\n- nmt\n---\n"
 
-model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")
-lines = ["…"]  # sentences in {source}"""
-_TRANSLATE = """batch = tokenizer(lines, return_tensors="pt", padding=True)
+
+@dataclass(frozen=True)
+class Example:
+    """Python code that translates lines, for a toolkit: what loads the model, and what translates prepared lines."""
+
+    load: str
+    translate: str
+
+
+_OF_TRANSFORMERS = """batch = tokenizer(lines, return_tensors="pt", padding=True)
 lines = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)"""
+HUGGINGFACE = Example(
+    """from transformers import MarianMTModel, MarianTokenizer
+
+model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")""",
+    _OF_TRANSFORMERS,
+)
+ONNX = Example(
+    """from optimum.onnxruntime import ORTModelForSeq2SeqLM
+from transformers import MarianTokenizer
+
+model, tokenizer = ORTModelForSeq2SeqLM.from_pretrained("."), MarianTokenizer.from_pretrained(".")""",
+    _OF_TRANSFORMERS,
+)
+CTRANSLATE2 = Example(
+    """import ctranslate2, sentencepiece
+
+source, target = map(sentencepiece.SentencePieceProcessor, {models})
+translator = ctranslate2.Translator(".")""",
+    """found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4)
+lines = [target.decode(result.hypotheses[0]) for result in found]""",
+)
+_JAVASCRIPT = """import { pipeline } from "@huggingface/transformers";
+
+const translate = await pipeline("translation", "MODEL", { dtype: "q8" });
+console.log(await translate("…", { num_beams: 1 }));"""
 # Keys of a provenance whose values are paths of the user.
 _PATHS = "save_dir", "init_from", "averaged", "folder", "file"
 
 
-def model_card(checkpoint: Checkpoint, origin: str, scores: str | None) -> str:
-    """Returns the README.md of a model that is exported to Hugging Face."""
-    text = checkpoint.codec.config
-    use = f"```python\n{_example(text)}\n```\n\n{_notes(text)}"
-    again = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
-    return _FRONT_MATTER + card(checkpoint, origin, use, again, scores)
+@dataclass(frozen=True)
+class Facts:
+    """What only the user knows about a model. Its card has a section for each fact that is given.
+
+    Attributes:
+        data: what the model was trained on.
+        license: the licence of the model, and the attribution that it or the data need.
+        scores: output of nmt score or nmt benchmark.
+    """
+
+    data: str | None = None
+    license: str | None = None
+    scores: str | None = None
 
 
-def card(checkpoint: Checkpoint, origin: str, use: str, again: str = "", scores: str | None = None) -> str:
+def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size: int, again: str = "") -> str:
     """Returns the README.md of an exported model.
 
     Args:
         use: how to translate with the model.
+        size: the bytes of the exported weights.
         again: a sentence that says how the model becomes a checkpoint, if it can.
-        scores: the content of the section about scores.
     """
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
@@ -43,13 +82,38 @@ def card(checkpoint: Checkpoint, origin: str, use: str, again: str = "", scores:
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
     sections = [
         f"# {text.source_lang} to {text.target_lang}",
-        f"A Transformer with {count:,} parameters, trained with nmt. {again}",
+        f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, trained with nmt. {again}",
         f"## Use\n\n{use}",
-        f"## Scores\n\n{_code(scores)}" if scores else "",
+        f"## Data\n\n{facts.data}" if facts.data else "",
+        f"## Licence\n\n{facts.license}" if facts.license else "",
+        f"## Scores\n\n{_code(facts.scores)}" if facts.scores else "",
         f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"
         + _code(json.dumps(provenance, indent=1, default=str)),
     ]
     return "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
+
+
+def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
+    """Returns the card of a MarianMT model for transformers."""
+    text = checkpoint.codec.config
+    use = f"{example(text, HUGGINGFACE)}\n\n{_notes(text)}"
+    again = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
+    return _FRONT_MATTER.format(library="transformers") + model_card(checkpoint, origin, use, facts, size, again)
+
+
+def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
+    """Returns the card of a model for ONNX Runtime."""
+    text = checkpoint.codec.config
+    parts = [
+        "In Python, with the package `optimum-onnx`:",
+        example(text, ONNX),
+        "In JavaScript, with the package `@huggingface/transformers`, where MODEL is this folder or its name on the "
+        "hub. Without `dtype`, it takes the weights in 32 bits. It does not do Moses or lowercasing.",
+        f"```js\n{_JAVASCRIPT}\n```",
+        _notes(text),
+    ]
+    card = model_card(checkpoint, origin, "\n\n".join(parts), facts, size)
+    return _FRONT_MATTER.format(library="transformers.js") + card
 
 
 def _without_folders(value: Any, key: str = "") -> Any:
@@ -65,9 +129,9 @@ def _code(text: str) -> str:
     return f"```\n{text.strip()}\n```"
 
 
-def _example(text: TextConfig) -> str:
-    """Returns Python code that translates. What the tokenizer of transformers does not do, the code does."""
-    lines = [_LOAD.format(source=text.source_lang)]
+def example(text: TextConfig, toolkit: Example) -> str:
+    """Returns Python code that translates. What the toolkit does not do, the code does."""
+    lines = [toolkit.load, f'lines = ["…"]  # sentences in {text.source_lang}']
     tokenizers = text.source_tokenizer, text.target_tokenizer
     source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)
     if source or target:
@@ -80,12 +144,12 @@ def _example(text: TextConfig) -> str:
         )
     if text.lowercase:
         lines.append("lines = [line.lower() for line in lines]")
-    lines.append(_TRANSLATE)
+    lines.append(toolkit.translate)
     if target:
         lines.append(
             f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"
         )
-    return "\n".join([*lines, "print(lines)"])
+    return "\n".join(["```python", *lines, "print(lines)", "```"])
 
 
 def _notes(text: TextConfig) -> str:

@@ -186,7 +186,6 @@ def test_options_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         (["--output=model.zip"], "--output model.zip is the name of another format; give a name that ends in .argosm"),
         (["--sentence-model", tmp_path / "en.bin"], "en.bin does not end in .onnx; give a model of MiniSBD"),
         (["--sentence-model", tmp_path / "no.onnx"], "no.onnx cannot be read (No such file or directory)"),
-        (["--scores", tmp_path / "en.bin"], "--scores is only for --format huggingface; leave it out"),
         (["--format=ctranslate2", "--sentence-model=en.onnx"], "--sentence-model is only for --format argos"),
     ):
         command = ["export", checkpoint, "--format=argos", "--output", tmp_path / "model.argosmodel", *options]

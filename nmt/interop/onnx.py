@@ -1,0 +1,362 @@
+"""Exports a checkpoint in the ONNX format, for ONNX Runtime and transformers.js.
+
+The exported folder has the layout of the MarianMT models that `optimum` exports: `onnx/encoder_model.onnx` and three
+forms of the decoder. `decoder_model` computes the first positions, `decoder_with_past_model` the others, and
+`decoder_model_merged` does both. The export needs the packages `onnx` and `onnxruntime`.
+
+Shapes: B sentences, S source and T target positions of a call, P target positions of earlier calls, D d_model, H heads,
+K d_k, V target vocabulary.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.checkpoint import Checkpoint, build_model
+from nmt.errors import NmtError, importing
+from nmt.files import new_folder, writing
+from nmt.interop.common import check_supported
+from nmt.interop.huggingface import POSITIONS, check_text, write_settings
+from nmt.interop.model_card import Facts, onnx_card
+from nmt.interop.tokenizer_json import tokenizer_json
+from nmt.model.positions import sinusoids
+from nmt.text.subword import EOS, PAD
+
+with importing("onnx", "--format onnx", "'attention-nmt[onnx]'"):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+GRAPHS = "onnx"
+ENCODER, FIRST, LATER, MERGED = "encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"
+# Whether a decoder can do the first call for a sentence, and whether it can do the later ones.
+_DECODERS = {FIRST: (True, False), LATER: (False, True), MERGED: (True, True)}
+_OPSET, _IR_VERSION = 17, 8
+# The name of a quantised graph is that of the graph in fp32 with this ending, which is what transformers.js opens.
+QUANTIZED = "_quantized"
+# Added to the scores of positions that attention must not see.
+_HIDDEN = -1e9
+# The greatest difference between our logits and those of an exported graph in fp32.
+_TOLERANCE = 1e-3
+
+
+def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
+    """Writes the folder `output`: all graphs in fp32 and in int8, the settings, and the tokenizer."""
+    check_exportable(checkpoint, origin, "--format onnx")
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+        write_model(checkpoint, folder, _DECODERS)
+        sizes = [(folder / GRAPHS / f"{name}.onnx").stat().st_size for name in (ENCODER, MERGED)]
+        (folder / "README.md").write_text(onnx_card(checkpoint, origin, facts, sum(sizes)), encoding="utf-8")
+
+
+def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
+    """Raises an error unless the graphs and the tokenizer can hold the model; `form` is the flag, for messages."""
+    check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
+    check_text(checkpoint.codec, origin)
+    if not checkpoint.codec.config.joint_vocab:
+        raise NmtError(
+            f"{form} has one vocabulary for both languages, but {origin} has two; translate with nmt generate"
+        )
+
+
+def write_model(checkpoint: Checkpoint, folder: Path, decoders: Iterable[str]) -> None:
+    """Writes the settings, the tokenizer, and `onnx/NAME.onnx` and `onnx/NAME_quantized.onnx` for each graph.
+
+    The graphs are the encoder and the decoders with these names. Checks that those in fp32 compute the logits of the
+    checkpoint.
+    """
+    write_settings(folder, checkpoint.model_config, checkpoint.codec)
+    (folder / "tokenizer.json").write_text(tokenizer_json(checkpoint.codec), encoding="utf-8")
+    with importing("onnxruntime", "--format onnx", "'attention-nmt[onnx]'"):
+        from onnxruntime import InferenceSession
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graphs = folder / GRAPHS
+    graphs.mkdir()
+    builders = {ENCODER: _Encoder(checkpoint)} | {name: _Decoder(checkpoint, *_DECODERS[name]) for name in decoders}
+    for name, builder in builders.items():
+        onnx.save(builder.model(), graphs / f"{name}.onnx")
+    _check(checkpoint, {name: InferenceSession(graphs / f"{name}.onnx") for name in builders})
+    logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
+    for name in builders:
+        quantize_dynamic(
+            graphs / f"{name}.onnx", graphs / f"{name}{QUANTIZED}.onnx", weight_type=QuantType.QInt8, per_channel=True
+        )
+
+
+def _check(checkpoint: Checkpoint, sessions: Mapping[str, Any]) -> None:
+    """Raises an error unless the graphs give the logits of the model for two pairs of random pieces."""
+    random, codec = torch.Generator().manual_seed(0), checkpoint.codec
+    source = torch.randint(EOS + 1, len(codec.source), (2, 5), generator=random)
+    source[0, 4], source[1, 2:] = EOS, torch.tensor([EOS, PAD, PAD])
+    target = torch.randint(EOS + 1, len(codec.target), (2, 4), generator=random)
+    with torch.no_grad():
+        expected = build_model(checkpoint, "the model")(source, target).numpy()
+    for pair in ((FIRST, LATER), (MERGED, MERGED)):
+        if pair[0] in sessions:
+            decoders = [sessions[name] for name in pair]
+            difference = np.abs(_logits(sessions[ENCODER], decoders, source.numpy(), target.numpy()) - expected).max()
+            if not difference < _TOLERANCE:
+                raise RuntimeError(f"the logits of {' and '.join(pair)} differ by {difference} from those of the model")
+
+
+def _logits(encoder: Any, decoders: Sequence[Any], source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Returns the logits BTV of targets. The first decoder computes the first half, and the second one the rest."""
+    mask = (source != PAD).astype(np.int64)
+    (encoded,) = encoder.run(None, {"input_ids": source, "attention_mask": mask})
+    values = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask}
+    found = []
+    for decoder, ids, cached in zip(decoders, np.split(target, 2, axis=1), (False, True), strict=True):
+        values |= {"input_ids": ids, "use_cache_branch": np.array([cached])}
+        inputs = {}
+        for declared in decoder.get_inputs():
+            _, heads, _, d_k = declared.shape if declared.name not in values else (0, 0, 0, 0)
+            inputs[declared.name] = values.get(declared.name, np.zeros((len(ids), heads, 0, d_k), np.float32))
+        outputs = dict(zip((output.name for output in decoder.get_outputs()), decoder.run(None, inputs), strict=True))
+        found.append(outputs.pop("logits"))
+        values |= {name.replace("present", "past_key_values"): value for name, value in outputs.items()}
+    return np.concatenate(found, axis=1)
+
+
+class _Graph:
+    """The nodes of an ONNX graph. Methods return the names of the values that their nodes compute."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.config, self.weights = checkpoint.model_config, checkpoint.weights
+        self.nodes: list[Any] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+
+    def model(self) -> Any:
+        """Returns the graph with its inputs and outputs, as an `onnx.ModelProto`."""
+        constants = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        graph = helper.make_graph(self.nodes, "transformer", self.inputs, self.outputs, constants)
+        opset = helper.make_opsetid("", _OPSET)
+        return helper.make_model(graph, producer_name="nmt", opset_imports=[opset], ir_version=_IR_VERSION)
+
+    def declare(self, declared: list[Any], name: str, kind: str, *shape: int | str) -> str:
+        """Adds an input or an output with a shape of numbers and names."""
+        declared.append(helper.make_tensor_value_info(name, getattr(TensorProto, kind), shape))
+        return name
+
+    def op(self, kind: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
+        """Adds a node with one output, which gets a new name if none is given."""
+        output = name or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], output, **attributes))
+        return output
+
+    def constant(self, value: Any, dtype: Any = np.int64) -> str:
+        """Adds a small array; equal ones are one constant."""
+        array = np.asarray(value, dtype)
+        name = f"{array.dtype}_{array.tolist()}"
+        self.constants[name] = array
+        return name
+
+    def weight(self, name: str, array: Tensor | None = None) -> str:
+        """Adds a weight of the checkpoint, or another array with its name."""
+        self.constants[name] = np.ascontiguousarray((self.weights[name] if array is None else array).numpy())
+        return name
+
+    def linear(self, x: str, name: str) -> str:
+        """Returns the product of x and the transposed weight, plus the bias if there is one."""
+        product = self.op("MatMul", x, self.weight(f"{name}.weight", self.weights[f"{name}.weight"].T))
+        return self.op("Add", product, self.weight(f"{name}.bias")) if f"{name}.bias" in self.weights else product
+
+    def norm(self, x: str, name: str) -> str:
+        """Returns LayerNorm(x)."""
+        scale, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        return self.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=1e-5)
+
+    def final_norm(self, x: str, stack: str) -> str:
+        """Returns the output of a stack of layers, which has a norm of its own with pre-norm."""
+        return self.norm(x, f"{stack}_norm") if self.config.norm == "pre" else x
+
+    def size(self, x: str, axis: int) -> str:
+        """Returns the size of an axis, as an array of one number."""
+        return self.op("Shape", x, start=axis, end=axis + 1)
+
+    def embed(self, pieces: str, first: str, end: str) -> str:
+        """Returns the scaled embedding of pieces plus the encodings of the positions from `first` to before `end`."""
+        encodings = self.weight("positions", sinusoids(POSITIONS, self.config))
+        positions = self.op("Slice", encodings, first, end, self.constant([0]))
+        scale = self.constant(self.config.d_model**0.5, np.float32)
+        return self.op("Add", self.op("Mul", pieces, scale), positions)
+
+    def sublayer(self, x: str, name: str, compute: Callable[[str], str]) -> str:
+        """Returns the output of a sublayer and its residual connection, as `nmt.model.transformer.Residual`."""
+        norm = f"{name}_residual.norm"
+        if self.config.norm == "pre":
+            return self.op("Add", x, compute(self.norm(x, norm)))
+        return self.norm(self.op("Add", x, compute(x)), norm)
+
+    def feed_forward(self, x: str, name: str) -> str:
+        """Returns the output of a feed-forward network."""
+        inner = self.linear(x, f"{name}.inner")
+        return self.linear(self.activation(inner), f"{name}.outer")
+
+    def activation(self, x: str) -> str:
+        if self.config.activation == "relu":
+            return self.op("Relu", x)
+        if self.config.activation == "swish":
+            return self.op("Mul", x, self.op("Sigmoid", x))
+        erf = self.op("Erf", self.op("Mul", x, self.constant(0.5**0.5, np.float32)))
+        share = self.op("Mul", self.op("Add", erf, self.constant(1.0, np.float32)), self.constant(0.5, np.float32))
+        return self.op("Mul", x, share)
+
+    def by_head(self, x: str, parts: int) -> list[str]:
+        """Returns the parts BHTK of a joint product, whose columns have the order part, head, K."""
+        c = self.config
+        shape = self.constant([0, 0, parts * c.heads, c.d_k])
+        heads = self.op("Transpose", self.op("Reshape", x, shape), perm=[0, 2, 1, 3])
+        if parts == 1:
+            return [heads]
+        ends = [self.constant([part * c.heads]) for part in range(parts + 1)]
+        return [self.op("Slice", heads, ends[i], ends[i + 1], self.constant([1])) for i in range(parts)]
+
+    def attend(self, q: str, k: str, v: str, mask: str, name: str) -> str:
+        """Returns the output of attention from queries BHTK to keys and values BHSK, with a mask of numbers to add."""
+        c = self.config
+        scaled = self.op("Mul", q, self.constant(c.d_k**-0.5, np.float32))
+        scores = self.op("MatMul", scaled, self.op("Transpose", k, perm=[0, 1, 3, 2]))
+        attended = self.op("MatMul", self.op("Softmax", self.op("Add", scores, mask), axis=-1), v)
+        joined = self.op("Reshape", self.op("Transpose", attended, perm=[0, 2, 1, 3]), self.constant([0, 0, -1]))
+        return self.linear(joined, f"{name}.output")
+
+    def source_mask(self, name: str) -> str:
+        """Declares the input with 1 for source positions and 0 for padding; returns the mask B11S to add."""
+        given = self.declare(self.inputs, name, "INT64", "batch_size", "encoder_sequence_length")
+        shown = self.op("Cast", given, to=TensorProto.FLOAT)
+        hidden = self.op(
+            "Mul", self.op("Sub", self.constant(1.0, np.float32), shown), self.constant(_HIDDEN, np.float32)
+        )
+        return self.op("Unsqueeze", hidden, self.constant([1, 2]))
+
+
+class _Encoder(_Graph):
+    """The graph from source ids BS to the encoder output BSD."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__(checkpoint)
+        ids = self.declare(self.inputs, "input_ids", "INT64", "batch_size", "encoder_sequence_length")
+        mask = self.source_mask("attention_mask")
+        shared = "source_embedding.weight" not in self.weights
+        embedding = self.weight(f"{'target' if shared else 'source'}_embedding.weight")
+        x = self.embed(self.op("Gather", embedding, ids), self.constant([0]), self.size(ids, 1))
+        for number in range(self.config.encoder_layers):
+            x = self.layer(x, f"encoder.{number}", mask)
+        self.op("Identity", self.final_norm(x, "encoder"), name="last_hidden_state")
+        shape = "batch_size", "encoder_sequence_length", self.config.d_model
+        self.declare(self.outputs, "last_hidden_state", "FLOAT", *shape)
+
+    def layer(self, x: str, name: str, mask: str) -> str:
+        """Returns the output of a layer."""
+
+        def attend_self(x: str) -> str:
+            q, k, v = self.by_head(self.linear(x, f"{name}.self_attention.query_key_value"), 3)
+            return self.attend(q, k, v, mask, f"{name}.self_attention")
+
+        x = self.sublayer(x, f"{name}.self_attention", attend_self)
+        return self.sublayer(x, f"{name}.feed_forward", lambda x: self.feed_forward(x, f"{name}.feed_forward"))
+
+
+class _Decoder(_Graph):
+    """A graph from target ids BT to logits BTV and the keys and values for the next call.
+
+    Args:
+        first: whether it can compute the keys and values of the encoder output, which the first call needs.
+        later: whether it takes keys and values of earlier calls.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, first: bool, later: bool) -> None:
+        super().__init__(checkpoint)
+        self.first, self.later = first, later
+        self.ids = self.declare(self.inputs, "input_ids", "INT64", "batch_size", "decoder_sequence_length")
+        self.cross_mask = self.source_mask("encoder_attention_mask")
+        self.encoded = self._encoder_output() if first else ""
+        self.past = {
+            f"{layer}.{kind}": self._cache(self.inputs, "past_key_values", layer, kind, "past")
+            for layer in range(self.config.decoder_layers if later else 0)
+            for kind in _CACHED
+        }
+        earlier = self.size(self.past["0.decoder.key"], 2) if later else self.constant([0])
+        end = self.op("Add", earlier, self.size(self.ids, 1))
+        self.self_mask = self._causal_mask(earlier, end)
+        softmax_DV = self.weight("target_embedding.weight", self.weights["target_embedding.weight"].T)
+        pieces = self.op("Transpose", self.op("Gather", softmax_DV, self.ids, axis=1), perm=[1, 2, 0])
+        x = self.embed(pieces, earlier, end)
+        for number in range(self.config.decoder_layers):
+            x = self.layer(x, number)
+        self._logits(self.final_norm(x, "decoder"), softmax_DV)
+
+    def _encoder_output(self) -> str:
+        """Declares the encoder output; returns it, or no positions of it if its keys and values are given."""
+        shape = "batch_size", "encoder_sequence_length", self.config.d_model
+        encoded = self.declare(self.inputs, "encoder_hidden_states", "FLOAT", *shape)
+        if not self.later:
+            return encoded
+        cached = self.declare(self.inputs, "use_cache_branch", "BOOL", 1)
+        needed = self.op("Mul", self.op("Cast", self.op("Not", cached), to=TensorProto.INT64), self.size(encoded, 1))
+        return self.op("Slice", encoded, self.constant([0]), needed, self.constant([1]))
+
+    def _cache(self, declared: list[Any], prefix: str, layer: int, kind: str, time: str) -> str:
+        length = f"{time}_decoder_sequence_length" if kind.startswith("decoder") else f"encoder_sequence_length_{time}"
+        shape = "batch_size", self.config.heads, length, self.config.d_k
+        return self.declare(declared, f"{prefix}.{layer}.{kind}", "FLOAT", *shape)
+
+    def _causal_mask(self, earlier: str, end: str) -> str:
+        """Returns the mask, T × (P + T), that hides from each position those after it."""
+        zero, one = self.constant(0), self.constant(1)
+        first, last = (self.op("Squeeze", x) for x in (earlier, end))
+        rows = self.op("Unsqueeze", self.op("Range", first, last, one), self.constant([1]))
+        hidden = self.op("Greater", self.op("Range", zero, last, one), rows)
+        return self.op("Where", hidden, self.constant(_HIDDEN, np.float32), self.constant(0.0, np.float32))
+
+    def layer(self, x: str, number: int) -> str:
+        """Returns the output of a layer."""
+        name = f"decoder.{number}"
+
+        def attend_self(x: str) -> str:
+            q, *new = self.by_head(self.linear(x, f"{name}.self_attention.query_key_value"), 3)
+            k, v = (self._cached(number, f"decoder.{kind}", x) for kind, x in zip(_KINDS, new, strict=True))
+            return self.attend(q, k, v, self.self_mask, f"{name}.self_attention")
+
+        def attend_source(x: str) -> str:
+            (q,) = self.by_head(self.linear(x, f"{name}.cross_attention.query"), 1)
+            k, v = self._source_keys_values(number)
+            return self.attend(q, k, v, self.cross_mask, f"{name}.cross_attention")
+
+        x = self.sublayer(x, f"{name}.self_attention", attend_self)
+        x = self.sublayer(x, f"{name}.cross_attention", attend_source)
+        return self.sublayer(x, f"{name}.feed_forward", lambda x: self.feed_forward(x, f"{name}.feed_forward"))
+
+    def _source_keys_values(self, number: int) -> list[str]:
+        kinds = [f"encoder.{kind}" for kind in _KINDS]
+        if not self.first:
+            return [self.past[f"{number}.{kind}"] for kind in kinds]
+        new = self.by_head(self.linear(self.encoded, f"decoder.{number}.cross_attention.key_value"), 2)
+        return [self._cached(number, kind, x) for kind, x in zip(kinds, new, strict=True)]
+
+    def _cached(self, layer: int, kind: str, new: str) -> str:
+        """Returns earlier and new keys or values, which are also an output."""
+        name = self._cache(self.outputs, "present", layer, kind, "present")
+        if self.later:
+            return self.op("Concat", self.past[f"{layer}.{kind}"], new, axis=2, name=name)
+        return self.op("Identity", new, name=name)
+
+    def _logits(self, x: str, softmax_DV: str) -> None:
+        logits = self.op("MatMul", x, softmax_DV)
+        if self.config.output_bias:
+            logits = self.op("Add", logits, self.weight("output_bias"))
+        self.op("Identity", logits, name="logits")
+        size = self.weights["target_embedding.weight"].shape[0]
+        self.declare(self.outputs, "logits", "FLOAT", "batch_size", "decoder_sequence_length", size)
+        self.outputs.insert(0, self.outputs.pop())
+
+
+_KINDS = "key", "value"
+_CACHED = [f"{stack}.{kind}" for stack in ("decoder", "encoder") for kind in _KINDS]

@@ -1,0 +1,104 @@
+"""Writes tokenizer.json, the format of the `tokenizers` library, which transformers.js reads.
+
+It gives the ids of the codec for sentencepiece models of the kind bpe. A model of the kind unigram cannot spell
+characters without a piece in transformers.js, which gives them the unknown piece. The vocabulary of an imported
+MarianMT model joins two sentencepiece models, of which the source model gives the scores.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import sentencepiece
+
+from nmt.text.codec import TextCodec
+from nmt.text.subword import EOS, UNK
+
+_SPACE = "▁"
+# The score of pieces that only the target model has. It is so low that they do not take part in the segmentation.
+_TARGET_ONLY = -1e4
+
+
+def tokenizer_json(codec: TextCodec) -> str:
+    """Returns the file for a codec whose languages share a vocabulary."""
+    pieces = codec.source.pieces(list(range(len(codec.source))))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=codec.source.model)
+    ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
+    scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
+    model = _bpe(pieces, scores) if codec.config.subword == "bpe" else _unigram(pieces, scores)
+    metaspace = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_special(i, pieces[i]) for i in range(EOS + 1)],
+        "normalizer": _sequence("normalizers", *_normalizers(codec.source.model)),
+        "pre_tokenizer": metaspace,
+        "post_processor": _ending_in(pieces[EOS]),
+        "decoder": _sequence("decoders", *_decoders()),
+        "model": model,
+    }
+    return json.dumps(content, ensure_ascii=False) + "\n"
+
+
+def _special(i: int, piece: str) -> dict[str, Any]:
+    return {
+        "id": i,
+        "content": piece,
+        **dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized"], False),
+        "special": True,
+    }
+
+
+def _sequence(name: str, *steps: Any) -> dict[str, Any]:
+    return {"type": "Sequence", name: list(steps)}
+
+
+def _normalizers(model: bytes) -> list[dict[str, Any]]:
+    """Returns the normalisation of a sentencepiece model, and what sentencepiece always does to spaces."""
+    from sentencepiece import sentencepiece_model_pb2 as protobuf  # needs the package protobuf, which onnx has
+
+    rules = protobuf.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap  # type: ignore[attr-defined]
+    of_model = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}] if rules else []
+    # Only U+0020 counts as a space, while the normaliser "Strip" would also remove others.
+    spaces = {f"^ +|[ {_SPACE}]+$": "", " +": " "}
+    return [*of_model, *({"type": "Replace", "pattern": {"Regex": p}, "content": c} for p, c in spaces.items())]
+
+
+def _decoders() -> list[dict[str, Any]]:
+    """Returns the steps from pieces to text: bytes become characters, and ▁ becomes a space."""
+    spaces = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    return [
+        spaces,
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+
+
+def _ending_in(eos: str) -> dict[str, Any]:
+    """Returns the processor that puts EOS behind the ids of a sentence."""
+    sentence, end = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": eos, "type_id": 0}}
+    pair = [sentence, {"Sequence": {"id": "B", "type_id": 0}}, end]
+    tokens = {eos: {"id": eos, "ids": [EOS], "tokens": [eos]}}
+    return {"type": "TemplateProcessing", "single": [sentence, end], "pair": pair, "special_tokens": tokens}
+
+
+def _bpe(pieces: list[str], scores: Mapping[str, float]) -> dict[str, Any]:
+    """Returns a model that merges as sentencepiece does: the adjacent pieces whose union has the best score first."""
+    merged = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: (-scores[piece], piece))
+    merges = [
+        [piece[:i], piece[i:]]
+        for piece in merged
+        for i in range(1, len(piece))
+        if piece[:i] in scores and piece[i:] in scores
+    ]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    options = {"unk_token": pieces[UNK], "fuse_unk": True, "byte_fallback": True, "ignore_merges": False}
+    return {"type": "BPE", "dropout": None, **options, "vocab": vocabulary, "merges": merges}
+
+
+def _unigram(pieces: list[str], scores: Mapping[str, float]) -> dict[str, Any]:
+    vocabulary = [[piece, scores.get(piece, _TARGET_ONLY if i > EOS else 0.0)] for i, piece in enumerate(pieces)]
+    return {"type": "Unigram", "unk_id": UNK, "byte_fallback": True, "vocab": vocabulary}

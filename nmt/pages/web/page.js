@@ -1,0 +1,86 @@
+// Translates in the page with transformers.js, sentence by sentence.
+const byId = id => document.getElementById(id);
+const [source, translation, status] = ["source", "translation", "status"].map(byId);
+
+function fail(error) {
+  console.error(error);
+  status.classList.add("error");
+  status.textContent = `${error.message ?? error}. See README.md in the folder of this page.`;
+}
+
+async function load() {
+  navigator.serviceWorker?.register("offline.js"); // keeps all files, so that the page also opens without a server
+  const { pipeline, env } = await import("./engine/transformers.web.min.js").catch(() => {
+    throw new Error("The engine is missing; run npm run engine in the folder of this page");
+  });
+  env.allowRemoteModels = false;
+  env.allowLocalModels = true;
+  env.localModelPath = "./";
+  env.useBrowserCache = false; // offline.js keeps the files
+  env.backends.onnx.wasm.wasmPaths = { wasm: new URL("engine/ort-wasm-simd-threaded.wasm", location.href).href };
+  env.backends.onnx.wasm.numThreads = 1; // more need a server that isolates the page
+  const translate = await pipeline("translation", "model", { dtype: "q8", device: "wasm" });
+  const languages = translate.model.config.nmt.text;
+  await translate(".", { num_beams: 1 }); // the first call prepares the engine
+  return { translate, languages };
+}
+
+function show({ source_lang: from, target_lang: to }) {
+  const name = code => new Intl.DisplayNames(["en"], { type: "language", fallback: "code" }).of(code);
+  document.title = byId("title").textContent = `${name(from)} to ${name(to)}`;
+  byId("source-lang").textContent = name(from);
+  byId("target-lang").textContent = name(to);
+  translation.lang = to;
+  source.lang = from;
+}
+
+// Returns the sentences of a text, and what stands between them, in order.
+function sentences(text, language) {
+  const segmenter = new Intl.Segmenter(language, { granularity: "sentence" });
+  return text.split(/(\n+)/).flatMap(part => [...segmenter.segment(part)].map(found => found.segment));
+}
+
+const known = new Map(); // the translations of this page's life, by sentence
+
+async function translated(translate, sentence) {
+  const text = sentence.trim();
+  if (!text) return sentence;
+  if (!known.has(text)) {
+    const max_length = translate.tokenizer.encode(text).length + 50; // as nmt generate ends runaway translations
+    const [found] = await translate(text, { num_beams: 1, max_length });
+    known.set(text, found.translation_text);
+  }
+  return known.get(text) + sentence.slice(sentence.trimEnd().length);
+}
+
+let latest = 0;
+
+async function update({ translate, languages }) {
+  const call = ++latest, started = performance.now();
+  let done = "";
+  translation.classList.add("waiting");
+  const parts = sentences(source.value, languages.source_lang);
+  for (const part of parts) {
+    done += await translated(translate, part);
+    await new Promise(resume => setTimeout(resume)); // lets the page react to typing
+    if (call !== latest) return;
+    translation.textContent = done;
+  }
+  translation.textContent = done;
+  translation.classList.remove("waiting");
+  status.textContent = parts.length ? `Translated in ${Math.round(performance.now() - started)} ms.` : "Ready.";
+}
+
+try {
+  const loaded = await load();
+  show(loaded.languages);
+  status.textContent = "Ready.";
+  let waiting;
+  source.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => update(loaded).catch(fail), 250);
+  });
+  if (source.value) update(loaded).catch(fail);
+} catch (error) {
+  fail(error);
+}

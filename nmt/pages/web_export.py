@@ -1,0 +1,56 @@
+"""Exports a checkpoint as a web page that translates in the browser, with transformers.js."""
+
+import shutil
+from pathlib import Path
+
+from nmt.checkpoint import Checkpoint
+from nmt.errors import NmtError
+from nmt.files import new_folder, writing
+from nmt.interop.model_card import Facts, model_card
+from nmt.interop.onnx import ENCODER, GRAPHS, MERGED, QUANTIZED, check_exportable, write_model
+from nmt.pages.page import STYLE
+
+_PAGE = Path(__file__).parent / "web"
+_STYLES = STYLE, Path(__file__).parent / "service" / "page.css"
+# What transformers.js loads. The graphs in 32 bits, and files for Python only, are left out.
+_MODEL = "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"
+_GRAPHS = f"{ENCODER}{QUANTIZED}.onnx", f"{MERGED}{QUANTIZED}.onnx"
+_USE = """The page needs an engine, which npm downloads:
+
+```
+npm run engine
+```
+
+After that, any web server can serve the folder, for example `python -m http.server`. The page needs no other server and
+no network. Browsers open it at https:// addresses and at http://localhost. After the first visit, it also opens
+without the server.
+
+The engine is [transformers.js](https://github.com/huggingface/transformers.js) (Apache License 2.0) with ONNX Runtime
+(MIT License)."""
+
+
+def export_web(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) -> None:
+    """Writes the folder `output`, which any web server can serve after `npm run engine` in it."""
+    check_exportable(checkpoint, origin, "--format web")
+    text = checkpoint.codec.config
+    if (text.source_tokenizer, text.target_tokenizer, text.lowercase) != ("none", "none", False):
+        raise NmtError(
+            f"--format web translates raw text, but {origin} was trained with Moses or --lowercase; train with "
+            f"nmt preprocess --tokenizer none"
+        )
+    if text.tags:
+        raise NmtError(
+            f"{origin} has the tags {' '.join(text.tags)}, which a page cannot put before a sentence; translate with "
+            f"nmt serve"
+        )
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
+        for file in (*_PAGE.iterdir(), *_STYLES):
+            shutil.copyfile(file, folder / file.name)
+        model = folder / "model"
+        model.mkdir()
+        write_model(checkpoint, model, [MERGED])
+        kept = [model / name for name in _MODEL] + [model / GRAPHS / name for name in _GRAPHS]
+        for file in [path for path in model.rglob("*") if path.is_file() and path not in kept]:
+            file.unlink()
+        size = sum(file.stat().st_size for file in kept)
+        (folder / "README.md").write_text(model_card(checkpoint, origin, _USE, facts, size), encoding="utf-8")

@@ -1,0 +1,181 @@
+"""ONNX Runtime computes the translations of this toolkit with exported graphs, and `tokenizers` gives the same ids."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoints import (
+    CONFIG,
+    ELOQUENT,
+    TEXT_CONFIG,
+    WORDS,
+    eloquent_checkpoint,
+    generated,
+    saved,
+    small_checkpoint,
+    small_codec,
+    some_sentences,
+)
+from commands import failed, run
+from conftest import invented_pairs
+from marian import mixed_lines
+from onnxruntime import InferenceSession
+from test_argos import opus_codec, replace_text, separate_codec, tagged_codec
+from tokenizers import Tokenizer
+
+import nmt.checkpoint
+from nmt.interop import onnx
+from nmt.text.codec import TextCodec
+from nmt.text.subword import BOS, EOS, PAD, Subword
+
+
+def exported(checkpoint: Path, form: str = "onnx", *options: str | Path) -> Path:
+    """Exports a checkpoint and returns the folder."""
+    run("export", checkpoint, f"--format={form}", "--output", checkpoint.parent / form, *options)
+    return checkpoint.parent / form
+
+
+class OnnxModel:
+    """Greedy search with the graphs of a folder, as `optimum` and transformers.js run them."""
+
+    def __init__(self, folder: Path, *decoders: str, ending: str = "") -> None:
+        names = ["encoder_model", *decoders]
+        self._encoder, *self._decoders = (InferenceSession(folder / "onnx" / f"{n}{ending}.onnx") for n in names)
+
+    def translate(self, sources: list[list[int]], steps: int) -> list[list[int]]:
+        """Returns the ids of `steps` pieces for each source; those behind EOS have no meaning."""
+        longest = max(map(len, sources)) + 1
+        ids = np.array([[*line, EOS, *[PAD] * (longest - len(line) - 1)] for line in sources])
+        mask = (ids != PAD).astype(np.int64)
+        (encoded,) = self._encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+        values: dict[str, Any] = {"encoder_attention_mask": mask, "encoder_hidden_states": encoded}
+        found = np.full((len(sources), 1), BOS)
+        for step in range(steps):
+            session = self._decoders[min(step, len(self._decoders) - 1)]
+            values |= {"input_ids": found[:, -1:], "use_cache_branch": np.array([step > 0])}
+            empty = {i.name: np.zeros((len(ids), i.shape[1], 0, i.shape[3]), np.float32)
+                     for i in session.get_inputs() if i.name not in values}  # fmt: skip
+            inputs = {i.name: (values | empty)[i.name] for i in session.get_inputs()}
+            outputs = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs), strict=True))
+            logits_B1V = outputs.pop("logits")
+            logits_B1V[:, :, [PAD, BOS]] = -np.inf  # as bad_words_ids in generation_config.json
+            found = np.append(found, logits_B1V.argmax(-1), axis=1)
+            values |= {name.replace("present", "past_key_values"): value for name, value in outputs.items()}
+        return [list(map(int, line[1:])) for line in found]
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre-norm, gelu, biases": {"norm": "pre", "activation": "gelu", "attention_biases": True, "output_bias": True},
+    "swish, positions of fairseq": {"activation": "swish", "sinusoids": "fairseq", "decoder_layers": 2},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_greedy_translations_are_the_same(tmp_path: Path, variant: str) -> None:
+    config = replace(ELOQUENT, **VARIANTS[variant])
+    checkpoint = eloquent_checkpoint(3, ending=16, config=config)
+    for name, weight in checkpoint.weights.items():  # biases of a new model are 0
+        if name.endswith("bias") and "norm" not in name:
+            weight.normal_(0, 0.3)
+    model = saved(checkpoint, tmp_path / "model.safetensors")
+    folder, sentences = exported(model), some_sentences(12, 5)
+    options = ["--beam=1", "--precision=fp32", "--max-length-offset=5"]
+    expected = [line["hypotheses"][0]["pieces"] for line in generated(model, sentences, *options)]
+    assert len({tuple(pieces) for pieces in expected}) > 6
+    codec = checkpoint.codec
+    sources = codec.encode_source(sentences)
+    for decoders in (["decoder_model", "decoder_with_past_model"], ["decoder_model_merged"]):
+        found = OnnxModel(folder, *decoders).translate(sources, max(map(len, expected)) + 1)
+        pieces = [codec.target.pieces(ids) for ids in found]
+        assert [line[: len(known)] for line, known in zip(pieces, expected, strict=True)] == expected
+        ends = [ids[len(known)] for ids, known in zip(found, expected, strict=True)]
+        at_limit = [len(known) == len(ids) + 5 for known, ids in zip(expected, sources, strict=True)]
+        assert all(end == EOS or limited for end, limited in zip(ends, at_limit, strict=True))
+
+
+def test_graphs_in_int8_are_smaller_and_translate(tmp_path: Path) -> None:
+    checkpoint = eloquent_checkpoint(3, ending=16)
+    folder = exported(saved(checkpoint, tmp_path / "model.safetensors"))
+    sources = checkpoint.codec.encode_source(some_sentences(12, 5))
+    both = [OnnxModel(folder, "decoder_model_merged", ending=e).translate(sources, 8) for e in ("", "_quantized")]
+    same = [a == b for line, other in zip(*both, strict=True) for a, b in zip(line, other, strict=True)]
+    assert sum(same) > 0.5 * len(same)
+    for name in ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"):
+        graph, quantized = (folder / "onnx" / f"{name}{ending}.onnx" for ending in ("", "_quantized"))
+        assert quantized.stat().st_size < graph.stat().st_size
+
+
+def unigram_codec() -> TextCodec:
+    subword = Subword.train([side for pair in invented_pairs(100) for side in pair], "unigram", 330)
+    return TextCodec(replace(TEXT_CONFIG, subword="unigram"), subword, subword)
+
+
+@pytest.mark.parametrize("make_codec", [small_codec, unigram_codec, opus_codec])
+def test_the_tokenizer_gives_the_ids_of_the_codec(make_codec: Callable[[], TextCodec], tmp_path: Path) -> None:
+    codec = make_codec()
+    folder = exported(saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors"))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    lines = [*some_sentences(20, 0), *(side for pair in invented_pairs(20, 1) for side in pair), "  a  b ▁c ", ""]
+    lines += mixed_lines(200, 0)
+    encoded = codec.encode_source(lines)
+    same = [tokenizer.encode(line).ids == [*ids, EOS] for line, ids in zip(lines, encoded, strict=True)]
+    assert all(same) if codec.config.subword == "bpe" else sum(same) > 0.9 * len(same)
+    decoded = [tokenizer.decode(ids) for ids in codec.encode_target(lines)]
+    if codec.config.subword != "marian":
+        assert decoded == codec.decode_target(codec.encode_target(lines))
+
+
+def test_a_page_has_what_the_browser_loads(tmp_path: Path) -> None:
+    model = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+    facts = ["--license=CC BY 4.0", "--data=Invented words."]
+    folder = exported(model, "web", *facts)
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    page = {"index.html", "page.js", "offline.js", "package.json", "style.css", "page.css", "README.md"}
+    settings = {f"{name}.json" for name in ("config", "generation_config", "tokenizer", "tokenizer_config")}
+    graphs = {f"onnx/{name}_quantized.onnx" for name in ("encoder_model", "decoder_model_merged")}
+    assert names == page | {f"model/{name}" for name in settings | graphs}
+    assert json.loads((folder / "model" / "config.json").read_text())["nmt"]["text"]["target_lang"] == "de"
+    card = (folder / "README.md").read_text()
+    assert "npm run engine" in card
+    assert "## Licence\n\nCC BY 4.0\n" in card
+    assert "## Data\n\nInvented words.\n" in card
+    assert "## Scores" not in card
+
+
+MOSES = {"source_tokenizer": "moses-en", "target_tokenizer": "moses-de"}
+
+
+@pytest.mark.parametrize(("form", "codec", "config", "message"), [
+    ("onnx", separate_codec, {}, "--format onnx has one vocabulary for both languages, but"),
+    ("web", separate_codec, {}, "--format web has one vocabulary for both languages, but"),
+    ("onnx", small_codec, {"attention_window": 3}, "--format onnx does not support --attention-window, which"),
+    ("web", small_codec, {"d_k": 2}, "--format web needs d_k and d_v to be d_model / heads, but"),
+    ("web", lambda: replace_text(small_codec(), **MOSES), {}, "--format web translates raw text, but"),
+    ("web", tagged_codec, {}, "has the tags <bt>, which a page cannot put before a sentence"),
+    ("onnx", lambda: wordpiece_codec(), {}, "has a wordpiece vocabulary; translate with nmt generate"),
+])  # fmt: skip
+def test_what_a_format_cannot_hold_is_refused(
+    tmp_path: Path, form: str, codec: Callable[[], TextCodec], config: dict[str, Any], message: str
+) -> None:
+    model = saved(small_checkpoint(0, replace(CONFIG, **config), codec()), tmp_path / "model.safetensors")
+    assert message in failed("export", model, f"--format={form}", "--output", tmp_path / form)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def wordpiece_codec() -> TextCodec:
+    subword = Subword.train([WORDS] * 5, "wordpiece", 280)
+    return TextCodec(replace(TEXT_CONFIG, subword="wordpiece"), subword, subword)
+
+
+def test_graphs_that_compute_other_logits_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+    monkeypatch.setattr(onnx, "sinusoids", lambda length, config: torch.zeros(length, config.d_model))
+    with pytest.raises(RuntimeError, match="differ"):
+        onnx.export_onnx(nmt.checkpoint.load_checkpoint(str(model)), str(model), str(tmp_path / "onnx"), onnx.Facts())
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
