@@ -30,7 +30,9 @@ from tokenizers import Tokenizer
 
 import nmt.checkpoint
 from nmt.interop import onnx
+from nmt.interop.common import SPECIAL_PIECES
 from nmt.text.codec import TextCodec
+from nmt.text.mapped import Mapped
 from nmt.text.subword import BOS, EOS, PAD, Subword
 
 
@@ -171,6 +173,46 @@ def test_what_a_format_cannot_hold_is_refused(
 def wordpiece_codec() -> TextCodec:
     subword = Subword.train([WORDS] * 5, "wordpiece", 280)
     return TextCodec(replace(TEXT_CONFIG, subword="wordpiece"), subword, subword)
+
+
+def separate_opus_codec() -> TextCodec:
+    sides = opus_codec()
+    target = Mapped(sides.target.pieces(list(range(len(sides.target) - 1))), sides.target.model, "marian")
+    return TextCodec(replace(sides.config, joint_vocab=False), sides.source, target)
+
+
+def fairseq_codec() -> TextCodec:
+    codes = Mapped([*SPECIAL_PIECES, "a", "b@@"], b"#version: 0.2\na b</w>\n", "subword-nmt")
+    tokenizers = {"source_tokenizer": "escaping-moses-en", "target_tokenizer": "escaping-moses-de"}
+    return TextCodec(replace(TEXT_CONFIG, subword="subword-nmt", **tokenizers), codes, codes)
+
+
+IMPORTED: dict[str, Callable[[], TextCodec]] = {
+    "MarianMT, such as Opus-MT": opus_codec,
+    "MarianMT with language codes": lambda: replace_text(opus_codec(), tags=(opus_codec().source.pieces([9])[0],)),
+    "MarianMT with separate vocabularies": separate_opus_codec,
+    "fairseq": fairseq_codec,
+}
+
+
+@pytest.mark.parametrize("model", IMPORTED)
+def test_imported_models_leave_by_the_doors_of_the_documentation(tmp_path: Path, model: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+    head, _, *rows = [
+        row.strip("| ").split(" | ") for row in page.split("## Imported models")[1].splitlines() if "|" in row
+    ]
+    assert sorted(row[0] for row in rows) == sorted(IMPORTED)
+    (row,) = (row for row in rows if row[0] == model)
+    variants = {"sinusoids": "fairseq"} if model == "fairseq" else {}
+    path = saved(small_checkpoint(0, replace(CONFIG, **variants), IMPORTED[model]()), tmp_path / "model.safetensors")
+    for form, said in zip(head[1:], row[1:], strict=True):
+        output = tmp_path / f"{form.strip('`')}.argosmodel"
+        command = ["export", path, f"--format={form.strip('`')}", "--output", output]
+        if said == "yes":
+            run(*command)
+        else:
+            assert str(path) in failed(*command)
+        assert output.exists() == (said == "yes")
 
 
 def test_graphs_that_compute_other_logits_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
