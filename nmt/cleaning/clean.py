@@ -354,7 +354,7 @@ def _write(
     config, rows = summary.config, folder.plan.rows
     if not rows:
         folder.discard()
-        raise NmtError(f"{' and '.join(config.train)} have no lines; give another --train")
+        raise NmtError(f"there are no lines in {' and '.join(config.train)}; give another --train")
     sides = len(config.languages)
     # The first output is renamed last: if it is there, all of them are.
     with _opened(outputs[:sides]) as kept:

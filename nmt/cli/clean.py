@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # So many corpora get columns of their own.
 _COLUMNS = 4
+# The page shows the beginning of a line with more characters.
+_SHOWN = 2000
 
 
 @flags(config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
@@ -60,7 +62,10 @@ def _page_data(summary: "Summary") -> dict[str, Any]:
             for prefix, read, kept, counts in zip(config.train, summary.read, summary.kept, summary.counts, strict=True)
         ],
         "reasons": [
-            {"name": reason_in_words(reason), "examples": [row for _, row in summary.examples.get(reason, [])]}
+            {
+                "name": reason_in_words(reason),
+                "examples": [[line[:_SHOWN] for line in row] for _, row in summary.examples.get(reason, [])],
+            }
             for reason in used
         ],
         "histograms": [

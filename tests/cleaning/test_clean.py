@@ -149,11 +149,13 @@ def test_a_job_that_was_interrupted_or_divided_gives_the_same_bytes(tmp_path: Pa
 
 
 def test_the_page_has_counts_and_examples(tmp_path: Path) -> None:
-    corpus = write_pairs(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>")])
+    long = ("word " * 100_000, "Wort " * 100_000)
+    corpus = write_pairs(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>"), long])
     clean(corpus, tmp_path / "new", f"--page={tmp_path}/page.html")
     page = (tmp_path / "page.html").read_text()
     assert '"name":"--numbers","examples":[["The year 1999.","Das Jahr 1998."]]' in page
-    assert '"read":132,"kept":128,"dropped":[1,1,2]' in page
+    assert '"read":133,"kept":128,"dropped":[1,1,1,2]' in page
+    assert len(page) < 100_000
     assert "</script><b>" not in page
 
 
@@ -263,7 +265,8 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
             [],
             "--dest {folder}/new.de would stand beside {folder}/new.de.gz, which --train {folder}/new would then",
         ),
-        ("empty", [], "have no lines; give another --train"),
+        ("empty", [], "there are no lines in {corpus}; give another --train"),
+        ("device", [], "{corpus}.de is a pipe or a device, but a corpus is read several times; give a file"),
         ("nothing", ["--min-letters=1"], "(128 --min-letters), so no corpus was written; check the languages"),
         ("nothing", ["--exclude={corpus}"], "all 128 pairs were dropped (128 --exclude)"),
         ("binary", [], "{corpus}.de, line 2: byte 1 (0xff) is not UTF-8"),
@@ -280,6 +283,9 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(
     if change == "empty":
         for lang in ("en", "de"):
             (tmp_path / f"corpus.{lang}").write_bytes(b"")
+    if change == "device":
+        (tmp_path / "corpus.de").unlink()
+        (tmp_path / "corpus.de").symlink_to("/dev/null")
     if change == "compressed":
         (tmp_path / "new.de.gz").touch()
     if change == "binary":
