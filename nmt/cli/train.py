@@ -122,6 +122,7 @@ def _in_time(
     """
     ends_at = time.monotonic() + seconds
     given = {f.name for f in fields(TrainConfig) if _is_given(context, f.name)}
+    from nmt.data.folder import DataFolder
     from nmt.training.hours import with_choices
     from nmt.training.loop import Clock
     from nmt.training.ranks import is_rank
@@ -134,7 +135,7 @@ def _in_time(
         return config, overrides, Clock(ends_at, sys.maxsize), False
     folder = RunFolder(Path(config.save_dir))
     if lock is not None:
-        check_save_dir(Path(data), config)
+        check_save_dir(DataFolder.open(data), config)
         lock.enter_context(folder.locked())
     if numbered(folder.path, "state"):
         return *_options_of_run(config, overrides, given), None, False

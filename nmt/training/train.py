@@ -25,7 +25,7 @@ from nmt.training.state import Setup, TrainState, new_state, state_bytes
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
     """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language."""
-    check_save_dir(data.path, config)
+    check_save_dir(data, config)
     if model_config.guided_alignment is not None and data.split("train").alignments is None:
         if config.init_from is None:
             raise NmtError(
@@ -45,9 +45,9 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
         check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))
 
 
-def check_save_dir(data_folder: Path, config: TrainConfig) -> None:
+def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
     """Raises NmtError if the training would write to the data folder."""
-    if Path(config.save_dir).resolve() == data_folder.resolve():
+    if Path(config.save_dir).resolve() == data.path.resolve():
         raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
 
 
