@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import islice
@@ -190,7 +190,7 @@ def clean(
 
     Args:
         options, runtime: where pairs are judged, and where the models of --score-with run.
-        report: called when the files are written. If it fails, the work is kept.
+        report: called when all files but the corpora are written. If it fails, the work is kept.
 
     Returns:
         What was done; None if only a part of the shards was done (--shard).
@@ -215,8 +215,7 @@ def clean(
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
             _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options)
-        _write(folder, reasons, outputs, summary)
-        report(summary)
+        _write(folder, reasons, outputs, summary, report)
         folder.finish()
     return summary
 
@@ -260,6 +259,11 @@ def _check_outputs(config: CleanConfig, outputs: Sequence[tuple[str, str]], inpu
         if not path or (flag == "--dest" and place.name.startswith(".")) or place.is_dir():
             raise NmtError(f"{flag} {path!r} names no file; give the name of a file")
         refuse_inputs(path, inputs, f"{flag} {path}")
+        if flag == "--dest" and os.path.lexists(f"{path}.gz"):
+            raise NmtError(
+                f"--dest {path} would stand beside {path}.gz, which --train {config.dest} would then no longer read; "
+                f"move that file or give another --dest"
+            )
         if flag != "--dest" and not place.parent.is_dir():
             raise NmtError(f"{flag} {path} is in a folder that does not exist; make the folder first")
         other = seen.setdefault(os.path.realpath(path), flag)
@@ -329,8 +333,7 @@ def _score(
     sides = [folder.data / f"kept.{lang}" for lang in config.languages]
     if not sides[0].exists():
         folder.data.mkdir(exist_ok=True)
-        with ExitStack() as files:
-            opened = [files.enter_context(output_file(str(path))) for path in sides]
+        with _opened([("--dest", str(path)) for path in sides]) as opened:
             for part in _parts(folder, reasons):
                 _write_rows(part, opened, [])
     scores = dual_scores(config.score_with, list(map(str, sides)), folder.data, runtime, options, config.workers)
@@ -340,23 +343,41 @@ def _score(
     reasons[kept[scores < summary.limits[SCORE]]] = REASONS.index(SCORE)
 
 
-def _write(folder: JobFolder, reasons: np.ndarray, outputs: list[tuple[str, str]], summary: Summary) -> None:
-    """Writes all files, and completes the summary."""
-    with ExitStack() as files, console.Progress("Writing", folder.plan.rows, "pair") as progress:
-        # The first output is renamed last: if it is there, all of them are.
-        opened = [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
-        sides = len(summary.config.languages)
-        for part in _parts(folder, reasons):
-            _write_rows(part, opened[:sides], opened[sides:])
-            summary.add(part)
-            progress.advance(part.shard.rows)
+def _write(
+    folder: JobFolder,
+    reasons: np.ndarray,
+    outputs: list[tuple[str, str]],
+    summary: Summary,
+    report: Callable[[Summary], None],
+) -> None:
+    """Writes all files, and completes the summary. If no pair is kept, the corpora are not written."""
+    config, rows = summary.config, folder.plan.rows
+    if not rows:
+        folder.discard()
+        raise NmtError(f"there are no lines in {' and '.join(config.train)}; give another --train")
+    sides = len(config.languages)
+    # The first output is renamed last: if it is there, all of them are.
+    with _opened(outputs[:sides]) as kept:
+        with _opened(outputs[sides:]) as rejected, console.Progress("Writing", rows, "pair") as progress:
+            for part in _parts(folder, reasons):
+                _write_rows(part, kept, rejected)
+                summary.add(part)
+                progress.advance(part.shard.rows)
+        report(summary)
         if not any(summary.kept):
             folder.discard()
-            if not folder.plan.rows:
-                raise NmtError(f"{' and '.join(summary.config.train)} have no lines; give another --train")
+            others = " and ".join(filter(None, (config.rejected, config.page)))
             raise NmtError(
-                f"all {folder.plan.rows:,} pairs were dropped ({summary.in_words()}); check the languages and the rules"
+                f"all {rows:,} pairs were dropped ({summary.in_words()}), so no corpus was written"
+                f"{f', only {others}' if others else ''}; check the languages and the rules"
             )
+
+
+@contextmanager
+def _opened(outputs: Sequence[tuple[str, str]]) -> Iterator[list[Output]]:
+    """Yields the output files with these flags and paths. The first one is closed last."""
+    with ExitStack() as files:
+        yield [files.enter_context(output_file(path, flag=flag)) for flag, path in outputs]
 
 
 def _judged(result: Result) -> tuple[np.ndarray, np.ndarray, dict[int, Row]]:

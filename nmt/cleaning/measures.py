@@ -3,7 +3,6 @@
 Shapes: L lines, C characters of all lines with a line break after each.
 """
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from functools import cache
 import numpy as np
 
 from nmt.data.mixture import hashed
+from nmt.text.moses import base_language
 
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)
@@ -98,7 +98,7 @@ class Measures:
 
 
 def measure(lines: Sequence[str], lang: str) -> Measures:
-    """Returns the measures of lines in a language, such as `fr` or `pt_BR`; none may contain a line break."""
+    """Returns the measures of lines in a language, such as `fr` or `deu_Latn`; none may contain a line break."""
     classes, keys = _tables()
     text = "".join(f"{line}\n" for line in lines)
     codes_C = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
@@ -112,7 +112,7 @@ def measure(lines: Sequence[str], lang: str) -> Measures:
 
     letters_C = classes_C >= _FIRST_SCRIPT
     wide_C = (classes_C >= _CLASS_OF_SCRIPT["HANGUL"]) & (classes_C <= _CLASS_OF_SCRIPT["CJK"])
-    names = _OF_LANGUAGE.get(re.split("[-_]", lang)[0].lower())
+    names = _OF_LANGUAGE.get(base_language(lang))
     of_language_C = np.isin(classes_C, [_CLASS_OF_SCRIPT[name] for name in names]) if names else letters_C
     return Measures(
         length=lengths_L,

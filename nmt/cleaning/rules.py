@@ -13,6 +13,7 @@ from nmt.cleaning.measures import Measures, hash_of_pairs, measure
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError, importing
+from nmt.text.moses import base_language
 
 Lines = list[str]
 
@@ -50,7 +51,7 @@ _NAMES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "bs": "sr", "hr": "sr"
 
 
 def _name(lang: str) -> str:
-    base = re.split("[-_]", lang)[0].lower()
+    base = base_language(lang)
     return _NAMES.get(base, base)
 
 

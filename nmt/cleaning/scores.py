@@ -1,7 +1,8 @@
 """Scores pairs by how well two models, one in each direction, predict them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def dual_scores(
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
         output = folder / name
         if not output.exists():
-            with console.Progress(f"Scoring {name}", None, "pair") as progress:
+            with console.Progress(f"Scoring {name}", None, "pair") as progress, _naming(model):
                 here = placed(runtime, options)
                 JobOutput(
                     job=RescoringJob((model,), here, lines=PairFormat("files", "text", True)),
@@ -66,6 +67,15 @@ def dual_scores(
         entropies.append(-np.array([float(line) for line in read_lines(output)]))
     forward, backward = entropies
     return np.exp(-np.abs(forward - backward) - (forward + backward) / 2)
+
+
+@contextmanager
+def _naming(model: str) -> Iterator[None]:
+    """Puts the path of the checkpoint before the message of an NmtError, because there are two checkpoints."""
+    try:
+        yield
+    except NmtError as error:
+        raise NmtError(f"--score-with {model}: {error}") from error
 
 
 def threshold(scores: np.ndarray, keep: float) -> float:

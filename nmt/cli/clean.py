@@ -1,7 +1,7 @@
 """`nmt clean` drops pairs of a corpus that would harm a training."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,12 +10,15 @@ from rich.table import Table
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
+from nmt.config.options import flag_name
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
 
 # So many corpora get columns of their own.
 _COLUMNS = 4
+# The page shows the beginning of a line with more characters.
+_SHOWN = 2000
 
 
 @flags(config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
@@ -40,11 +43,37 @@ def _write_page(config: CleanConfig, summary: "Summary") -> None:
     if config.page is None:
         return
     from nmt.files import output_file
-    from nmt.pages.cleaning import page_data
     from nmt.pages.page import page
 
     with output_file(config.page, flag="--page") as file:
-        file.write(page("cleaning", ", ".join(config.train), page_data(summary)))
+        file.write(page("cleaning", ", ".join(config.train), _page_data(summary)))
+
+
+def _page_data(summary: "Summary") -> dict[str, Any]:
+    """Returns the content of the page."""
+    from nmt.cleaning.rules import BINS, REASONS, reason_in_words
+
+    config = summary.config
+    used = [reason for reason in REASONS if any(counts[reason] for counts in summary.counts)]
+    return {
+        "languages": config.languages,
+        "corpora": [
+            {"name": prefix, "read": read, "kept": kept, "dropped": [counts[reason] for reason in used]}
+            for prefix, read, kept, counts in zip(config.train, summary.read, summary.kept, summary.counts, strict=True)
+        ],
+        "reasons": [
+            {
+                "name": reason_in_words(reason),
+                "examples": [[line[:_SHOWN] for line in row] for _, row in summary.examples.get(reason, [])],
+            }
+            for reason in used
+        ],
+        "histograms": [
+            {"name": flag_name(option), "limit": summary.limits[option], "edges": edges, "counts": counts}
+            for option, edges in BINS.items()
+            if any(counts := [summary.histograms[f"{option} {bin}"] for bin in range(len(edges) - 1)])
+        ],
+    }
 
 
 def _show(summary: "Summary") -> None:

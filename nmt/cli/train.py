@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,25 +72,39 @@ def train(
 
     Options in the panel Model override fields of the architecture.
     """
-    clock, in_time = None, hours is not None or minutes is not None
-    if in_time:
-        config, model_overrides, clock = _in_time(data, config, model_overrides, context, hours, minutes)
-    model = _model_config(config, model_overrides)
-    from nmt.training.ranks import is_rank
+    clock, ready, seconds = None, False, _seconds(config, hours, minutes)
+    with ExitStack() as lock:
+        if seconds:
+            locking = None if dry_run else lock
+            config, model_overrides, clock, ready = _in_time(data, config, model_overrides, context, seconds, locking)
+        if not ready:
+            lock.close()  # the training takes it
+        model = _model_config(config, model_overrides)
+        from nmt.training.ranks import is_rank
 
-    if config.gpus > 1 and not is_rank():
-        from nmt.training.ranks import launch
+        if config.gpus > 1 and not is_rank():
+            from nmt.training.ranks import launch
 
-        arguments = _arguments(data, model, config, clock, dry_run) if in_time else sys.argv[1:]
-        launch(arguments, config.gpus, config.device)
-    elif dry_run:
-        from nmt.training.dry_run import dry_run as estimate
+            arguments = _arguments(data, model, config, clock, dry_run) if seconds else sys.argv[1:]
+            launch(arguments, config.gpus, config.device)
+        elif dry_run:
+            from nmt.training.dry_run import dry_run as estimate
 
-        estimate(data, model, config)
-    else:
-        from nmt.training.train import train as run_training
+            estimate(data, model, config)
+        else:
+            from nmt.training.train import train as run_training
 
-        run_training(data, model, config, clock)
+            run_training(data, model, config, clock, ready=ready)
+
+
+def _seconds(config: TrainConfig, hours: float | None, minutes: float | None) -> float:
+    """Returns the time that --hours or --minutes gives; 0 without them."""
+    if hours is not None and minutes is not None:
+        raise NmtError("--hours and --minutes were both given; leave out one of them")
+    seconds = 3600 * (hours or 0) + 60 * (minutes or 0)
+    if seconds and config.init_from is not None:
+        raise NmtError("--init-from does not go with --hours and --minutes; give --max-updates instead of the time")
+    return seconds
 
 
 def _in_time(
@@ -97,37 +112,40 @@ def _in_time(
     config: TrainConfig,
     overrides: dict[str, Any],
     context: typer.Context,
-    hours: float | None,
-    minutes: float | None,
-) -> "tuple[TrainConfig, dict[str, Any], Clock | None]":
-    """Returns the options for --hours or --minutes, and the clock; None if the time does not end the training.
+    seconds: float,
+    lock: ExitStack | None,
+) -> "tuple[TrainConfig, dict[str, Any], Clock | None, bool]":
+    """Returns the options, the clock, and whether this process can train with them at once.
 
-    The ranks of a training get their options from the process that started them.
+    The clock is None if the time does not end the training. The ranks of a training get their options from the process
+    that started them. `lock` receives the lock of the run folder, so that a second training does not even measure.
     """
-    if hours is not None and minutes is not None:
-        raise NmtError("--hours and --minutes were both given; leave out one of them")
-    if config.init_from is not None:
-        raise NmtError("--init-from does not go with --hours and --minutes; give --max-updates instead of the time")
-    seconds = 3600 * (hours or 0) + 60 * (minutes or 0)
     ends_at = time.monotonic() + seconds
     given = {f.name for f in fields(TrainConfig) if _is_given(context, f.name)}
+    from nmt.data.folder import DataFolder
     from nmt.training.hours import with_choices
     from nmt.training.loop import Clock
     from nmt.training.ranks import is_rank
-    from nmt.training.run_folder import numbered
+    from nmt.training.run_folder import RunFolder, numbered
+    from nmt.training.train import check_save_dir
 
     if is_rank():
         if "max_updates" not in given:
             raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
-        return config, overrides, Clock(ends_at, sys.maxsize)
-    if numbered(Path(config.save_dir), "state"):
-        return *_options_of_run(config, overrides, given), None
+        return config, overrides, Clock(ends_at, sys.maxsize), False
+    folder = RunFolder(Path(config.save_dir))
+    if lock is not None:
+        check_save_dir(DataFolder.open(data), config)
+        lock.enter_context(folder.locked())
+    if numbered(folder.path, "state"):
+        return *_options_of_run(config, overrides, given), None, False
     config, overrides, most_updates = with_choices(data, config, overrides, given, seconds)
+    clock: Clock | None = Clock(ends_at, most_updates)
     if "max_updates" in given or config.lr_schedule == "linear":
         reason = "--max-updates is given" if "max_updates" in given else "--lr-schedule linear needs a fixed number"
         console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")
-        return config, overrides, None
-    return config, overrides, Clock(ends_at, most_updates)
+        clock = None
+    return config, overrides, clock, config.gpus == 1
 
 
 def _options_of_run(

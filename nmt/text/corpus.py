@@ -98,7 +98,9 @@ def _one_side(prefix: str, lang: str) -> Path:
     plain = Path(f"{prefix}.{lang}")
     compressed = Path(f"{prefix}.{lang}.gz")
     for path in (plain, compressed):
-        if os.path.lexists(path):  # opening it says what is wrong with a link
+        if os.path.lexists(path):  # opening it says what is wrong with a link or a folder
+            if not is_regular(path) and not path.is_dir():
+                raise NmtError(f"{path} is a pipe or a device, but a corpus is read several times; give a file")
             return path
     raise NmtError(f"neither {plain} nor {compressed} exists; {_similar_files(plain.parent, Path(prefix).name)}")
 

@@ -25,8 +25,7 @@ from nmt.training.state import Setup, TrainState, new_state, state_bytes
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
     """Checks that data, model and options fit together. Warns if BLEU lacks the tokeniser of the target language."""
-    if Path(config.save_dir).resolve() == data.path.resolve():
-        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
+    check_save_dir(data, config)
     if model_config.guided_alignment is not None and data.split("train").alignments is None:
         if config.init_from is None:
             raise NmtError(
@@ -44,6 +43,12 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if config.device == "cpu" or not torch.cuda.is_available():
         # WEIGHT_BYTES is for the gradients.
         check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))
+
+
+def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
+    """Raises NmtError if the training would write to the data folder."""
+    if Path(config.save_dir).resolve() == data.path.resolve():
+        raise NmtError(f"--save-dir {config.save_dir} is the data folder; choose another folder for the run")
 
 
 def _check_positions(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -74,31 +79,37 @@ def check_device_tokens(split: ParallelSplit, device_tokens: int) -> None:
         )
 
 
-def train(data_folder: str, model_config: ModelConfig, config: TrainConfig, clock: Clock | None = None) -> None:
+def train(
+    data_folder: str, model_config: ModelConfig, config: TrainConfig, clock: Clock | None = None, *, ready: bool = False
+) -> None:
     """Trains up to `config.max_updates`; resumes from the newest training state if the run folder has one.
 
     Args:
         clock: when training should end; it then changes `max_updates`.
+        ready: whether this process has verified the data and has locked the run folder.
 
     Raises:
         NmtError: the data, the run folder or an option cannot be used; the message names it.
         StoppedError: a signal asked to stop; the training state is saved in the run folder.
     """
-    with prepared(data_folder, model_config, config, "stopping as soon as the state is saved") as setup:
+    stopping = "stopping as soon as the state is saved"
+    with prepared(data_folder, model_config, config, stopping, verify=not ready) as setup:
         folder = RunFolder(Path(config.save_dir))
-        with folder.locked() if setup.world.is_main else nullcontext():
+        with folder.locked() if setup.world.is_main and not ready else nullcontext():
             _train(setup, folder, clock)
 
 
 @contextmanager
-def prepared(data_folder: str, model_config: ModelConfig, config: TrainConfig, stopping: str) -> Iterator[Setup]:
+def prepared(
+    data_folder: str, model_config: ModelConfig, config: TrainConfig, stopping: str, *, verify: bool = True
+) -> Iterator[Setup]:
     """Joins the ranks, opens and verifies the data, and checks that data, model, options and ranks fit together."""
     with join_ranks(config, stopping) as (world, runtime, stop):
         data = DataFolder.open(data_folder)
         flags = {flag_name(name): value for name, value in (model_config.to_dict() | config.to_dict()).items()}
         world.require_same({"the data folder": data.meta.fingerprint, "precision": runtime.precision, **flags})
         check_fit(data, model_config, config)
-        if world.is_main:
+        if verify and world.is_main:
             data.verify(lambda: stop.received)
         world.barrier()  # ends the other ranks if the data is damaged
         setup = Setup(data, model_config, config, runtime, world, stop)

@@ -14,6 +14,8 @@ from conftest import write_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmt.checkpoint import load_checkpoint, save_checkpoint
+
 OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1"]
 NOUNS = ["house", "tree", "garden", "river", "letter", "window", "teacher", "street"]
 NOMEN = ["Haus", "Baum", "Garten", "Fluss", "Brief", "Fenster", "Lehrer", "Strasse"]
@@ -84,6 +86,18 @@ def test_text_in_one_language_is_cleaned_too(tmp_path: Path) -> None:
     assert (tmp_path / "new.en").read_text() == f"{GOOD[0][0]}\n{GOOD[1][0]}\n"
 
 
+def test_the_dropped_pairs_are_written_even_if_none_is_kept(tmp_path: Path) -> None:
+    corpus, rejected, page = write_pairs(tmp_path / "corpus", BAD), tmp_path / "rejected.tsv", tmp_path / "page.html"
+    (tmp_path / "new.en").write_text("of an earlier command\n")
+    options = [f"--train={corpus}", f"--dest={tmp_path}/new", f"--rejected={rejected}", f"--page={page}"]
+    said = failed("clean", *OPTIONS, *options)
+    assert f"so no corpus was written, only {rejected} and {page}; check the languages and the rules" in said
+    assert [tuple(line.split("\t")[1:]) for line in rejected.read_text().splitlines()] == BAD
+    assert '"read":3,"kept":0,"dropped":[1,1,1]' in page.read_text()
+    assert (tmp_path / "new.en").read_text() == "of an earlier command\n"
+    assert not [*tmp_path.glob("new.de"), *tmp_path.glob("*.unfinished")]
+
+
 @given(
     st.lists(st.sampled_from([*GOOD[:4], *BAD, (GOOD[0][0].upper(), GOOD[0][1])]), min_size=1),
     st.integers(1, 7),
@@ -135,11 +149,13 @@ def test_a_job_that_was_interrupted_or_divided_gives_the_same_bytes(tmp_path: Pa
 
 
 def test_the_page_has_counts_and_examples(tmp_path: Path) -> None:
-    corpus = write_pairs(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>")])
+    long = ("word " * 100_000, "Wort " * 100_000)
+    corpus = write_pairs(tmp_path / "corpus", [*GOOD, *BAD, ("</script><b>", "A & B <i>"), long])
     clean(corpus, tmp_path / "new", f"--page={tmp_path}/page.html")
     page = (tmp_path / "page.html").read_text()
     assert '"name":"--numbers","examples":[["The year 1999.","Das Jahr 1998."]]' in page
-    assert '"read":132,"kept":128,"dropped":[1,1,2]' in page
+    assert '"read":133,"kept":128,"dropped":[1,1,1,2]' in page
+    assert len(page) < 100_000
     assert "</script><b>" not in page
 
 
@@ -192,6 +208,16 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     assert not list(tmp_path.glob("*.unfinished"))
 
 
+def test_a_model_that_cannot_score_is_named(trained: Path, models: list[str], tmp_path: Path) -> None:
+    corpus, broken = write_pairs(tmp_path / "corpus", pairs_in(trained / "train")[:20]), tmp_path / "broken.safetensors"
+    checkpoint = load_checkpoint(models[1])
+    for weight in checkpoint.weights.values():
+        weight.fill_(math.nan)
+    save_checkpoint(checkpoint, broken)
+    said = failed(*scored(corpus, tmp_path / "new", [models[0], str(broken)], "--keep=0.5"))
+    assert f"--score-with {broken}: the model gives NaN probabilities; use another checkpoint" in said
+
+
 def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[str], tmp_path: Path) -> None:
     corpus = write_pairs(tmp_path / "corpus", GOOD)
     for command, said in (
@@ -234,8 +260,14 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
         ("nothing", ["--page={folder}/no/q"], "is in a folder that does not exist; make the folder first"),
         ("nothing", ["--rejected="], "--rejected '' names no file"),
         ("nothing", ["--dest={folder}/"], "names no file; give the name of a file"),
-        ("empty", [], "have no lines; give another --train"),
-        ("nothing", ["--min-letters=1"], "all 128 pairs were dropped (128 --min-letters); check the languages and the"),
+        (
+            "compressed",
+            [],
+            "--dest {folder}/new.de would stand beside {folder}/new.de.gz, which --train {folder}/new would then",
+        ),
+        ("empty", [], "there are no lines in {corpus}; give another --train"),
+        ("device", [], "{corpus}.de is a pipe or a device, but a corpus is read several times; give a file"),
+        ("nothing", ["--min-letters=1"], "(128 --min-letters), so no corpus was written; check the languages"),
         ("nothing", ["--exclude={corpus}"], "all 128 pairs were dropped (128 --exclude)"),
         ("binary", [], "{corpus}.de, line 2: byte 1 (0xff) is not UTF-8"),
         ("nothing", ["--min-letters=2"], "--min-letters must be at least 0 and at most 1, but is 2"),
@@ -251,6 +283,11 @@ def test_wrong_input_is_one_sentence_and_nothing_is_written(
     if change == "empty":
         for lang in ("en", "de"):
             (tmp_path / f"corpus.{lang}").write_bytes(b"")
+    if change == "device":
+        (tmp_path / "corpus.de").unlink()
+        (tmp_path / "corpus.de").symlink_to("/dev/null")
+    if change == "compressed":
+        (tmp_path / "new.de.gz").touch()
     if change == "binary":
         (tmp_path / "corpus.de").write_bytes(text[0].encode() + b"\xff\n" + "".join(text[2:]).encode())
     before = sorted(tmp_path.iterdir())

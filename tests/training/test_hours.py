@@ -1,6 +1,7 @@
 """`nmt train --hours`: the choices for corpora and machines of all sizes, the clock, and what remains without it."""
 
 import importlib
+import pkgutil
 import re
 import signal
 import tomllib
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import TrainConfig
+from nmt.data.folder import DataFolder
 from nmt.errors import StoppedError
 from nmt.model.architectures import model_config
 from nmt.training import hours, loop
@@ -200,6 +202,41 @@ def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(trained: Pat
     assert options_of(tmp_path / "run")["max-updates"] == 500
 
 
+@pytest.mark.parametrize("place", ["nmt.training.hours.seconds_per_update", "nmt.training.loop.TrainingLoop.run"])
+@pytest.mark.usefixtures("clock")
+def test_a_second_training_is_refused_before_it_measures(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It starts while the first one measures, or trains without having saved a state."""
+    command = "train", trained / "data", f"--save-dir={tmp_path}/run", "--minutes=0.1", *OPTIONS
+    function, errors = pkgutil.resolve_name(place), list[str]()
+
+    def patched(*arguments: Any) -> Any:
+        monkeypatch.setattr(place, function)
+        with monkeypatch.context() as patch:
+            patch.setattr(hours, "with_choices", lambda *_: pytest.fail("the second training measures"))
+            errors.append(failed(*command))
+        return function(*arguments)
+
+    monkeypatch.setattr("nmt.training.run_folder._LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(place, patched)
+    run(*command)
+    assert errors == [f"error: another training uses {tmp_path}/run; wait until it ends, or give another --save-dir"]
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_data_folder_is_verified_once(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify, verified = DataFolder.verify, list[Path]()
+
+    def counted(folder: DataFolder, *arguments: Any) -> None:
+        verified.append(folder.path)
+        verify(folder, *arguments)
+
+    monkeypatch.setattr(DataFolder, "verify", counted)
+    run("train", trained / "data", f"--save-dir={tmp_path}/run", "--minutes=0.1", *OPTIONS)
+    assert verified == [trained / "data"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_measurement_ends_the_command(
     trained: Path, tmp_path: Path, number: signal.Signals
@@ -214,6 +251,7 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
     run_folder = tmp_path / "run"
     command = "train", trained / "data", "--save-dir", run_folder, *OPTIONS
     assert "is the data folder" in failed(*command, "--minutes=1", "--save-dir", trained / "data")
+    assert not (trained / "data" / ".lock").exists()
     run(*command, "--arch=transformer_tiny", "--max-updates=1")
     (run_folder / "config.toml").unlink()
     assert "config.toml, which has its options, is missing; give the options without" in failed(*command, "--minutes=1")
