@@ -24,6 +24,7 @@ from checkpoints import (
 from commands import failed, run
 from conftest import invented_pairs
 from marian import mixed_lines, spm, vocabulary
+from stand_ins import Recipe
 
 from nmt.interop.common import SPECIAL_PIECES
 from nmt.text.codec import TextCodec
@@ -200,3 +201,7 @@ def test_options_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     saved(small_checkpoint(0, replace(CONFIG, d_k=2)), checkpoint)
     assert "CTranslate2 needs d_k and d_v to be" in failed(*command[:5])
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "en.bin"}
+
+
+def test_the_recipe_that_verifies_packages_names_its_formats(quicker: Recipe) -> None:
+    assert "argo is not a format; give one or more of: argos" in quicker("verify_exports.sh", "argo", code=1).stderr
