@@ -25,14 +25,16 @@ from nmt.text.moses import base_language
 _SUFFIX, _SENTENCE_SUFFIX = ".argosmodel", ".onnx"
 # The release of Argos Translate whose source this module follows.
 _ARGOS_VERSION = "1.11.0"
-_USE = """```python
+_USE = """Install Argos Translate with `pip install argostranslate`.
+
+```python
 from argostranslate import package, translate
 
 package.install_from_path("{name}")
 print(translate.translate("…", "{source}", "{target}"))  # text in {source}
 ```
 
-[Argos Translate](https://pypi.org/project/argostranslate/) splits text into sentences with a model of MiniSBD, which \
+Argos Translate splits text into sentences with a model of MiniSBD, which \
 {sentences}. The package also works in LibreTranslate."""
 
 
