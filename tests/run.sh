@@ -36,6 +36,7 @@ TIMEFORMAT='%0lR in all, processor time %0lU + %0lS (user + system)'
 if [ "${1:-}" = --nightly ]; then
     install_if_missing chromium chromium
     install_if_missing ip iproute2
+    install_if_missing npm npm
     time test_all "$@"
 else
     time check_all "$@"

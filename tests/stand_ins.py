@@ -97,7 +97,7 @@ def run_with(
     environment |= {name: str(value) for name, value in settings.items()}
     environment["PATH"] = f"{path}:{BIN}:{os.environ['PATH']}"
     command = ["bash", str(ROOT / "recipes" / script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == code, done.stderr
     return done
 

@@ -142,6 +142,15 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     assert "usage: corpus_to_service.sh" in recipe("corpus_to_service.sh", "en", "de", code=1).stderr
 
 
+@pytest.mark.nightly
+def test_other_programs_translate_with_exported_models(tmp_path: Path) -> None:
+    done = run_with(BIN, "verify_exports.sh", RUN=tmp_path / "run")
+    programs = ["argos", "optimum (split)", "optimum (merged)", "transformers.js"]
+    found = [line for line in done.stdout.splitlines() if "equal" in line]
+    assert found[:4] == [f"{program}: all 200 lines are equal" for program in programs]
+    assert found[4].startswith("page: ")
+
+
 def test_fine_tuning_of_a_model_of_transformers(recipe: Recipe, tmp_path: Path) -> None:
     write_model(tmp_path / "marian", scale_embedding=True, activation_function="swish")
     paths = {"RUN": tmp_path / "run"}

@@ -22,11 +22,10 @@ from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
 from nmt.text.moses import base_language
 
-SUFFIX = ".argosmodel"
-_SENTENCE_MODELS, _SENTENCE_SUFFIX = "minisbd", ".onnx"
+_SUFFIX, _SENTENCE_SUFFIX = ".argosmodel", ".onnx"
 # The release of Argos Translate whose source this module follows.
 _ARGOS_VERSION = "1.11.0"
-_USE = """Install the package for [Argos Translate](https://pypi.org/project/argostranslate/) and translate:
+_USE = """Install Argos Translate with `pip install argostranslate`.
 
 ```python
 from argostranslate import package, translate
@@ -35,12 +34,8 @@ package.install_from_path("{name}")
 print(translate.translate("…", "{source}", "{target}"))  # text in {source}
 ```
 
-{sentences}"""
-_DOWNLOADED = (
-    "Argos Translate splits text into sentences with a model of MiniSBD, which it downloads when it translates from "
-    "{source} for the first time."
-)
-_INCLUDED = "Argos Translate splits text into sentences with `{sentence_model}` of this package."
+Argos Translate splits text into sentences with a model of MiniSBD, which \
+{sentences}. The package also works in LibreTranslate."""
 
 
 def export_argos(
@@ -55,12 +50,12 @@ def export_argos(
     text = checkpoint.codec.config
     _check_text(text, origin)
     source, target = _codes(text, origin)
-    splitter = _sentence_model(sentence_model) if sentence_model is not None else {}
-    sentences = (_INCLUDED if splitter else _DOWNLOADED).format(source=source, sentence_model=next(iter(splitter), ""))
+    splitter = _sentence_model(sentence_model, source)
+    sentences = "this package contains" if splitter else "it downloads when it translates for the first time"
+    use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
     metadata = {"package_version": "1.0", "argos_version": _ARGOS_VERSION}
     metadata |= {"from_code": source, "from_name": source, "to_code": target, "to_name": target}
-    use = _USE.format(name=Path(output).name, source=source, target=target, sentences=sentences)
-    with output_file(output, [origin, *filter(None, [sentence_model])], suffix=SUFFIX) as file:
+    with output_file(output, [origin], suffix=_SUFFIX) as file:
         model = _model(checkpoint, origin, output, quantization)
         card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
@@ -116,11 +111,13 @@ def _codes(text: TextConfig, origin: str) -> list[str]:
     return codes
 
 
-def _sentence_model(path: str) -> dict[str, bytes]:
-    """Returns the file by its name in the package. Argos Translate takes any name that ends in .onnx."""
+def _sentence_model(path: str | None, source: str) -> dict[str, bytes]:
+    """Returns the given model that splits text into sentences, by its name in the package."""
+    if path is None:
+        return {}
     if not path.endswith(_SENTENCE_SUFFIX):
         raise NmtError(f"--sentence-model {path} does not end in {_SENTENCE_SUFFIX}; give a model of MiniSBD")
-    return {f"{_SENTENCE_MODELS}/{Path(path).name}": read_bytes(Path(path))}
+    return {f"minisbd/{source}{_SENTENCE_SUFFIX}": read_bytes(Path(path))}
 
 
 def _model(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> dict[str, bytes]:
@@ -139,7 +136,7 @@ def _zipped(files: Mapping[str, bytes]) -> bytes:
     archive = io.BytesIO()
     with ZipFile(archive, "w") as writer:
         for name, content in files.items():
-            entry = ZipInfo(name)  # its date is that of the oldest possible file
+            entry = ZipInfo(name)  # its date is always 1980-01-01
             entry.external_attr = 0o644 << 16  # otherwise, unzip makes files that nobody may read
             writer.writestr(entry, content)
     return archive.getvalue()

@@ -24,6 +24,7 @@ from checkpoints import (
 from commands import failed, run
 from conftest import invented_pairs
 from marian import mixed_lines, spm, vocabulary
+from stand_ins import Recipe
 
 from nmt.interop.common import SPECIAL_PIECES
 from nmt.text.codec import TextCodec
@@ -109,10 +110,13 @@ def test_translations_are_the_best_that_beam_search_finds(tmp_path: Path) -> Non
 def test_a_package_has_one_folder_with_all_that_argos_translate_reads(tmp_path: Path) -> None:
     codec = TextCodec(replace(TEXT_CONFIG, source_lang="en_GB", target_lang="deu_Latn"), *[small_codec().source] * 2)
     checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors")
-    (tmp_path / "en.onnx").write_bytes(b"a model of MiniSBD")
-    first = exported(checkpoint, "--sentence-model", tmp_path / "en.onnx").read_bytes()
-    package = exported(checkpoint, "--sentence-model", tmp_path / "en.onnx")  # replaces the first one
+    (tmp_path / "model.onnx").write_bytes(b"a model of MiniSBD")
+    first = exported(checkpoint, "--sentence-model", tmp_path / "model.onnx").read_bytes()
+    package = exported(checkpoint, "--sentence-model", tmp_path / "model.onnx")  # replaces the first one
     assert package.read_bytes() == first
+    with ZipFile(package) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o644}
     folder = Argos(package).folder
     assert folder.name == "nmt-en_de"
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
@@ -125,7 +129,7 @@ def test_a_package_has_one_folder_with_all_that_argos_translate_reads(tmp_path: 
     assert ctranslate2.Translator(str(folder / "model")).compute_type.startswith("int8")
     card = (folder / "README.md").read_text()
     assert 'translate.translate("…", "en", "de")' in card
-    assert "`minisbd/en.onnx` of this package" in card
+    assert "which this package contains" in card
     assert str(tmp_path) not in card
     assert '"update": 0' in card
 
@@ -138,7 +142,7 @@ def test_what_argos_translate_does_otherwise_is_a_warning(tmp_path: Path) -> Non
     assert "has the tags <bt>, which Argos Translate cannot put before a sentence" in done.stderr
     assert "has the language english, which is not a code of ISO 639" in done.stderr
     card = (Argos(package).folder / "README.md").read_text()
-    assert "downloads when it translates from english for the first time" in card
+    assert "which it downloads when it translates for the first time" in card
 
 
 def replace_text(codec: TextCodec, **changes: Any) -> TextCodec:
@@ -183,7 +187,10 @@ def test_options_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
     (tmp_path / "en.bin").touch()
     for options, message in (
-        (["--output=model.zip"], "--output model.zip is the name of another format; give a name that ends in .argosm"),
+        (
+            ["--output", tmp_path / "model.zip"],
+            "model.zip is the name of another format; give a name that ends in .argosm",
+        ),
         (["--sentence-model", tmp_path / "en.bin"], "en.bin does not end in .onnx; give a model of MiniSBD"),
         (["--sentence-model", tmp_path / "no.onnx"], "no.onnx cannot be read (No such file or directory)"),
         (["--format=ctranslate2", "--sentence-model=en.onnx"], "--sentence-model is only for --format argos"),
@@ -193,3 +200,7 @@ def test_options_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     saved(small_checkpoint(0, replace(CONFIG, d_k=2)), checkpoint)
     assert "CTranslate2 needs d_k and d_v to be" in failed(*command[:5])
     assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "en.bin"}
+
+
+def test_the_recipe_that_verifies_packages_names_its_formats(quicker: Recipe) -> None:
+    assert "argo is not a format; give one or more of: argos" in quicker("verify_exports.sh", "argo", code=1).stderr
