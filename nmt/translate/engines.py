@@ -94,4 +94,4 @@ def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: Runti
                 f"or use --engine pytorch"
             )
         return CTranslate2Engine(checkpoints[0], config, runtime, process)
-    return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process)
+    return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process, vocabulary_map=config.vocabulary_map)
