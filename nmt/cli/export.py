@@ -26,6 +26,9 @@ def export(
     scores: Annotated[
         str | None, typer.Option(metavar="FILE", help="Output of nmt score, for the model card; only for huggingface.")
     ] = None,
+    vocabulary_map: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
+    ] = None,
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
@@ -33,6 +36,8 @@ def export(
     """
     if format == "huggingface" and quantization != "float32":
         raise NmtError("--quantization is only for --format ctranslate2; leave it out")
+    if format == "huggingface" and vocabulary_map is not None:
+        raise NmtError("--vocabulary-map is only for --format ctranslate2; leave it out")
     if format == "ctranslate2" and scores is not None:
         raise NmtError("--scores is only for --format huggingface; leave it out")
     from nmt.checkpoint import load_checkpoint
@@ -46,5 +51,5 @@ def export(
     else:
         from nmt.interop.ctranslate2 import export_ctranslate2
 
-        export_ctranslate2(loaded, checkpoint, output, quantization)
+        export_ctranslate2(loaded, checkpoint, output, quantization, vocabulary_map)
     console.info(f"wrote {output}")

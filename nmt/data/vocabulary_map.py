@@ -38,11 +38,11 @@ class VocabularyMap:
         target_size: pieces of the target vocabulary.
     """
 
-    def __init__(self, entries: Mapping[tuple[int, ...], Sequence[int]], target_size: int) -> None:
+    def __init__(self, entries: Mapping[tuple[int, ...], list[int]], target_size: int) -> None:
         self._entries = entries
         self._longest = max(map(len, entries))
         self._always_V = np.zeros(target_size, dtype=bool)
-        self._always_V[[UNK, BOS, EOS, *entries.get((), ())]] = True
+        self._always_V[[UNK, BOS, EOS, *entries.get((), [])]] = True
 
     @classmethod
     def read(cls, path: str | Path, codec: TextCodec) -> Self:
@@ -78,7 +78,8 @@ class VocabularyMap:
         for allowed_V, ids in zip(allowed_BV, sources, strict=True):
             for length in range(1, self._longest + 1):
                 for first in range(len(ids) - length + 1):
-                    allowed_V[self._entries.get(tuple(ids[first : first + length]), ())] = True
+                    if found := self._entries.get(tuple(ids[first : first + length])):
+                        allowed_V[found] = True
         return allowed_BV
 
 

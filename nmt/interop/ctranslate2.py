@@ -14,18 +14,28 @@ from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.data.folder import model_names
+from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.common import check_supported
 from nmt.model.positions import sinusoids
+from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, UNK
 
 
-def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantization: str) -> None:
-    """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models."""
+def export_ctranslate2(
+    checkpoint: Checkpoint, origin: str, output: str, quantization: str, vocabulary_map: str | None = None
+) -> None:
+    """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models.
+
+    Args:
+        vocabulary_map: file of `nmt vocabulary-map`, which becomes vmap.txt.
+    """
     with importing("ctranslate2", "--format ctranslate2"):
         from ctranslate2.specs import transformer_spec
     check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
+    if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
+        VocabularyMap.read(vocabulary_map, checkpoint.codec)
     with new_folder(output, "--output") as folder:
         spec = _spec(checkpoint, transformer_spec)
         spec.validate()
@@ -35,6 +45,9 @@ def export_ctranslate2(checkpoint: Checkpoint, origin: str, output: str, quantiz
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
                 (folder / name).write_bytes(model.model)
+            if vocabulary_map is not None:
+                lines = (f"{line}\n" for line in read_lines(vocabulary_map))
+                (folder / "vmap.txt").write_bytes("".join(lines).encode())
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
