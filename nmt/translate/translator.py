@@ -81,9 +81,9 @@ class _Candidates:
         (bos, eos), never = self.tokens([batch.bos, batch.eos]), self.tokens(batch.never)
         return replace(batch, bos=bos, eos=eos, never=never, required=required)
 
-    def masked(self, logits_RV: Tensor) -> Tensor:
-        """Returns the logits with -inf for tokens that are no candidates of the row's sentence."""
-        return (logits_RV.unflatten(0, (len(self.bias_BV), -1)) + self.bias_BV[:, None]).flatten(0, 1)
+    def mask(self, logits_RV: Tensor) -> None:
+        """Changes the logits of tokens that are no candidates of the row's sentence to -inf, in place."""
+        logits_RV.unflatten(0, (len(self.bias_BV), -1)).add_(self.bias_BV[:, None])
 
 
 @dataclass(frozen=True)
@@ -278,9 +278,10 @@ class Translator:
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             allowed_V[[*sentence.required.prefix, *chain.from_iterable(sentence.required.phrases)]] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
-        bias_BV = torch.zeros(len(sentences), len(ids_V)).masked_fill(~allowed_BV[:, ids_V], -torch.inf)
-        ids_V, bias_BV = ids_V.to(self.runtime.device), bias_BV.to(self.runtime.device)
-        return _Candidates(ids_V, bias_BV, tuple(model.output_layer(ids_V) for model in self.models))
+        outputs = tuple(model.output_layer(ids_V.to(self.runtime.device)) for model in self.models)
+        bias_BV = outputs[0][0].new_zeros(allowed_BV.shape[0], len(ids_V))
+        bias_BV.masked_fill_(~allowed_BV[:, ids_V].to(self.runtime.device), -torch.inf)
+        return _Candidates(ids_V.to(self.runtime.device), bias_BV, outputs)
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:
@@ -298,10 +299,12 @@ class Translator:
         states = zip(self.models, cache.caches, layers, strict=True)
         outputs = [step(model, ids_R, state, layer) for model, state, layer in states]
         caches = replace(cache, caches=tuple(c for _, c in outputs))
-        logits = [chosen.masked(logits_RV.float()) if chosen else logits_RV.float() for logits_RV, _ in outputs]
-        if len(logits) == 1:
-            return logits[0], caches
-        return torch.stack([logits_RV.log_softmax(-1) for logits_RV in logits]).logsumexp(0), caches
+        if chosen:
+            for logits_RV, _ in outputs:
+                chosen.mask(logits_RV)
+        if len(outputs) == 1:
+            return outputs[0][0].float(), caches
+        return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
 
     def _texts(self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[TokenHypothesis]]) -> list[str]:
         """Returns the raw text of each translation of each part, with prefixes and constraints as they were given."""
