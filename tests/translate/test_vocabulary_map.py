@@ -11,7 +11,7 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from checkpoints import FP32, eloquent_checkpoint, generated, saved, small_codec, some_sentences
+from checkpoints import ELOQUENT, FP32, eloquent_checkpoint, generated, saved, small_codec, some_sentences
 from commands import LANGS, failed, run
 from conftest import token_arrays
 from hypothesis import given, settings
@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from servers import serving
 
 from nmt import Translator
+from nmt.checkpoint import Checkpoint
 from nmt.config import SearchConfig, VocabularyMapConfig
+from nmt.data import vocabulary_map
 from nmt.data.folder import DataFolder, ParallelSplit
-from nmt.data.vocabulary_map import vocabulary_map_of
 from nmt.text.subword import BOS, EOS, UNK
 from nmt.translate.requests import Request
 
@@ -83,7 +84,10 @@ def test_a_map_has_the_counts_of_a_loop_over_all_links(seed: int, per_piece: int
         best = [PIECES[i] for i, _ in sorted(linked.items(), key=lambda item: (-item[1], item[0]))] or [piece]
         kept = [found for found in best if found not in expected[""]] if linked else best
         expected[piece] = kept[:per_piece]
-    lines = list(vocabulary_map_of(data, VocabularyMapConfig(per_piece=per_piece, always=always)))
+    with pytest.MonkeyPatch.context() as patch:  # several parts are counted and summed
+        patch.setattr(vocabulary_map, "_SENTENCES_AT_ONCE", 15)
+        patch.setattr(vocabulary_map, "_TOKENS_AT_ONCE", 50)
+        lines = list(vocabulary_map.vocabulary_map_of(data, VocabularyMapConfig(per_piece=per_piece, always=always)))
     assert lines == [f"{source}\t{' '.join(target)}\n" for source, target in expected.items()]
 
 
@@ -150,11 +154,18 @@ def test_the_whole_vocabulary_as_candidates_changes_nothing(model: Path, tmp_pat
             assert ours["log_probs"] == pytest.approx(theirs["log_probs"], abs=1e-5)
 
 
+def with_bias(seed: int) -> Checkpoint:
+    """Returns a model with random weights and a random output bias."""
+    checkpoint = eloquent_checkpoint(seed, ending=12)
+    weights = checkpoint.weights | {"output_bias": torch.randn(len(PIECES))}
+    return replace(checkpoint, model_config=replace(ELOQUENT, output_bias=True), weights=weights)
+
+
 @pytest.mark.parametrize("seeds", [[3], [3, 8]])
 @pytest.mark.parametrize("options", [SearchConfig(beam=3), SearchConfig(sample=True)])
 def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], options: SearchConfig) -> None:
     """The reference normalises the logits of a sentence's candidates in float64; an ensemble averages P."""
-    paths = [saved(eloquent_checkpoint(seed, ending=12), tmp_path / f"{seed}.safetensors") for seed in seeds]
+    paths = [saved(with_bias(seed), tmp_path / f"{seed}.safetensors") for seed in seeds]
     entries = some_entries(1)
     search = replace(options, max_length_offset=8)
     path = written(tmp_path / "map", entries)
