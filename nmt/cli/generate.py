@@ -61,8 +61,6 @@ def _vocabulary_map(engine: EngineConfig, files: TranslationFiles, options: JobC
     if engine.vocabulary_map is None:
         return {}
     if options.cluster:
-        raise NmtError(
-            "--vocabulary-map does not work with --cluster, because other machines lack the file; leave out one"
-        )
+        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
     refuse_inputs(files.output, [engine.vocabulary_map], f"--output {files.output}")
     return {"--vocabulary-map": f"SHA-256 {digest_of(engine.vocabulary_map)[:16]}…"}

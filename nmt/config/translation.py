@@ -138,7 +138,7 @@ class VocabularyMapConfig(Config):
     """How many candidates a vocabulary map gives a sentence."""
 
     per_piece: int = candidates_option(
-        10, "Most target pieces for each source piece, besides those of --always.", at_least=1, at_most=100_000
+        20, "Most target pieces for each source piece, besides those of --always.", at_least=1, at_most=100_000
     )
     always: int = candidates_option(
         1000,

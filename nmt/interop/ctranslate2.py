@@ -28,8 +28,7 @@ def export_ctranslate2(
 ) -> None:
     """Writes the folder `output`: model.bin, config.json with the text processing, vocabularies and subword models.
 
-    Args:
-        vocabulary_map: file of `nmt vocabulary-map`, which becomes vmap.txt.
+    The file `vocabulary_map` becomes vmap.txt.
     """
     with importing("ctranslate2", "--format ctranslate2"):
         from ctranslate2.specs import transformer_spec

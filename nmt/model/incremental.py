@@ -165,8 +165,7 @@ def step(
 ) -> tuple[Tensor, DecoderCache]:
     """Returns the logits RV of the token after `ids_R`, the newest of each hypothesis, and the next cache.
 
-    Args:
-        output: computes the logits of some tokens only; None for all.
+    Logits are those of the tokens in `output`, or of all.
     """
     sentences, beam, _ = cache.ancestors_BWT.shape
     window = model.config.attention_window

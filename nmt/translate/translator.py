@@ -101,35 +101,25 @@ class _EnsembleCache:
 
 
 class Translator:
-    """Translates with one model, or with several that average their probabilities."""
+    """Translates with one model, or with several that average their probabilities.
 
-    def __init__(
-        self,
-        models: Sequence[Transformer],
-        codec: TextCodec,
-        runtime: Runtime,
-        vocabulary_map: VocabularyMap | None = None,
-    ) -> None:
+    Attributes:
+        vocabulary_map: restricts the pieces that a sentence is translated with, if there is one.
+    """
+
+    vocabulary_map: VocabularyMap | None = None
+
+    def __init__(self, models: Sequence[Transformer], codec: TextCodec, runtime: Runtime) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
-        self.codec, self.runtime, self.vocabulary_map = codec, runtime, vocabulary_map
+        self.codec, self.runtime = codec, runtime
         self._scorers: dict[str, Scorer] = {}
 
     @classmethod
-    def load(
-        cls,
-        *checkpoints: str | Path,
-        runtime: RuntimeConfig | None = None,
-        process: int = 0,
-        vocabulary_map: str | Path | None = None,
-    ) -> Self:
+    def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
         """Loads the model of a checkpoint, or an ensemble of several; uses GPU number `process` if there are several.
 
-        Args:
-            vocabulary_map: file of `nmt vocabulary-map`, which restricts what a sentence is translated with.
-
         Raises:
-            NmtError: a file is not a checkpoint, two differ in vocabulary or text processing, or the vocabulary map
-                does not fit.
+            NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
         """
         runtime = runtime or RuntimeConfig()
         extensions.load(runtime.user_module)  # in a worker process, this is the first time
@@ -142,8 +132,7 @@ class Translator:
                     f"{path} and {first_path} differ in vocabulary or text processing; "
                     f"an ensemble's models must be trained on one data folder"
                 )
-        candidates = None if vocabulary_map is None else VocabularyMap.read(vocabulary_map, first.codec)
-        return cls([build_model(checkpoint, path) for path, checkpoint in loaded], first.codec, resolved, candidates)
+        return cls([build_model(checkpoint, path) for path, checkpoint in loaded], first.codec, resolved)
 
     def translate(
         self, lines: Sequence[str], search: SearchConfig | None = None, advance: Callable[[int], None] = lambda _: None
@@ -262,11 +251,9 @@ class Translator:
             never=(PAD, BOS),  # imported models may give BOS a high probability
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
-        found = search_for(
-            self._step,  # type: ignore[arg-type]
-            _EnsembleCache(states, candidates),
-            candidates.restricted(batch) if candidates else batch,
-        )
+        if candidates:
+            batch = candidates.restricted(batch)
+        found = search_for(self._step, _EnsembleCache(states, candidates), batch)  # type: ignore[arg-type]
         if candidates:
             ids = candidates.ids_V.tolist()
             found = [[replace(f, tokens=[ids[token] for token in f.tokens]) for f in of_one] for of_one in found]
@@ -278,10 +265,10 @@ class Translator:
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             allowed_V[[*sentence.required.prefix, *chain.from_iterable(sentence.required.phrases)]] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
-        outputs = tuple(model.output_layer(ids_V.to(self.runtime.device)) for model in self.models)
-        bias_BV = outputs[0][0].new_zeros(allowed_BV.shape[0], len(ids_V))
-        bias_BV.masked_fill_(~allowed_BV[:, ids_V].to(self.runtime.device), -torch.inf)
-        return _Candidates(ids_V.to(self.runtime.device), bias_BV, outputs)
+        ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
+        outputs = tuple(model.output_layer(ids_V) for model in self.models)
+        bias_BV = torch.zeros_like(allowed_BV, dtype=outputs[0][0].dtype).masked_fill(~allowed_BV, -torch.inf)
+        return _Candidates(ids_V, bias_BV, outputs)
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:

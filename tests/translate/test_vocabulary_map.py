@@ -11,7 +11,7 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from checkpoints import ELOQUENT, FP32, eloquent_checkpoint, generated, saved, small_codec, some_sentences
+from checkpoints import ELOQUENT, FP32, TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec, some_sentences
 from commands import LANGS, failed, run
 from conftest import token_arrays
 from hypothesis import given, settings
@@ -23,7 +23,9 @@ from nmt.checkpoint import Checkpoint
 from nmt.config import SearchConfig, VocabularyMapConfig
 from nmt.data import vocabulary_map
 from nmt.data.folder import DataFolder, ParallelSplit
-from nmt.text.subword import BOS, EOS, UNK
+from nmt.data.vocabulary_map import VocabularyMap
+from nmt.text.codec import TextCodec
+from nmt.text.subword import BOS, EOS, UNK, Subword
 from nmt.translate.requests import Request
 
 PIECES = small_codec().target.pieces(list(range(len(small_codec().target))))
@@ -65,8 +67,8 @@ def test_a_map_lists_the_pieces_that_are_linked_most_often(tmp_path: Path) -> No
 def test_a_map_has_the_counts_of_a_loop_over_all_links(seed: int, per_piece: int, always: int) -> None:
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 8, (2, 40))
-    sides = [[random.integers(UNK, len(PIECES), n) // random.integers(1, 9) + UNK for n in side] for side in lengths]
-    sides = [[np.minimum(ids, len(PIECES) - 1) for ids in side] for side in sides]
+    used = random.choice(np.arange(UNK, len(PIECES)), 12)
+    sides = [[random.choice(used, n) for n in side] for side in lengths]
     links = [random.permutation(np.argwhere(random.random((s, t)) < 0.3)).ravel() for s, t in lengths.T]
     split = ParallelSplit(*token_arrays(*sides, links))
     data = cast(DataFolder, SimpleNamespace(path="data", codec=small_codec(), split=lambda _: split))
@@ -89,6 +91,19 @@ def test_a_map_has_the_counts_of_a_loop_over_all_links(seed: int, per_piece: int
         patch.setattr(vocabulary_map, "_TOKENS_AT_ONCE", 50)
         lines = list(vocabulary_map.vocabulary_map_of(data, VocabularyMapConfig(per_piece=per_piece, always=always)))
     assert lines == [f"{source}\t{' '.join(target)}\n" for source, target in expected.items()]
+
+
+def test_pieces_that_the_format_cannot_hold_are_left_out(tmp_path: Path) -> None:
+    subword = Subword.train(["a\tb c d", "e\tf g\rh"] * 50, "bpe", 272)
+    pieces, ids = subword.pieces(list(range(len(subword)))), np.arange(EOS + 1, len(subword))
+    assert {"\t", "\r"} < set(pieces)
+    links = np.repeat(np.arange(len(ids)), 2)
+    split = ParallelSplit(*token_arrays([ids], [ids], [links]))
+    data = cast(DataFolder, SimpleNamespace(codec=TextCodec(TEXT_CONFIG, subword, subword), split=lambda _: split))
+    lines = list(vocabulary_map.vocabulary_map_of(data, VocabularyMapConfig(always=200)))
+    (tmp_path / "map").write_text("".join(lines), newline="")
+    VocabularyMap.read(tmp_path / "map", data.codec)
+    assert len(lines) == 1 + len(ids) - 2
 
 
 def test_data_without_alignments_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -154,6 +169,12 @@ def test_the_whole_vocabulary_as_candidates_changes_nothing(model: Path, tmp_pat
             assert ours["log_probs"] == pytest.approx(theirs["log_probs"], abs=1e-5)
 
 
+def translator_with(vocabulary_map: Path, *models: Path) -> Translator:
+    translator = Translator.load(*models, runtime=FP32)
+    translator.vocabulary_map = VocabularyMap.read(vocabulary_map, translator.codec)
+    return translator
+
+
 def with_bias(seed: int) -> Checkpoint:
     """Returns a model with random weights and a random output bias."""
     checkpoint = eloquent_checkpoint(seed, ending=12)
@@ -169,7 +190,7 @@ def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], op
     entries = some_entries(1)
     search = replace(options, max_length_offset=8)
     path = written(tmp_path / "map", entries)
-    found = Translator.load(*paths, runtime=FP32, vocabulary_map=path).hypotheses(LINES, search)
+    found = translator_with(path, *paths).hypotheses(LINES, search)
     models = [model.double() for model in Translator.load(*paths, runtime=FP32).models]
     for line, (hypothesis,) in zip(LINES, found, strict=True):
         pieces = source_pieces(line)
@@ -194,7 +215,7 @@ def test_the_lines_beside_a_line_do_not_matter(model: Path, tmp_path: Path, opti
 
 def test_prefixes_and_constraints_need_not_be_candidates(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "map", {(): ["▁words", "ew"]})
-    translator = Translator.load(model, runtime=FP32, vocabulary_map=path)
+    translator = translator_with(path, model)
     requests = [Request("some words", prefix="learn"), Request("a few", constraints=("some pieces",)), Request("to")]
     found = [h[0] for h in translator.hypotheses(requests, SearchConfig(max_length_offset=12))]
     assert found[0].text.startswith("learn") and "some pieces" in found[1].text
