@@ -8,6 +8,10 @@ from nmt import console
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError
 
+_MapOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
+]
+
 
 def export(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="Checkpoint file to export.")],
@@ -26,20 +30,14 @@ def export(
     scores: Annotated[
         str | None, typer.Option(metavar="FILE", help="Output of nmt score, for the model card; only for huggingface.")
     ] = None,
-    vocabulary_map: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
-    ] = None,
+    vocabulary_map: _MapOption = None,
 ) -> None:
     """Write a checkpoint in the format of CTranslate2, for serving without PyTorch, or of Hugging Face.
 
     --format ctranslate2 needs the package ctranslate2: pip install ctranslate2.
     """
-    if format == "huggingface" and quantization != "float32":
-        raise NmtError("--quantization is only for --format ctranslate2; leave it out")
-    if format == "huggingface" and vocabulary_map is not None:
-        raise NmtError("--vocabulary-map is only for --format ctranslate2; leave it out")
-    if format == "ctranslate2" and scores is not None:
-        raise NmtError("--scores is only for --format huggingface; leave it out")
+    _check(format, "ctranslate2", {"--quantization": quantization != "float32", "--vocabulary-map": vocabulary_map})
+    _check(format, "huggingface", {"--scores": scores})
     from nmt.checkpoint import load_checkpoint
 
     loaded = load_checkpoint(checkpoint, verify=True)
@@ -53,3 +51,10 @@ def export(
 
         export_ctranslate2(loaded, checkpoint, output, quantization, vocabulary_map)
     console.info(f"wrote {output}")
+
+
+def _check(format: str, needed: str, given: dict[str, object]) -> None:
+    """Raises NmtError if a flag that only the format `needed` has is given with another one."""
+    for flag, value in given.items():
+        if value and format != needed:
+            raise NmtError(f"{flag} is only for --format {needed}; leave it out")
