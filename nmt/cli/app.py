@@ -24,6 +24,7 @@ from nmt.cli.score import score
 from nmt.cli.serve import serve
 from nmt.cli.train import EXAMPLES, train
 from nmt.cli.trees import trees
+from nmt.cli.vocabulary_map import vocabulary_map
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ for command in (
     score,
     serve,
     export,
+    vocabulary_map,
     report,
     attention,
     info,

@@ -39,6 +39,9 @@ SentenceModel = Annotated[
         help="Model of MiniSBD that splits text into sentences, to put into the package; only for argos.",
     ),
 ]
+VocabularyMap = Annotated[
+    str | None, typer.Option(metavar="FILE", help="File of nmt vocabulary-map, for use_vmap; only for ctranslate2.")
+]
 
 
 def export(
@@ -50,6 +53,7 @@ def export(
     license: License = None,
     scores: Scores = None,
     sentence_model: SentenceModel = None,
+    vocabulary_map: VocabularyMap = None,
 ) -> None:
     """Write a checkpoint in the format of another toolkit, with a model card, README.md.
 
@@ -57,6 +61,7 @@ def export(
     """
     for flag, value, formats in (
         ("--quantization", quantization, ["ctranslate2", "argos"]),
+        ("--vocabulary-map", vocabulary_map, ["ctranslate2"]),
         ("--sentence-model", sentence_model, ["argos"]),
     ):
         if value is not None and format not in formats:
@@ -86,5 +91,5 @@ def export(
     else:
         from nmt.interop.ctranslate2 import export_ctranslate2
 
-        export_ctranslate2(loaded, checkpoint, output, quantization or "float32", facts)
+        export_ctranslate2(loaded, checkpoint, output, quantization or "float32", facts, vocabulary_map)
     console.info(f"wrote {output}")

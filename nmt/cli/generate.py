@@ -9,6 +9,7 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
+from nmt.errors import NmtError
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -36,6 +37,7 @@ def generate(
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
     formats = {"--input-format": files.input_format, "--output-format": files.output_format}
+    vocabulary_map = _vocabulary_map(engine, files, options)
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         runtime = placed(runtime, options, engine.engine)
@@ -44,9 +46,21 @@ def generate(
             segments=files.segments,
             flags=("--input", *files.by_flag),
             output=files.output,
-            settings=settings_of(search, runtime, engine) | formats,
+            settings=settings_of(search, runtime, engine) | formats | vocabulary_map,
             shard_rows=shard_rows(checkpoints, runtime),
             options=options,
             workers=files.workers,
             progress=progress,
         ).write()
+
+
+def _vocabulary_map(engine: EngineConfig, files: TranslationFiles, options: JobConfig) -> dict[str, str]:
+    """Returns the setting of --vocabulary-map, so that a job is resumed only with a map of the same content."""
+    from nmt.files import digest_of, refuse_inputs
+
+    if engine.vocabulary_map is None:
+        return {}
+    if options.cluster:
+        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
+    refuse_inputs(files.output, [engine.vocabulary_map], f"--output {files.output}")
+    return {"--vocabulary-map": f"SHA-256 {digest_of(engine.vocabulary_map)[:16]}…"}

@@ -9,7 +9,7 @@ from nmt.config.jobs import JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
-from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig
+from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig
 
 __all__ = [
     "BatchConfig",
@@ -29,4 +29,5 @@ __all__ = [
     "Tokenizer",
     "TrainConfig",
     "TranslationFiles",
+    "VocabularyMapConfig",
 ]

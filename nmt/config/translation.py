@@ -10,6 +10,7 @@ from nmt.errors import NmtError
 # Options by the section of the help page that lists them.
 search_option = partial(option, panel="Search")
 sampling_option = partial(option, panel="Sampling")
+candidates_option = partial(option, panel="Candidates")
 metrics_option = partial(option, panel="Metrics")
 
 
@@ -117,6 +118,12 @@ class EngineConfig(Config):
     compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
         "auto", "Data type in which ctranslate2 computes; auto is float32."
     )
+    vocabulary_map: str | None = option(
+        None,
+        "File of nmt vocabulary-map. Only the target pieces that it lists for the pieces of a sentence can translate "
+        "it, and log P is that among them.",
+        panel="Search",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,6 +131,21 @@ class EngineConfig(Config):
             raise NmtError(
                 f"--compute-type is {self.compute_type}, but needs --engine ctranslate2; add it or use --precision"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyMapConfig(Config):
+    """How many candidates a vocabulary map gives a sentence."""
+
+    per_piece: int = candidates_option(
+        20, "Most target pieces for each source piece, besides those of --always.", at_least=1, at_most=100_000
+    )
+    always: int = candidates_option(
+        1000,
+        "Most frequent target pieces, which are always candidates, besides special pieces, characters and bytes.",
+        at_least=0,
+        at_most=1_000_000,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,23 +15,26 @@ from nmt import console
 from nmt.checkpoint import Checkpoint
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.data.folder import model_names
+from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.common import check_supported
 from nmt.interop.model_card import CTRANSLATE2, Facts, example, model_card
 from nmt.model.positions import sinusoids
 from nmt.text.codec import TextConfig
+from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, UNK
 
 
 def export_ctranslate2(
-    checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts | None = None
+    checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, vocabulary_map: str | None = None
 ) -> None:
     """Writes the folder `output`: the model, config.json with the text processing, vocabularies and subword models.
 
-    Args:
-        facts: what the user says about the model, for its card; without it, there is no card.
+    The file `vocabulary_map` becomes vmap.txt.
     """
+    if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
+        VocabularyMap.read(vocabulary_map, checkpoint.codec)
     with new_folder(output, "--output") as folder:
         spec = specification(checkpoint, origin, quantization, "--format ctranslate2")
         with writing(f"--output {output}", "free some space or choose another folder"):
@@ -39,10 +42,12 @@ def export_ctranslate2(
             codec = checkpoint.codec
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
                 (folder / name).write_bytes(model.model)
-            if facts is not None:
-                size = (folder / "model.bin").stat().st_size
-                card = model_card(checkpoint, origin, _use(codec.config), facts, size)
-                (folder / "README.md").write_text(card, encoding="utf-8")
+            if vocabulary_map is not None:
+                lines = (f"{line}\n" for line in read_lines(vocabulary_map))
+                (folder / "vmap.txt").write_bytes("".join(lines).encode())
+            size = (folder / "model.bin").stat().st_size
+            card = model_card(checkpoint, origin, _use(codec.config), facts, size)
+            (folder / "README.md").write_text(card, encoding="utf-8")
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "

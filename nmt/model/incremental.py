@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from nmt.model.attention import padded_blocks, widened
 from nmt.model.masks import BlockMask, Layout, PackedMask, cross_attention_mask, visible_bias
-from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
+from nmt.model.transformer import DecoderLayer, MultiHeadAttention, OutputLayer, Transformer
 
 # A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
 _CPU_MULTIPLE = 32
@@ -160,8 +160,13 @@ class _Step:
         return x_RHK[: self.sentences * self.beam].unflatten(0, (self.sentences, -1)).transpose(1, 2)
 
 
-def step(model: Transformer, ids_R: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
-    """Returns the logits RV of the token after `ids_R`, the newest of each hypothesis, and the next cache."""
+def step(
+    model: Transformer, ids_R: Tensor, cache: DecoderCache, output: OutputLayer | None = None
+) -> tuple[Tensor, DecoderCache]:
+    """Returns the logits RV of the token after `ids_R`, the newest of each hypothesis, and the next cache.
+
+    Logits are those of the tokens in `output`, or of all.
+    """
     sentences, beam, _ = cache.ancestors_BWT.shape
     window = model.config.attention_window
     slot = cache.length % (window or cache.length + 1)  # in a window, the newest position replaces the oldest
@@ -175,7 +180,7 @@ def step(model: Transformer, ids_R: Tensor, cache: DecoderCache) -> tuple[Tensor
     x_RD = model.embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
     for layer, layer_cache in zip(model.decoder, cache.layers, strict=True):
         x_RD = _step_layer(layer, x_RD, layer_cache, now)  # type: ignore[arg-type]
-    logits_RV = model.logits(model.decoder_norm(x_RD))[: len(ids_R)]
+    logits_RV = model.logits(model.decoder_norm(x_RD), output)[: len(ids_R)]
     return logits_RV, replace(cache, length=cache.length + 1, ancestors_BWT=ancestors_BWT)
 
 

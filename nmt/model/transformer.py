@@ -23,6 +23,9 @@ from nmt.model.attention import Dropout, attend, attention_function
 from nmt.model.masks import Layout, Mask, PackedMask, cross_attention_mask, self_attention_mask
 from nmt.model.positions import position_encodings
 
+# The matrix VD of the softmax and its bias V, or None, of all tokens or of some.
+OutputLayer = tuple[Tensor, Tensor | None]
+
 
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))), the paper's post-norm (§5.4), or x + Dropout(Sublayer(LayerNorm(x))).
@@ -228,9 +231,18 @@ class Transformer(nn.Module):
         """The matrix whose product with the decoder output are the logits (paper §3.4), without `output_bias`."""
         return self.target_embedding.weight
 
-    def logits(self, x_MD: Tensor) -> Tensor:
-        """Returns the scores MV of every next token before the softmax."""
-        return F.linear(x_MD, self.softmax_matrix_VD, self.output_bias)
+    def logits(self, x_MD: Tensor, output: OutputLayer | None = None) -> Tensor:
+        """Returns the scores MV of every next token before the softmax, or those of the tokens in `output`."""
+        return F.linear(x_MD, *(output or (self.softmax_matrix_VD, self.output_bias)))
+
+    def output_layer(self, ids_V: Tensor) -> OutputLayer:
+        """Returns the rows of the softmax matrix for these tokens, in the type that autocast computes in, and the bias.
+
+        Autocast converts a parameter once, but would convert a copy of its rows at every use.
+        """
+        device, matrix_VD = ids_V.device.type, self.softmax_matrix_VD[ids_V]
+        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else matrix_VD.dtype
+        return matrix_VD.to(kind), None if self.output_bias is None else self.output_bias[ids_V]
 
     def compile_layers(self) -> None:
         """Makes torch compile the layers, for packed batches of any size, when they first meet one."""

@@ -17,6 +17,7 @@ from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError, importing
 from nmt.files import digest_of, writing
 from nmt.interop.ctranslate2 import export_ctranslate2
+from nmt.interop.model_card import Facts
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
@@ -31,8 +32,8 @@ _ADVICE = "set XDG_CACHE_HOME to a folder that can be written"
 _PATIENCE_SECONDS = 600.0  # for the export of another process
 
 
-def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
-    """Returns the folder with a checkpoint in the format of CTranslate2, with weights in float32."""
+def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: str | None) -> Path:
+    """Returns the folder with a checkpoint, and perhaps a vocabulary map, in the format of CTranslate2, in float32."""
     try:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError as error:
@@ -40,11 +41,12 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str) -> Path:
     cache = root / "nmt" / "ctranslate2"
     with writing(cache, _ADVICE):
         cache.mkdir(parents=True, exist_ok=True)
-    folder = cache / f"{digest}-{__version__}"
+    map_digest = "" if vocabulary_map is None else f"-{digest_of(vocabulary_map)}"
+    folder = cache / f"{digest}{map_digest}-{__version__}"
     busy = f"another process exports a model into {cache}; wait until it ends"
     with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
         if not folder.exists():
-            export_ctranslate2(checkpoint, origin, str(folder), "float32")
+            export_ctranslate2(checkpoint, origin, str(folder), "float32", Facts(), vocabulary_map)
     return folder
 
 
@@ -82,7 +84,8 @@ class CTranslate2Engine:
         self.path, self.codec = path, checkpoint.codec
         self._never = [[piece] for piece in self.codec.target.pieces([PAD, BOS])]
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
-        self._translator = _loaded(exported(checkpoint, path, digest), config, device_type(runtime), process)
+        folder = exported(checkpoint, path, digest, config.vocabulary_map)
+        self._translator = _loaded(folder, config, device_type(runtime), process)
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context that does nothing."""
@@ -140,6 +143,7 @@ class CTranslate2Engine:
                 suppress_sequences=self._never,
                 return_scores=True,
                 return_attention=search.alignments,
+                use_vmap=True,  # only a folder that was exported with a vocabulary map has one
             )
             found |= zip(alike, results, strict=True)
         return [found[i] for i in range(len(parts))]
@@ -217,6 +221,7 @@ class CTranslate2Engine:
             min_decoding_length=0,
             suppress_sequences=self._never,
             return_alternatives=True,
+            use_vmap=True,
         )
         texts = self.codec.decode_target([self.codec.target.ids(pieces) for pieces in result.hypotheses])
         scored = self._scored([(part.pieces, pieces) for pieces in result.hypotheses])

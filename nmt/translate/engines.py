@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
+from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import TextCodec
@@ -94,4 +95,7 @@ def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: Runti
                 f"or use --engine pytorch"
             )
         return CTranslate2Engine(checkpoints[0], config, runtime, process)
-    return PyTorchEngine.load(*checkpoints, runtime=runtime, process=process)
+    engine = PyTorchEngine.load(*checkpoints, runtime=runtime, process=process)
+    if config.vocabulary_map is not None:
+        engine.vocabulary_map = VocabularyMap.read(config.vocabulary_map, engine.codec)
+    return engine

@@ -5,8 +5,8 @@ Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabular
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -18,10 +18,11 @@ from nmt import console, extensions
 from nmt.checkpoint import build_model, load_checkpoint
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
+from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start, step
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import OutputLayer, Transformer
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
 from nmt.text.codec import TextCodec
@@ -56,15 +57,57 @@ class _Sentence(NamedTuple):
 
 
 @dataclass(frozen=True)
+class _Candidates:
+    """The tokens that translate the sentences of a batch. Search numbers them from 0, in the order of their ids.
+
+    Attributes:
+        ids_V: the candidates of any sentence.
+        bias_BV: -inf where a token is no candidate of a sentence, so that its translation does not depend on the batch.
+        outputs: what computes the logits of the candidates, for each model.
+    """
+
+    ids_V: Tensor
+    bias_BV: Tensor
+    outputs: tuple[OutputLayer, ...]
+
+    def tokens(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """Returns the numbers of candidates with these ids. Other ids are left out."""
+        wanted = torch.tensor(ids, dtype=torch.long, device=self.ids_V.device)
+        return tuple(torch.searchsorted(self.ids_V, wanted[torch.isin(wanted, self.ids_V)]).tolist())
+
+    def restricted(self, batch: SearchBatch) -> SearchBatch:
+        """Returns the batch with numbers of candidates in place of ids."""
+        required = [Required(self.tokens(r.prefix), tuple(map(self.tokens, r.phrases))) for r in batch.required]
+        (bos, eos), never = self.tokens([batch.bos, batch.eos]), self.tokens(batch.never)
+        return replace(batch, bos=bos, eos=eos, never=never, required=required)
+
+    def mask(self, logits_RV: Tensor) -> None:
+        """Changes the logits of tokens that are no candidates of the row's sentence to -inf, in place."""
+        logits_RV.unflatten(0, (len(self.bias_BV), -1)).add_(self.bias_BV[:, None])
+
+
+@dataclass(frozen=True)
 class _EnsembleCache:
+    """The state of each model, and with --vocabulary-map the candidates."""
+
     caches: tuple[DecoderCache, ...]
+    candidates: _Candidates | None
 
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "_EnsembleCache":
-        return _EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches))
+        candidates = self.candidates
+        if candidates is not None and sentences_B is not None:
+            candidates = replace(candidates, bias_BV=candidates.bias_BV[sentences_B])
+        return _EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches), candidates)
 
 
 class Translator:
-    """Translates with one model, or with several that average their probabilities."""
+    """Translates with one model, or with several that average their probabilities.
+
+    Attributes:
+        vocabulary_map: restricts the pieces that a sentence is translated with, if there is one.
+    """
+
+    vocabulary_map: VocabularyMap | None = None
 
     def __init__(self, models: Sequence[Transformer], codec: TextCodec, runtime: Runtime) -> None:
         self.models = [model.to(runtime.device).eval() for model in models]
@@ -141,6 +184,8 @@ class Translator:
         log_probs: bool = True,  # noqa: ARG002 (other engines use it)
     ) -> list[list[Hypothesis]]:
         """Returns the translations of the lines of a batch, always with log P of each piece."""
+        if search.scorer and self.vocabulary_map:
+            raise NmtError("--scorer needs the whole vocabulary, but --vocabulary-map was given; leave out one of them")
         for model in self.models:
             model.config.check_positions(
                 max(search.longest, search.max_source_length + WIDTH_MULTIPLE),
@@ -194,7 +239,8 @@ class Translator:
         ordered = [sentences[i] for i in order]
         blocks = [[with_eos(s.ids) for s in block] for _, block in groupby(ordered, key=lambda s: padded_width(s.ids))]
         side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTH_MULTIPLE).to(self.runtime.device)
-        cache = _EnsembleCache(tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models))
+        candidates = self._candidates(ordered, self.vocabulary_map) if self.vocabulary_map else None
+        states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
         batch = SearchBatch(
             max_lengths_B=side.layout.lengths_B + search.max_length_offset,  # source and output both count EOS
             bos=BOS,
@@ -205,8 +251,24 @@ class Translator:
             never=(PAD, BOS),  # imported models may give BOS a high probability
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
-        found = search_for(self._step, cache, batch)  # type: ignore[arg-type]
+        if candidates:
+            batch = candidates.restricted(batch)
+        found = search_for(self._step, _EnsembleCache(states, candidates), batch)  # type: ignore[arg-type]
+        if candidates:
+            ids = candidates.ids_V.tolist()
+            found = [[replace(f, tokens=[ids[token] for token in f.tokens]) for f in of_one] for of_one in found]
         return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    def _candidates(self, sentences: Sequence[_Sentence], vocabulary_map: VocabularyMap) -> _Candidates:
+        """Returns the candidates of sentences: those of the map, and what their translations must contain."""
+        allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
+        for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
+            allowed_V[[*sentence.required.prefix, *chain.from_iterable(sentence.required.phrases)]] = True
+        ids_V = allowed_BV.any(0).nonzero()[:, 0]
+        ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
+        outputs = tuple(model.output_layer(ids_V) for model in self.models)
+        bias_BV = torch.zeros_like(allowed_BV, dtype=outputs[0][0].dtype).masked_fill(~allowed_BV, -torch.inf)
+        return _Candidates(ids_V, bias_BV, outputs)
 
     def _scorer(self, name: str) -> Scorer:
         if name not in self._scorers:
@@ -218,8 +280,15 @@ class Translator:
 
         Search normalises them, so that the sum becomes the average.
         """
-        outputs = [step(model, tokens_R, c) for model, c in zip(self.models, cache.caches, strict=True)]
-        caches = _EnsembleCache(tuple(c for _, c in outputs))
+        chosen = cache.candidates
+        ids_R = chosen.ids_V[tokens_R] if chosen else tokens_R
+        layers = chosen.outputs if chosen else [None] * len(self.models)
+        states = zip(self.models, cache.caches, layers, strict=True)
+        outputs = [step(model, ids_R, state, layer) for model, state, layer in states]
+        caches = replace(cache, caches=tuple(c for _, c in outputs))
+        if chosen:
+            for logits_RV, _ in outputs:
+                chosen.mask(logits_RV)
         if len(outputs) == 1:
             return outputs[0][0].float(), caches
         return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches

@@ -1,0 +1,29 @@
+"""`nmt vocabulary-map` writes which target pieces may translate each source piece."""
+
+from typing import Annotated
+
+import typer
+
+from nmt import console
+from nmt.cli.flags import flags
+from nmt.config import VocabularyMapConfig
+
+
+@flags(config=VocabularyMapConfig)
+def vocabulary_map(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="Data folder with word alignments.")],
+    output: Annotated[str, typer.Option(help="File to write; - is standard output.")],
+    config: VocabularyMapConfig,
+) -> None:
+    """Write which target pieces may translate each source piece, for --vocabulary-map of generate, serve and export.
+
+    The pieces are counted over the links of nmt preprocess --alignments.
+    """
+    from nmt.data.folder import DataFolder
+    from nmt.data.vocabulary_map import vocabulary_map_of
+    from nmt.files import output_file
+
+    with output_file(output) as file:
+        for line in vocabulary_map_of(DataFolder.open(data), config):
+            file.write(line)
+    console.info(f"wrote {output}")

@@ -1,0 +1,157 @@
+"""Vocabulary maps: the target pieces that may translate each source piece, to which decoding restricts the softmax.
+
+The file has the format of CTranslate2's vmap.txt. A line holds source pieces, a tab and target pieces; spaces separate
+the pieces. The target pieces are candidates wherever the source pieces occur next to each other. Those of a line
+without source pieces are always candidates, and so are UNK, BOS and EOS.
+
+Shapes: see docs/architecture.md; B sentences, V target vocabulary, L links.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from nmt.config import VocabularyMapConfig
+from nmt.data.folder import TRAIN, DataFolder, ParallelSplit
+from nmt.data.mixture import TokenArray
+from nmt.errors import NmtError
+from nmt.text.codec import SubwordModel, TextCodec
+from nmt.text.corpus import read_lines
+from nmt.text.subword import BOS, EOS, UNK
+
+# Sentences and tokens that are counted at once, to bound the memory.
+_SENTENCES_AT_ONCE = 1 << 18
+_TOKENS_AT_ONCE = 1 << 24
+# Pieces with these characters cannot be written, because the characters separate pieces and entries.
+_UNWRITABLE = re.compile("[ \t\r\n]")
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+
+class VocabularyMap:
+    """The target pieces that each sequence of source pieces may be translated with.
+
+    Args:
+        entries: target ids by source ids; those without source ids are always candidates.
+        target_size: pieces of the target vocabulary.
+    """
+
+    def __init__(self, entries: Mapping[tuple[int, ...], list[int]], target_size: int) -> None:
+        self._entries = entries
+        self._longest = max(map(len, entries))
+        self._always_V = np.zeros(target_size, dtype=bool)
+        self._always_V[[UNK, BOS, EOS, *entries.get((), [])]] = True
+
+    @classmethod
+    def read(cls, path: str | Path, codec: TextCodec) -> Self:
+        """Returns the map in a file.
+
+        Raises:
+            NmtError: the file is not a vocabulary map, or has pieces that the model of `codec` lacks.
+        """
+        ids = [_ids_by_piece(subword) for subword in (codec.source, codec.target)]
+        entries: dict[tuple[int, ...], list[int]] = {}
+        for number, line in enumerate(read_lines(path), start=1):
+            sides = line.split("\t")
+            if len(sides) != 2:
+                raise NmtError(
+                    f"{path}, line {number} has {len(sides) - 1} tabs instead of one between source and target "
+                    f"pieces; make the file with nmt vocabulary-map"
+                )
+            pieces = [[piece for piece in side.split(" ") if piece] for side in sides]
+            for side, known, found in zip(("source", "target"), ids, pieces, strict=True):
+                if unknown := [piece for piece in found if piece not in known]:
+                    raise NmtError(
+                        f"{path}, line {number} has the {side} piece {unknown[0]!r:.40}, which the model lacks; make "
+                        f"the map from data with the model's vocabulary (nmt preprocess --like)"
+                    )
+            entries[tuple(ids[0][piece] for piece in pieces[0])] = [ids[1][piece] for piece in pieces[1]]
+        if not entries:
+            raise NmtError(f"{path} is empty; make it with nmt vocabulary-map")
+        return cls(entries, len(codec.target))
+
+    def candidates(self, sources: Sequence[Sequence[int]]) -> np.ndarray:
+        """Returns which target pieces are candidates of each source sentence: bool BV."""
+        allowed_BV = np.tile(self._always_V, (len(sources), 1))
+        for allowed_V, ids in zip(allowed_BV, sources, strict=True):
+            for length in range(1, self._longest + 1):
+                for first in range(len(ids) - length + 1):
+                    if found := self._entries.get(tuple(ids[first : first + length])):
+                        allowed_V[found] = True
+        return allowed_BV
+
+
+def _ids_by_piece(subword: SubwordModel) -> dict[str, int]:
+    return {piece: i for i, piece in enumerate(subword.pieces(list(range(len(subword)))))}
+
+
+def vocabulary_map_of(data: DataFolder, config: VocabularyMapConfig) -> Iterator[str]:
+    """Yields the lines of the map that the word alignments of a data folder give.
+
+    The first line has the pieces that are always candidates: the most frequent ones, and all single characters and
+    bytes that occur, so that the model can spell what it has learnt to spell. The candidates of a source piece are the
+    other target pieces that it is most often linked to. A source piece without links may be copied.
+    """
+    split = data.split(TRAIN)
+    if split.alignments is None:
+        raise NmtError(
+            f"{data.path} has no word alignments; write them with nmt rescore --alignments, and give them to "
+            f"nmt preprocess --alignments"
+        )
+    source_pieces, target_pieces = (m.pieces(list(range(len(m)))) for m in (data.codec.source, data.codec.target))
+    ids_by_piece = _ids_by_piece(data.codec.target)
+    always = _always(_counts(split.target.tokens, len(target_pieces)), target_pieces, config.always)
+    linked = _most_linked(split, len(target_pieces), config.per_piece, set(always))
+    yield _line("", [target_pieces[i] for i in always])
+    for i, piece in enumerate(source_pieces):
+        copy = [ids_by_piece[piece]] if piece in ids_by_piece else []
+        if i > EOS and not _UNWRITABLE.search(piece):
+            yield _line(piece, [target_pieces[j] for j in linked.get(i, copy)])
+
+
+def _line(source: str, target: Sequence[str]) -> str:
+    return f"{source}\t{' '.join(piece for piece in target if not _UNWRITABLE.search(piece))}\n"
+
+
+def _counts(tokens: np.ndarray, size: int) -> np.ndarray:
+    """Returns how often each id occurs, V."""
+    parts = (tokens[first : first + _TOKENS_AT_ONCE] for first in range(0, len(tokens), _TOKENS_AT_ONCE))
+    return sum((np.bincount(part, minlength=size) for part in parts), start=np.zeros(size, dtype=np.int64))
+
+
+def _always(counts_V: np.ndarray, pieces: Sequence[str], most: int) -> list[int]:
+    """Returns the pieces that are always candidates, the most frequent first."""
+    ranked = [i for i in np.argsort(-counts_V, kind="stable").tolist() if counts_V[i] and i > EOS]
+    spelling = [i for i in ranked[most:] if len(pieces[i].removeprefix("▁")) <= 1 or _BYTE.fullmatch(pieces[i])]
+    return [UNK, BOS, EOS, *ranked[:most], *spelling]
+
+
+def _most_linked(split: ParallelSplit, target_size: int, most: int, always: set[int]) -> dict[int, list[int]]:
+    """Returns the `most` target ids outside of `always` that each source id is most often linked to, in this order."""
+    keys: np.ndarray = np.empty(0, dtype=np.int64)
+    counts: np.ndarray = np.empty(0)
+    for first in range(0, len(split), _SENTENCES_AT_ONCE):
+        found, found_counts = np.unique(_linked_pairs(split, first, target_size), return_counts=True)
+        keys, places = np.unique(np.concatenate((keys, found)), return_inverse=True)
+        counts = np.bincount(places, np.concatenate((counts, found_counts)))
+    sources, targets = np.divmod(keys, target_size)
+    ranked = np.lexsort((targets, -counts, sources))
+    begins = np.flatnonzero(np.diff(sources, prepend=-1))
+    by_source = zip(sources[begins].tolist(), np.split(targets[ranked], begins[1:]), strict=False)
+    return {source: [i for i in ids.tolist() if i not in always][:most] for source, ids in by_source}
+
+
+def _linked_pairs(split: ParallelSplit, first: int, target_size: int) -> np.ndarray:
+    """Returns source id · `target_size` + target id for each link of the sentences from `first` on, L."""
+    assert split.alignments
+    last = min(first + _SENTENCES_AT_ONCE, len(split))
+    offsets = split.alignments.offsets[first : last + 1]
+    links_L2 = split.alignments.tokens[offsets[0] : offsets[-1]].reshape(-1, 2).astype(np.int64)
+    sentences_L = np.repeat(np.arange(first, last), np.diff(offsets) // 2)
+
+    def ids(side: TokenArray, numbers_L: np.ndarray) -> np.ndarray:
+        return side.tokens[side.offsets[sentences_L] + numbers_L].astype(np.int64)
+
+    return ids(split.source, links_L2[:, 0]) * target_size + ids(split.target, links_L2[:, 1])
