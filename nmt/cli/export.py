@@ -1,12 +1,17 @@
 """`nmt export` writes a checkpoint for another toolkit."""
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from nmt import console
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError
+
+if TYPE_CHECKING:
+    from nmt.checkpoint import Checkpoint
+    from nmt.interop.model_card import Facts
 
 Format = Annotated[
     Literal["ctranslate2", "huggingface", "onnx", "web", "argos"],
@@ -71,25 +76,31 @@ def export(
     from nmt.text.corpus import read_lines
 
     loaded = load_checkpoint(checkpoint, verify=True)
+    model = loaded, checkpoint, output
     facts = Facts(data, license, "\n".join(read_lines(scores)) if scores else None)
-    if format == "huggingface":
-        from nmt.interop.huggingface import export_huggingface
+    if format == "ctranslate2":
+        from nmt.interop.ctranslate2 import export_ctranslate2
 
-        export_huggingface(loaded, checkpoint, output, facts)
-    elif format == "onnx":
-        from nmt.interop.onnx import export_onnx
-
-        export_onnx(loaded, checkpoint, output, facts)
-    elif format == "web":
-        from nmt.pages.web_export import export_web
-
-        export_web(loaded, checkpoint, output, facts)
+        export_ctranslate2(*model, quantization or "float32", facts, vocabulary_map)
     elif format == "argos":
         from nmt.interop.argos import export_argos
 
-        export_argos(loaded, checkpoint, output, quantization or "int8", facts, sentence_model)
+        export_argos(*model, quantization or "int8", facts, sentence_model)
     else:
-        from nmt.interop.ctranslate2 import export_ctranslate2
-
-        export_ctranslate2(loaded, checkpoint, output, quantization or "float32", facts, vocabulary_map)
+        _exporter(format)(*model, facts)
     console.info(f"wrote {output}")
+
+
+def _exporter(format: str) -> "Callable[[Checkpoint, str, str, Facts], None]":
+    """Returns the function that writes a format without options of its own."""
+    if format == "huggingface":
+        from nmt.interop.huggingface import export_huggingface
+
+        return export_huggingface
+    if format == "onnx":
+        from nmt.interop.onnx import export_onnx
+
+        return export_onnx
+    from nmt.pages.web_export import export_web
+
+    return export_web
