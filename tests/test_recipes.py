@@ -4,9 +4,12 @@ In the gate, the recipes' commands are forked. The nightly tests run the same re
 """
 
 import gzip
+import hashlib
 import io
+import random
 import re
 import shutil
+import subprocess
 import tarfile
 from functools import partial
 from pathlib import Path
@@ -140,6 +143,49 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     again = recipe("corpus_to_service.sh", "en", "de", corpus, "--hours", "0.01", "--", *TINY, **options)
     assert "== nmt train" not in again.stderr
     assert "usage: corpus_to_service.sh" in recipe("corpus_to_service.sh", "en", "de", code=1).stderr
+
+
+def law(language: str, terms: tuple[str, str], *sections: str) -> str:
+    """Returns a law whose titles are in capitals. `sections` are the inner parts of its sections."""
+    defined = "".join(
+        f"<DefinedTerm{lang}>{term}</DefinedTerm{lang}>" for lang, term in zip(("En", "Fr"), terms, strict=True)
+    )
+    numbered = "".join(f"<Section><Label>{i}.</Label>{text}</Section>" for i, text in enumerate(sections, 1))
+    return f"""<Statute><Heading><TitleText>TITLE {language}</TitleText></Heading><Body>{numbered}
+        <Definition><Text>{defined} means\n something {language}</Text></Definition>
+        <HistoricalNote><Text>1985, c. 1</Text></HistoricalNote></Body></Statute>"""
+
+
+def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path) -> None:
+    """Provisions are paired by their labels, whatever their order; what only one language has is left out."""
+    names: dict[int, str] = {}
+    while not {0, 1, 7} <= names.keys():  # a document's name decides where its text goes
+        name = f"SOR-{len(names)}-{random.random()}.xml"
+        names[int(hashlib.sha256(name.encode()).hexdigest(), 16) % 100] = name
+    folders = {"en": tmp_path / "laws" / "eng" / "regulations", "fr": tmp_path / "laws" / "fra" / "reglements"}
+    long = "<Text>Nobody may {} fish without a <Emphasis>licence</Emphasis> of the {} minister.</Text>"
+    for number in (0, 1, 7):
+        sections = [long.format(number, "first"), "<Subsection><Label>(2)</Label><Text>Only here.</Text></Subsection>"]
+        for lang, folder in folders.items():
+            folder.mkdir(parents=True, exist_ok=True)
+            name = names[number] if lang == "en" else names[number].replace("SOR-", "DORS-")
+            text = law(lang, ("fish", "poisson"), *(sections if lang == "en" else [long.format(number, "premier")]))
+            (folder / name).write_text(text, encoding="utf-8")
+    git = ["git", "-C", str(tmp_path / "laws"), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "laws"]):
+        subprocess.run([*git, *command], check=True)
+    quicker("laws_en_fr.sh", "--prepare", REPOSITORY=tmp_path / "laws", RUN=tmp_path / "run")
+    text = {path.name: path.read_text().splitlines() for path in (tmp_path / "run" / "text").iterdir()}
+    assert text["train.en"] == [
+        "Nobody may 7 fish without a licence of the first minister.",
+        "fishpoisson means something en",
+        "TITLE en",
+    ]
+    assert text["train.fr"][0] == "Nobody may 7 fish without a licence of the premier minister."
+    assert text["valid.en"] == ["Nobody may 0 fish without a licence of the first minister."]
+    assert text["test.fr"] == ["Nobody may 1 fish without a licence of the premier minister."]
+    empty = quicker("laws_en_fr.sh", "--prepare", REPOSITORY=tmp_path / "none", RUN=tmp_path / "other", code=1)
+    assert "none could not be cloned" in empty.stderr
 
 
 @pytest.mark.nightly
