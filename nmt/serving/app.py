@@ -64,6 +64,11 @@ def _work_routes(service: Service) -> APIRouter:
         """Translates a text or a list of texts."""
         return await answer(request, service.translate(body))
 
+    @router.post("/detect", response_model=schema.DetectAnswer)
+    async def detect(body: schema.DetectBody, request: Request) -> Response:
+        """Identifies the language of a text or of each text in a list, among the languages of this server."""
+        return await answer(request, service.detect(body))
+
     @router.post("/score", response_model=schema.ScoreAnswer)
     async def score(body: schema.ScoreBody, request: Request) -> Response:
         """Computes log P of given translations."""
@@ -90,7 +95,11 @@ def _status_routes(service: Service, engine: str) -> APIRouter:
     async def models() -> Response:
         """Lists the models."""
         listed = [model.entry(engine) for model in service.models.values()]
-        return JSONResponse({"models": listed, "attention": engine == "pytorch"})
+        pairs = [
+            {"source_lang": source, "target_lang": target, "models": [model.name for model in path]}
+            for (source, target), path in service.paths.items()
+        ]
+        return JSONResponse({"models": listed, "pairs": pairs, "attention": engine == "pytorch"})
 
     @router.get("/health")
     async def health() -> Response:
