@@ -111,9 +111,11 @@ def _status_routes(service: Service, engine: str) -> APIRouter:
     async def models() -> Response:
         """Lists the models."""
         listed = [model.entry(engine) for model in service.models.values()]
+        alone = [(model.pair, (model,)) for model in service.models.values()]
+        pivots = [(pair, path) for pair, path in service.paths.items() if len(path) > 1]
         pairs = [
             {"source_lang": source, "target_lang": target, "models": [model.name for model in path]}
-            for (source, target), path in service.paths.items()
+            for (source, target), path in [*alone, *pivots]
         ]
         return JSONResponse({"models": listed, "pairs": pairs, "attention": engine == "pytorch"})
 

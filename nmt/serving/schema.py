@@ -209,7 +209,7 @@ class ModelEntry(BaseModel):
 
 
 class LanguagePair(BaseModel):
-    """Languages that source_lang and target_lang may name."""
+    """Languages that source_lang and target_lang may name. The first of several entries for a pair is used."""
 
     source_lang: str
     target_lang: str
