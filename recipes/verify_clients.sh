@@ -4,16 +4,16 @@
 #   bash recipes/verify_clients.sh
 #
 # Trains two small models on the grammar of quickstart.sh, English-German and German-English; UPDATES=N trains each for N
-# updates (default 100), which is enough to compare. Each client gets an environment of its own. RUN=folder receives
+# updates (default 400), which is enough to compare. Each client gets an environment of its own. RUN=folder receives
 # all files (default runs/clients).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 [ $# = 0 ] || fail "verify_clients.sh takes no arguments, but was given: $*; leave them out"
 run_dir=$(path_or "${RUN:-}" runs/clients)
-corpus=$run_dir/corpus updates=${UPDATES:-100}
-# The clients and the versions that were verified.
-clients=(libretranslatepy==2.1.4 libretranslate-aio==0.1.3 deepl==1.32.0)
+corpus=$run_dir/corpus updates=${UPDATES:-400}
+# Their versions, and those of what they need, are in recipes/verify/constraints.txt.
+clients=(libretranslatepy libretranslate-aio deepl)
 
 # train SOURCE TARGET: trains a small model.
 train() {
@@ -32,17 +32,18 @@ address_of_server() {
     done
 }
 
-# verify REQUIREMENT: makes an environment with a client, and runs what verifies it.
+# verify CLIENT: makes an environment with a client, and runs what verifies it.
 verify() {
-    local name=${1%%==*} environment=$run_dir/environments/$1
-    unless_there "$environment/made" make_environment "$environment" "$1"
-    run "$environment/bin/python" "recipes/verify/client_${name//-/_}.py" "$address" "$run_dir"
+    local environment=$run_dir/environments/$1
+    unless_there "$environment/complete" make_environment "$environment" "$1"
+    run "$environment/bin/python" "recipes/verify/client_${1//-/_}.py" "$address" "$run_dir"
 }
 
+# make_environment FOLDER PACKAGE: FOLDER/complete appears when the package is installed.
 make_environment() {
     python -m venv --clear "$1"
-    "$1/bin/python" -m pip install --disable-pip-version-check --quiet "$2"
-    "$1/bin/python" -m pip freeze > "$1/made"
+    "$1/bin/python" -m pip install --disable-pip-version-check --quiet "$2" -c recipes/verify/constraints.txt
+    touch "$1/complete"
 }
 
 set_up_environment
