@@ -11,7 +11,6 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
@@ -41,11 +40,9 @@ def create_app(service: Service, engine: str) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     answer = _answering(service)
-    libretranslate = "libretranslate" in service.config.api
-    route = protocols.shared_route(service, answer) if libretranslate else APIRoute
-    app.include_router(_work_routes(service, answer, route))
-    if libretranslate:
-        app.include_router(protocols.libretranslate_routes(service))
+    app.include_router(_work_routes(service, answer))
+    if "libretranslate" in service.config.api:
+        app.include_router(protocols.libretranslate_routes(service, answer))
     if "deepl" in service.config.api:
         app.include_router(protocols.deepl_routes(service, answer))
     app.include_router(_status_routes(service, engine))
@@ -70,17 +67,16 @@ def _answering(service: Service) -> protocols.Answer:
     return answer
 
 
-def _work_routes(service: Service, answer: protocols.Answer, route: type[APIRoute]) -> APIRouter:
+def _work_routes(service: Service, answer: protocols.Answer) -> APIRouter:
     """Returns the routes that need a model."""
-    router = APIRouter(responses=_FAILURES, route_class=route)
-    shared = {} if route is APIRoute else protocols.SHARED_PATHS
+    router = APIRouter(responses=_FAILURES)
 
-    @router.post("/translate", response_model=schema.TranslateAnswer, openapi_extra=shared.get("/translate"))
+    @router.post("/translate", response_model=schema.TranslateAnswer)
     async def translate(body: schema.TranslateBody, request: Request) -> Response:
         """Translates a text or a list of texts."""
         return await answer(request, service.translate(body))
 
-    @router.post("/detect", response_model=schema.DetectAnswer, openapi_extra=shared.get("/detect"))
+    @router.post("/detect", response_model=schema.DetectAnswer)
     async def detect(body: schema.DetectBody, request: Request) -> Response:
         """Identifies the language of a text or of each text in a list, among the languages of this server."""
         return await answer(request, service.detect(body))

@@ -102,11 +102,6 @@ async def fields_of(request: Request) -> dict[str, Any]:
     return given | found if isinstance(found, dict) else given
 
 
-def is_libretranslate(fields: Mapping[str, Any]) -> bool:
-    """Returns whether a request has fields of LibreTranslate that requests of this server do not have."""
-    return "q" in fields or "target" in fields
-
-
 def failure(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Returns the answer to a request that fails."""
     return JSONResponse({"message" if path.startswith(_DEEPL) else "error": message}, status, headers)
@@ -133,10 +128,11 @@ _HEADERS = {
 }
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
-# The paths of DeepL, the paths of LibreTranslate where a field has the token, and those that need none.
-_DEEPL = "/v2/"
-_KEYED_PATHS = {"/translate", "/detect"}
+# The paths of DeepL, the paths of LibreTranslate that need no token, and those that it shares with this server. Behind
+# the guard, the latter begin with `LIBRETRANSLATE`.
+_DEEPL, LIBRETRANSLATE = "/v2/", "/libretranslate"
 _KEYLESS_PATHS = {"/languages", "/frontend/settings"}
+_SHARED_PATHS = {"/translate", "/detect"}
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -150,9 +146,8 @@ class Guard:
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
         self._app, self._origins, self._token = app, config.allow_origin, token
-        libretranslate = "libretranslate" in config.api
-        self._open_paths = _OPEN_PATHS | (_KEYLESS_PATHS if libretranslate else set())
-        self._keyed_paths = _KEYED_PATHS if libretranslate else set()
+        self._shares = "libretranslate" in config.api
+        self._open_paths = _OPEN_PATHS | (_KEYLESS_PATHS if self._shares else set())
         # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign domain
         # can resolve to this machine, but its requests name that domain as their host.
         self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
@@ -172,11 +167,15 @@ class Guard:
                 SECONDS.labels(route).observe(time.perf_counter() - started)
             await send(message)
 
-        limited = self._limited(receive)
+        limited, key = self._limited(receive), ""
         try:
             self._check_origin(Headers(scope=scope))
-            if not self._has_token(scope["path"], Headers(scope=scope)):
-                limited = await self._with_key(Request(scope, limited))
+            if self._shares and scope["path"] in _SHARED_PATHS:
+                request = Request(scope, limited)
+                fields, limited = await fields_of(request), _again(await request.body(), limited)
+                if "q" in fields or "target" in fields:  # which requests of this server do not have
+                    key, scope = str(fields.get("api_key", "")), {**scope, "path": LIBRETRANSLATE + scope["path"]}
+            self._check_token(scope["path"], Headers(scope=scope), key)
         except HTTPException as error:
             await failure(scope["path"], error.status_code, error.detail, _CLOSE)(scope, receive, answer)
         except ClientDisconnect:
@@ -197,29 +196,19 @@ class Guard:
                 403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
             )
 
-    def _has_token(self, path: str, headers: Mapping[str, str]) -> bool:
-        """Returns whether a request has the token in its head, or needs none."""
+    def _check_token(self, path: str, headers: Mapping[str, str], key: str) -> None:
+        """Raises HTTPException if a request needs the token, and has it neither in its head nor as its key."""
         if self._token is None or path in self._open_paths or path.startswith("/static/"):
-            return True
-        expected = f"{'DeepL-Auth-Key' if path.startswith(_DEEPL) else 'Bearer'} {self._token}"
-        return hmac.compare_digest(headers.get("authorization", "").encode(), expected.encode())
-
-    async def _with_key(self, request: Request) -> Receive:
-        """Returns what receives the body of a request whose token is a field, as in LibreTranslate.
-
-        Raises:
-            HTTPException: the request has no token there.
-        """
-        path = request.url.path
-        fields = await fields_of(request) if path in self._keyed_paths else {}
-        if is_libretranslate(fields):
-            if not hmac.compare_digest(str(fields.get("api_key", "")).encode(), (self._token or "").encode()):
-                raise HTTPException(403, "Invalid API key")
-            return _again(await request.body(), request.receive)
-        if path.startswith(_DEEPL):
-            message = "the request needs the header Authorization: DeepL-Auth-Key with the token of this server"
-            raise HTTPException(403, message)
-        raise HTTPException(401, "the request needs the header Authorization: Bearer with the token of this server")
+            return
+        scheme = "DeepL-Auth-Key" if path.startswith(_DEEPL) else "Bearer"
+        given = headers.get("authorization", "").encode(), key.encode()
+        expected = f"{scheme} {self._token}".encode(), self._token.encode()
+        if any(map(hmac.compare_digest, given, expected)):
+            return
+        if path.startswith(LIBRETRANSLATE):
+            raise HTTPException(403, "Invalid API key")
+        message = f"the request needs the header Authorization: {scheme} with the token of this server"
+        raise HTTPException(403 if path.startswith(_DEEPL) else 401, message)
 
     def _is_own(self, host: str) -> bool:
         try:

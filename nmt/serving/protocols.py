@@ -4,12 +4,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.serving.guard import fields_of, is_libretranslate
+from nmt.serving.guard import LIBRETRANSLATE, fields_of
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Detected, Service, Translated
 from nmt.text.languages import english_name
@@ -17,7 +16,6 @@ from nmt.text.moses import base_language
 
 # Does the work of a request and makes the answer; gives up if the client goes away.
 Answer = Callable[[Request, Coroutine[Any, Any, Any]], Awaitable[Response]]
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -48,57 +46,28 @@ def _validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping
         raise NmtError(sentences.get(kind, sentences["other"]).format(name)) from None
 
 
-def _described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
-    """Returns the body of a request for the description of the API."""
-    return {"requestBody": {"content": {kind: {"schema": model.model_json_schema()} for kind in kinds}}}
-
-
-_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+def _described(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns the body of a request, which is JSON or a form, for the description of the API."""
+    body = {"schema": model.model_json_schema()}
+    return {"requestBody": {"content": {"application/json": body, "application/x-www-form-urlencoded": body}}}
 
 
 class LibreTranslateDetectBody(BaseModel):
     """Text whose language is asked for, as LibreTranslate has it."""
 
-    q: str = Field(min_length=1, description="The text.")
-    api_key: str | None = Field(None, description="The secret of the server.")
-
-
-class LibreTranslateBody(BaseModel):
-    """Text to translate, as LibreTranslate has it; in JSON or as a form."""
-
     q: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)] = Field(
         description="A text or a list of texts."
     )
+    api_key: str | None = Field(None, description="The secret of --token-file.")
+
+
+class LibreTranslateBody(LibreTranslateDetectBody):
+    """Text to translate, as LibreTranslate has it."""
+
     source: str = Field(min_length=1, description="The source language, or `auto`.")
     target: str = Field(min_length=1, description="The target language.")
     format: str | None = Field(None, description="`text`.")
-    alternatives: int = Field(0, description="How many other translations the answer lists at most.")
-    api_key: str | None = Field(None, description="The secret of the server.")
-
-
-# What describes the paths that LibreTranslate shares with this server.
-SHARED_PATHS = {
-    "/translate": _described(LibreTranslateBody, _FORM),
-    "/detect": _described(LibreTranslateDetectBody, _FORM),
-}
-
-
-def shared_route(service: Service, answer: Answer) -> type[APIRoute]:
-    """Returns the class of routes that also answer requests of LibreTranslate, which have other fields."""
-    work = {"/translate": _libretranslated, "/detect": _libretranslate_detected}
-
-    class SharedRoute(APIRoute):
-        def get_route_handler(self) -> Handler:
-            own = super().get_route_handler()
-
-            async def handle(request: Request) -> Response:
-                if self.path in work and is_libretranslate(fields := await fields_of(request)):
-                    return await answer(request, work[self.path](service, fields))
-                return await own(request)
-
-            return handle
-
-    return SharedRoute
+    alternatives: int = Field(0, description="The largest number of other translations.")
 
 
 async def _libretranslated(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,30 +120,36 @@ def _alternatives(translated: Translated, n_best: int) -> list[str]:
 
 
 async def _libretranslate_detected(service: Service, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    (found,) = await service.detected([_validated(LibreTranslateDetectBody, fields, _LIBRETRANSLATE).q])
+    body = _validated(LibreTranslateDetectBody, fields, _LIBRETRANSLATE)
+    (found,) = await service.detected([body.q if isinstance(body.q, str) else "\n".join(body.q)])
     return [_confidence(one) for one in found[:3]]
 
 
-def libretranslate_routes(service: Service) -> APIRouter:
-    """Returns the routes of LibreTranslate whose paths this server does not have itself."""
+def libretranslate_routes(service: Service, answer: Answer) -> APIRouter:
+    """Returns the routes of LibreTranslate."""
     router, config = APIRouter(tags=["libretranslate"]), service.config
 
-    def targets(source: str) -> list[str]:
-        return sorted({source, *(target for other, target in service.paths if other == source)})
+    @router.post(f"{LIBRETRANSLATE}/translate", openapi_extra=_described(LibreTranslateBody))
+    async def translate(request: Request) -> Response:
+        """Translates a text or a list of texts. Its path is /translate; a body with `q` or `target` comes here."""
+        return await answer(request, _libretranslated(service, await fields_of(request)))
 
-    def named(code: str) -> dict[str, Any]:
-        return {"code": code, "name": english_name(code)}
+    @router.post(f"{LIBRETRANSLATE}/detect", openapi_extra=_described(LibreTranslateDetectBody))
+    async def detect(request: Request) -> Response:
+        """Identifies the language of a text. Its path is /detect; a body with `q` comes here."""
+        return await answer(request, _libretranslate_detected(service, await fields_of(request)))
 
     @router.get("/languages")
     async def languages() -> list[dict[str, Any]]:
-        """Lists the languages, as LibreTranslate does."""
-        return [named(code) | {"targets": targets(code)} for code in service.languages]
+        """Lists the languages, and the target languages of each."""
+        targets = {code: {code, *(pair[1] for pair in service.paths if pair[0] == code)} for code in service.languages}
+        return [_named(code) | {"targets": sorted(targets[code])} for code in service.languages]
 
     @router.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Lists the settings that pages of LibreTranslate need."""
         needs_key = config.token_file is not None
-        chosen = {"source": {"code": AUTO, "name": "Auto Detect"}, "target": named(next(iter(service.paths))[1])}
+        chosen = {"source": {"code": AUTO, "name": "Auto Detect"}, "target": _named(next(iter(service.paths))[1])}
         return {
             "charLimit": config.max_characters, "frontendTimeout": 500, "apiKeys": needs_key, "keyRequired": needs_key,
             "suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "language": chosen,
@@ -183,16 +158,18 @@ def libretranslate_routes(service: Service) -> APIRouter:
     return router
 
 
+def _named(code: str) -> dict[str, Any]:
+    return {"code": code, "name": english_name(code)}
+
+
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
 class DeepLBody(BaseModel):
-    """Text to translate, as DeepL has it; in JSON or as a form. Other fields of DeepL change nothing."""
+    """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
 
-    text: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = Field(
-        description="Texts; a field of a form may be given several times."
-    )
+    text: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
     target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
     source_lang: str | None = Field(None, description="Language of the texts; it is identified if it is missing.")
     split_sentences: Literal["0", "1", "nonewlines"] = Field(
@@ -203,7 +180,6 @@ class DeepLBody(BaseModel):
         "default", description="`more` and `less` are not supported."
     )
     preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
-    context: str | None = Field(None, description="Changes nothing; models translate single sentences.")
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
 
@@ -216,11 +192,19 @@ _VARIANTS = {
 }
 
 
+# What routes of DeepL always answer.
+_DEEPL_LISTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "/usage": ("Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
+    "/glossaries": ("Lists no glossaries.", {"glossaries": []}),
+    "/glossary-language-pairs": ("Lists no languages for glossaries.", {"supported_languages": []}),
+}
+
+
 def deepl_routes(service: Service, answer: Answer) -> APIRouter:
     """Returns the routes of DeepL."""
     router = APIRouter(prefix="/v2", tags=["deepl"])
 
-    @router.post("/translate", openapi_extra=_described(DeepLBody, _JSON, _FORM))
+    @router.post("/translate", openapi_extra=_described(DeepLBody))
     async def translate(request: Request) -> Response:
         """Translates texts, as DeepL does."""
         return await answer(request, _deepl_translated(service, await fields_of(request)))
@@ -233,27 +217,21 @@ def deepl_routes(service: Service, answer: Answer) -> APIRouter:
             raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
         return _deepl_languages(service, kind)
 
-    @router.get("/usage")
-    async def usage() -> dict[str, int]:
-        """Returns a limit that is never reached, because nothing is counted."""
-        return {"character_count": 0, "character_limit": 10**12}
-
-    @router.get("/glossaries")
-    async def glossaries() -> dict[str, list[Any]]:
-        """Lists no glossaries."""
-        return {"glossaries": []}
-
     @router.post("/glossaries")
     async def new_glossary() -> None:
         """Refuses to make a glossary."""
         raise NmtError("Unsupported glossary source and target language pair")
 
-    @router.get("/glossary-language-pairs")
-    async def glossary_pairs() -> dict[str, list[Any]]:
-        """Lists no pairs of languages for glossaries."""
-        return {"supported_languages": []}
-
+    for path, (about, found) in _DEEPL_LISTS.items():
+        router.add_api_route(path, _always(found), description=about)
     return router
+
+
+def _always(found: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def give() -> dict[str, Any]:
+        return found
+
+    return give
 
 
 async def _deepl_translated(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
