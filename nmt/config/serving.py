@@ -47,7 +47,9 @@ class ServeConfig(Config):
     )
 
     token_file: str | None = access_option(
-        None, "File with a secret. Requests then need the header Authorization: Bearer SECRET."
+        None,
+        "File with a secret. Requests then need the header Authorization: Bearer SECRET; clients of --api send it in "
+        "their own way.",
     )
     allow_host: tuple[str, ...] = access_option(
         (), "Name of this server that clients may use, besides its addresses. May be given several times."
