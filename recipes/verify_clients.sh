@@ -57,6 +57,7 @@ for pair in en-de de-en; do
         --input "$run_dir/$pair.source" --output "$run_dir/$pair.jsonl"
 done
 echo secret > "$run_dir/token"
+: > "$run_dir/server.log"
 nmt serve "$run_dir/en-de/average.safetensors" "$run_dir/de-en/average.safetensors" --precision fp32 --device cpu --port 0 \
     --api libretranslate --api deepl --token-file "$run_dir/token" 2> "$run_dir/server.log" &
 server=$!

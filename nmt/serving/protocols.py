@@ -66,7 +66,7 @@ class LibreTranslateBody(LibreTranslateDetectBody):
 
     source: str = Field(min_length=1, description="The source language, or `auto`.")
     target: str = Field(min_length=1, description="The target language.")
-    format: str | None = Field(None, description="`text`.")
+    format: str | None = Field(None, description="Only `text` is supported.")
     alternatives: int = Field(0, description="The largest number of other translations.")
 
 

@@ -253,7 +253,8 @@ def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("model") / "model.safetensors"
-    with serving(saved(eloquent_checkpoint(2), path), "--device=cpu") as running:
+    protocols = ["--api=libretranslate", "--api=deepl"]
+    with serving(saved(eloquent_checkpoint(2), path), "--device=cpu", *protocols) as running:
         yield running
 
 
@@ -357,3 +358,6 @@ def test_the_description_of_the_api_needs_no_network(server: Server, browser: An
         page.goto(server.address + "docs")
         page.wait_for_selector("text=POST /translate")
         assert page.locator("code", has_text="max_length_offset").count() == 1
+        for body, field in (("LibreTranslateBody", "alternatives"), ("DeepLBody", "split_sentences")):
+            request = page.locator("details", has_text=f"Request: {body}")
+            assert request.locator("code", has_text=field).count() == 1
