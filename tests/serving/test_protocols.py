@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from checkpoints import TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec
-from servers import Answer, Server, serving
+from servers import Answer, Server, head, serving
 
 from nmt.text.codec import TextCodec
 
@@ -257,6 +257,15 @@ def test_bodies_that_are_no_fields_are_refused(server: Server) -> None:
             answer = server.send("POST", "/v2/translate", body, **kind)
             assert (answer.status, answer.json["message"][:9]) == (400, "Parameter"), body
             assert [*server.send("POST", "/translate", body, **kind).json] == ["error"], body
+
+
+def test_clients_that_go_away_or_send_too_much_do_no_harm(server: Server) -> None:
+    with server.connect() as client:
+        client.sendall(head(1000) + b'{"q": ')
+    with server.connect() as client:
+        client.sendall(head(10**9) + b" " * (12 * 2000 + 16_385))
+        assert client.makefile("rb").readline()[9:12] == b"413"
+    assert server.post("/translate", {"q": "ab", "source": "en", "target": "de"}).status == 200
 
 
 def test_each_protocol_has_its_own_place_for_the_token(keyed: Server) -> None:
