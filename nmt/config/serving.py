@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from nmt.config.options import MOST_PROCESSES, Config, option
 
@@ -31,6 +32,12 @@ class ServeConfig(Config):
     max_waiting: int = server_option(
         1000, "Sentences that may wait. A request that finds no room gets 503.", at_least=1, at_most=1_000_000
     )
+    pivot: bool = server_option(
+        True, "Translate between languages that no model serves through a third one, with two models."
+    )
+    api: tuple[Literal["libretranslate", "deepl"], ...] = server_option(
+        (), "Also answer the requests of this protocol. May be given several times."
+    )
     log_text: bool = server_option(False, "Print the text of every request and of its answer.")
 
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
@@ -40,7 +47,9 @@ class ServeConfig(Config):
     )
 
     token_file: str | None = access_option(
-        None, "File with a secret. Requests then need the header Authorization: Bearer SECRET."
+        None,
+        "File with a secret. Requests then need the header Authorization: Bearer SECRET; clients of --api send it in "
+        "their own way.",
     )
     allow_host: tuple[str, ...] = access_option(
         (), "Name of this server that clients may use, besides its addresses. May be given several times."

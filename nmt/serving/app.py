@@ -1,6 +1,7 @@
 """The routes of the service."""
 
 import asyncio
+import json
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,8 +18,8 @@ from nmt import __version__, console
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.pages.page import STYLE, page
-from nmt.serving import schema
-from nmt.serving.guard import RETRY, with_fields
+from nmt.serving import protocols, schema
+from nmt.serving.guard import RETRY, failure, fields_of, with_fields
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
@@ -38,7 +39,12 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 def create_app(service: Service, engine: str) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
-    app.include_router(_work_routes(service))
+    answer = _answering(service)
+    app.include_router(_work_routes(service, answer))
+    if "libretranslate" in service.config.api:
+        app.include_router(protocols.libretranslate_routes(service, answer))
+    if "deepl" in service.config.api:
+        app.include_router(protocols.deepl_routes(service, answer))
     app.include_router(_status_routes(service, engine))
     app.include_router(_page_routes())
     app.add_exception_handler(NmtError, _failed)
@@ -48,21 +54,32 @@ def create_app(service: Service, engine: str) -> FastAPI:
     return app
 
 
-def _work_routes(service: Service) -> APIRouter:
-    """Returns the routes that need a model."""
-    router = APIRouter(responses=_FAILURES)
+def _answering(service: Service) -> protocols.Answer:
+    """Returns the function that makes the answer to a request from the work that it takes."""
 
-    async def answer(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
+    async def answer(request: Request, work: Coroutine[Any, Any, Any]) -> Response:
         found = await _unless_gone(request, work, service.config.max_seconds)
         if service.config.log_text:
-            body = (await request.body()).decode(errors="replace")
-            console.info(f"{request.url.path} {body} -> {found}")
+            fields = {name: value for name, value in (await fields_of(request)).items() if name != "api_key"}
+            console.info(f"{request.url.path} {json.dumps(fields, ensure_ascii=False)} -> {found}")
         return JSONResponse(found)
+
+    return answer
+
+
+def _work_routes(service: Service, answer: protocols.Answer) -> APIRouter:
+    """Returns the routes that need a model."""
+    router = APIRouter(responses=_FAILURES)
 
     @router.post("/translate", response_model=schema.TranslateAnswer)
     async def translate(body: schema.TranslateBody, request: Request) -> Response:
         """Translates a text or a list of texts."""
         return await answer(request, service.translate(body))
+
+    @router.post("/detect", response_model=schema.DetectAnswer)
+    async def detect(body: schema.DetectBody, request: Request) -> Response:
+        """Identifies the language of a text or of each text in a list, among the languages of this server."""
+        return await answer(request, service.detect(body))
 
     @router.post("/score", response_model=schema.ScoreAnswer)
     async def score(body: schema.ScoreBody, request: Request) -> Response:
@@ -90,7 +107,13 @@ def _status_routes(service: Service, engine: str) -> APIRouter:
     async def models() -> Response:
         """Lists the models."""
         listed = [model.entry(engine) for model in service.models.values()]
-        return JSONResponse({"models": listed, "attention": engine == "pytorch"})
+        alone = [(model.pair, (model,)) for model in service.models.values()]
+        pivots = [(pair, path) for pair, path in service.paths.items() if len(path) > 1]
+        pairs = [
+            {"source_lang": source, "target_lang": target, "models": [model.name for model in path]}
+            for (source, target), path in [*alone, *pivots]
+        ]
+        return JSONResponse({"models": listed, "pairs": pairs, "attention": engine == "pytorch"})
 
     @router.get("/health")
     async def health() -> Response:
@@ -138,7 +161,7 @@ def _attention_page() -> Callable[[], Awaitable[Response]]:
     return _giving(content, "text/html", **{"Content-Security-Policy": policy})
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, dict[str, Any]], seconds: float) -> dict[str, Any]:
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
     """Returns the result of the work. Gives the work up if it takes too long or the client goes away."""
     working = asyncio.create_task(work)
     gone = asyncio.create_task(_gone(request))
@@ -162,34 +185,34 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _failed(_: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     """Answers a request that cannot be done."""
     if isinstance(error, WorkerDiedError):
-        return _failure(503, "a worker process of the server died on this request; send less or try later", RETRY)
-    return _failure(400, with_fields(str(error)))
+        return failure(
+            request.url.path, 503, "a worker process of the server died on this request; send less or try later", RETRY
+        )
+    return failure(request.url.path, 400, with_fields(str(error)))
 
 
-async def _misshapen(_: Request, error: Exception) -> Response:
+async def _misshapen(request: Request, error: Exception) -> Response:
     """Answers a body that is no JSON or has wrong fields, in a sentence about the first one."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return _failure(400, 'the body is no JSON; send an object such as {"source": "…"}')
+        return failure(request.url.path, 400, 'the body is no JSON; send an object such as {"source": "…"}')
     place = ".".join(str(part) for part in first["loc"][1:] if part not in _KINDS)
-    return _failure(400, f"{place or 'the body'} is wrong: {first['msg'][:200]}; /docs describes the fields")
+    return failure(
+        request.url.path, 400, f"{place or 'the body'} is wrong: {first['msg'][:200]}; /docs describes the fields"
+    )
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     """Answers requests that are refused, or whose path or method does not exist."""
     assert isinstance(error, HTTPException)
     hint = "; /docs lists what there is" if error.detail in ("Not Found", "Method Not Allowed") else ""
-    return _failure(error.status_code, f"{error.detail}{hint}", error.headers)
+    return failure(request.url.path, error.status_code, f"{error.detail}{hint}", error.headers)
 
 
-async def _broken(_: Request, __: Exception) -> Response:
+async def _broken(request: Request, _: Exception) -> Response:
     """Answers a request that met a bug, whose traceback is in the log."""
-    return _failure(500, "the server has a bug, which its log describes")
-
-
-def _failure(status: int, message: str, headers: Any = None) -> Response:
-    return JSONResponse({"error": message}, status, headers)
+    return failure(request.url.path, 500, "the server has a bug, which its log describes")

@@ -5,15 +5,18 @@ import ipaddress
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from fastapi import FastAPI
 from prometheus_client import Counter, Gauge, Histogram
+from pydantic_core import from_json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -82,6 +85,28 @@ def token_in(path: str | None) -> str | None:
     return token
 
 
+async def fields_of(request: Request) -> dict[str, Any]:
+    """Returns the fields in the address and in the body of a request, which is a JSON object or a form.
+
+    A field that is given several times is a list. A body of another kind has no fields.
+    """
+    form, body = parse_qs(request.url.query, keep_blank_values=True), await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    found: Any = {}
+    if kind == "application/json":
+        with suppress(ValueError):
+            found = from_json(body)
+    elif kind == "application/x-www-form-urlencoded":
+        form |= parse_qs(body.decode(errors="replace"), keep_blank_values=True)
+    given = {name: values[0] if len(values) == 1 else values for name, values in form.items()}
+    return given | found if isinstance(found, dict) else given
+
+
+def failure(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """Returns the answer to a request that fails."""
+    return JSONResponse({"message" if path.startswith(_DEEPL) else "error": message}, status, headers)
+
+
 # What GET /metrics shows.
 _BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 REQUESTS = Counter("nmt_requests", "Requests that were answered.", ["route", "status"])
@@ -103,6 +128,11 @@ _HEADERS = {
 }
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
+# The paths of DeepL, the paths of LibreTranslate that need no token, and those that it shares with this server. Behind
+# the guard, the latter begin with `LIBRETRANSLATE`.
+_DEEPL, LIBRETRANSLATE = "/v2/", "/libretranslate"
+_KEYLESS_PATHS = {"/languages", "/frontend/settings"}
+_SHARED_PATHS = {"/translate", "/detect"}
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -116,6 +146,8 @@ class Guard:
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
         self._app, self._origins, self._token = app, config.allow_origin, token
+        self._shares = "libretranslate" in config.api
+        self._open_paths = _OPEN_PATHS | (_KEYLESS_PATHS if self._shares else set())
         # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign domain
         # can resolve to this machine, but its requests name that domain as their host.
         self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
@@ -135,15 +167,24 @@ class Guard:
                 SECONDS.labels(route).observe(time.perf_counter() - started)
             await send(message)
 
+        limited, key = self._limited(receive), ""
         try:
-            self._check(scope["path"], Headers(scope=scope))
+            self._check_origin(Headers(scope=scope))
+            if self._shares and scope["path"] in _SHARED_PATHS:
+                request = Request(scope, limited)
+                fields, limited = await fields_of(request), _again(await request.body(), limited)
+                if "q" in fields or "target" in fields:  # which requests of this server do not have
+                    key, scope = str(fields.get("api_key", "")), {**scope, "path": LIBRETRANSLATE + scope["path"]}
+            self._check_token(scope["path"], Headers(scope=scope), key)
         except HTTPException as error:
-            await JSONResponse({"error": error.detail}, error.status_code, _CLOSE)(scope, receive, answer)
+            await failure(scope["path"], error.status_code, error.detail, _CLOSE)(scope, receive, answer)
+        except ClientDisconnect:
+            pass
         else:
-            await self._app(scope, self._limited(receive), answer)
+            await self._app(scope, limited, answer)
 
-    def _check(self, path: str, headers: Mapping[str, str]) -> None:
-        """Raises HTTPException if a request may not be answered."""
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        """Raises HTTPException if a request is for another host or from a page of another origin."""
         host = headers.get("host", "")
         if not self._is_own(host):
             raise HTTPException(
@@ -154,11 +195,20 @@ class Guard:
             raise HTTPException(
                 403, f"pages of {origin!r:.80} may not send requests; start the server with --allow-origin"
             )
-        if self._token is not None and not (path in _OPEN_PATHS or path.startswith("/static/")):
-            given = headers.get("authorization", "").encode()
-            if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-                message = "the request needs the header Authorization: Bearer with the token of this server"
-                raise HTTPException(401, message)
+
+    def _check_token(self, path: str, headers: Mapping[str, str], key: str) -> None:
+        """Raises HTTPException if a request needs the token, and has it neither in its head nor as its key."""
+        if self._token is None or path in self._open_paths or path.startswith("/static/"):
+            return
+        scheme = "DeepL-Auth-Key" if path.startswith(_DEEPL) else "Bearer"
+        given = headers.get("authorization", "").encode(), key.encode()
+        expected = f"{scheme} {self._token}".encode(), self._token.encode()
+        if any(map(hmac.compare_digest, given, expected)):
+            return
+        if path.startswith(LIBRETRANSLATE):
+            raise HTTPException(403, "Invalid API key")
+        message = f"the request needs the header Authorization: {scheme} with the token of this server"
+        raise HTTPException(403 if path.startswith(_DEEPL) else 401, message)
 
     def _is_own(self, host: str) -> bool:
         try:
@@ -181,3 +231,13 @@ class Guard:
             return message
 
         return limited
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Wraps `receive` so that it gives a body first that has been read already."""
+    messages: list[Message] = [{"type": "http.request", "body": body}]
+
+    async def received() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return received

@@ -33,12 +33,22 @@ class TranslateBody(BaseModel):
 
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
     model: ModelName = None
+    source_lang: str | None = Field(
+        None, description="With target_lang, chooses a model by language if no model is named. `auto` identifies it."
+    )
+    target_lang: str | None = Field(None, description="Language of the translation; with source_lang.")
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
     constraints: list[str] = Field(
         [], max_length=16, description="Phrases that the translation must contain. The text must be a single sentence."
     )
     pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
+
+
+class DetectBody(_Body):
+    """Text whose language is asked for."""
+
+    source: str | list[str] = Field(description="A text, or a list of texts.")
 
 
 class TextPair(_Body):
@@ -107,13 +117,31 @@ class Translation(BaseModel):
 
     text: str = Field(description="The best translations of the sentences, with the line breaks of the source.")
     sentences: list[Sentence]
+    detected: str | None = Field(None, description="The source language; with source_lang `auto`.")
 
 
 class TranslateAnswer(BaseModel):
     """The translation of each text."""
 
-    model: str
+    model: str | None = Field(None, description="The model, if only one was used.")
+    models: list[str] = Field(
+        description="The models that were used; with a pivot language, the second one translates what the first one "
+        "has translated. A text that is already in the target language needs none."
+    )
     translations: list[Translation]
+
+
+class Detection(BaseModel):
+    """The most probable language of a text."""
+
+    language: str
+    probability: float
+
+
+class DetectAnswer(BaseModel):
+    """The language of each text."""
+
+    detected: list[Detection]
 
 
 class Scored(BaseModel):
@@ -180,10 +208,19 @@ class ModelEntry(BaseModel):
     engine: str
 
 
+class LanguagePair(BaseModel):
+    """Languages that source_lang and target_lang may name. The first of several entries for a pair is used."""
+
+    source_lang: str
+    target_lang: str
+    models: list[str] = Field(description="The models that translate in turn.")
+
+
 class ModelsAnswer(BaseModel):
     """All models."""
 
     models: list[ModelEntry]
+    pairs: list[LanguagePair]
     attention: bool = Field(description="Whether /attention is available with this engine.")
 
 

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.workers import Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
+from nmt.text.languages import Identifier, label_of
 from nmt.text.moses import base_language
 from nmt.text.words import pharaoh
 from nmt.translate import rescoring
@@ -31,6 +33,11 @@ class ServedModel:
     path: str
     codec: TextCodec
     parameters: int
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The languages without regions and scripts."""
+        return base_language(self.codec.config.source_lang), base_language(self.codec.config.target_lang)
 
     def entry(self, engine: str) -> dict[str, Any]:
         """Returns what GET /models says about the model."""
@@ -73,10 +80,28 @@ def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:
     if name is None and len(models) == 1:
         return next(iter(models.values()))
     if name is None:
-        raise NmtError(f"model is missing; this server has {', '.join(models)}")
+        raise NmtError(f"model is missing; name one of {', '.join(models)}, or give source_lang and target_lang")
     if name not in models:
         raise HTTPException(404, f"there is no model {name!r:.60}; this server has {', '.join(models)}")
     return models[name]
+
+
+# Models that translate one after the other: one, two with a pivot language between them, or none if there is nothing
+# to translate.
+Path = tuple[ServedModel, ...]
+
+
+def paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, str], Path]:
+    """Returns the models for each pair of languages. Models that were given earlier are preferred."""
+    direct: dict[tuple[str, str], Path] = {}
+    for model in models.values():
+        direct.setdefault(model.pair, (model,))
+    found = dict(direct)
+    for (source, middle), first in direct.items() if pivot else ():
+        for (other, target), second in direct.items():
+            if middle == other and source != target:
+                found.setdefault((source, target), first + second)
+    return found
 
 
 class Sentence(NamedTuple):
@@ -128,29 +153,142 @@ def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
 _GREEDY = SearchConfig(beam=1)
 
 
+# The source language of a request that asks the server to identify it.
+AUTO = "auto"
+
+
+class Detected(NamedTuple):
+    """A language that a text may be in."""
+
+    language: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Translated:
+    """The translation of a text.
+
+    Attributes:
+        found: the hypotheses of each sentence, best first.
+        path: the models that translated.
+        detected: the source language, if the server identified it.
+    """
+
+    source: str
+    sentences: Sequence[Sentence]
+    found: Sequence[Sequence[Hypothesis]]
+    path: Path
+    detected: Detected | None
+
+    def text(self, rank: int = 0) -> str:
+        """Returns the translation from the hypotheses of a rank, or from the last of a sentence that has fewer."""
+        if not self.path:
+            return self.source
+        chosen = [hypotheses[min(rank, len(hypotheses) - 1)].text for hypotheses in self.found]
+        return joined(self.source, self.sentences, chosen, self.path[-1].codec)
+
+    def described(self, pieces: bool) -> dict[str, Any]:
+        """Returns what the answer says about the text."""
+        sentences = [
+            {"line": line, "source": source, "hypotheses": [_fields(h, self.path[-1].codec, pieces) for h in of_it]}
+            for (line, source), of_it in zip(self.sentences, self.found, strict=True)
+        ]
+        detected = {"detected": self.detected.language} if self.detected else {}
+        return {"text": self.text(), "sentences": sentences, **detected}
+
+
 class Service:
     """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
 
     def __init__(self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig) -> None:
         self.models, self.scheduler, self.config = models, scheduler, config
+        self.paths = paths_of(models, config.pivot)
+        self.languages = sorted({language for model in models.values() for language in model.pair})
+
+    @cached_property
+    def _identifier(self) -> Identifier:
+        return Identifier("the identification of languages")
+
+    async def detected(self, texts: Sequence[str]) -> list[list[Detected]]:
+        """Returns the languages of this server for each text, the most probable first."""
+        check_text(texts, self.config)
+        return await asyncio.to_thread(lambda: list(map(self._likeliest, texts)))
+
+    def _likeliest(self, text: str) -> list[Detected]:
+        found = dict(reversed(self._identifier.likeliest(text, len(self._identifier.known))))
+        served = [Detected(lang, found.get(label_of(lang), 0.0)) for lang in self.languages]
+        known = [one for one in served if label_of(one.language) in self._identifier.known]
+        if not known:
+            raise NmtError(f"the languages {', '.join(self.languages)} cannot be identified; name the source language")
+        return sorted(known, key=lambda one: -one.probability)
+
+    async def detect(self, body: schema.DetectBody) -> dict[str, Any]:
+        """Returns the most probable language of each text."""
+        texts = [body.source] if isinstance(body.source, str) else body.source
+        return {"detected": [found[0]._asdict() for found in await self.detected(texts)]}
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
+        translated = await self.translated(body)
+        models = list(dict.fromkeys(model.name for one in translated for model in one.path))
+        model = {"model": models[0]} if len(models) == 1 else {}
+        return model | {"models": models, "translations": [one.described(body.pieces) for one in translated]}
+
+    async def translated(self, body: schema.TranslateBody) -> list[Translated]:
+        """Returns the translation of each text of a request."""
         texts = [body.source] if isinstance(body.source, str) else body.source
         check_text([*texts, body.prefix, *body.constraints], self.config)
         search = search_config(body.model_extra or {}, self.config)
-        model = chosen(self.models, body.model)
-        of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search)
-        items = [
-            Item(Translate(model.name, search, body.pieces), line, max(1, line.width), len(line.parts) <= 1)
-            for line in encoded
-        ]
-        found = iter(await self.scheduler.run(items))
-        translations = [
-            _translation(text, sentences, [next(found) for _ in sentences], model.codec, body.pieces)
-            for text, sentences in zip(texts, of_texts, strict=True)
-        ]
-        return {"model": model.name, "translations": translations}
+        if body.source_lang == AUTO and body.model is None:
+            detected: Sequence[Detected | None] = [found[0] for found in await self.detected(texts)]
+        else:
+            detected = [None] * len(texts)
+        paths = [self._path(body, one.language if one else body.source_lang) for one in detected]
+        found: dict[int, Translated] = {}
+        for path in dict.fromkeys(paths):
+            numbers = [number for number, other in enumerate(paths) if other == path]
+            done = await self._along(path, [texts[number] for number in numbers], body, search)
+            for number, (sentences, hypotheses) in zip(numbers, done, strict=True):
+                found[number] = Translated(texts[number], sentences, hypotheses, path, detected[number])
+        return [found[number] for number in range(len(texts))]
+
+    def _path(self, body: schema.TranslateBody, source_lang: str | None) -> Path:
+        if body.model is not None or (source_lang is None and body.target_lang is None):
+            return (chosen(self.models, body.model),)
+        if source_lang is None or body.target_lang is None:
+            missing = "source_lang" if source_lang is None else "target_lang"
+            raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
+        pair = base_language(source_lang), base_language(body.target_lang)
+        if pair not in self.paths and pair[0] != pair[1]:
+            pairs = ", ".join(map("-".join, self.paths))
+            raise HTTPException(404, f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
+        return self.paths.get(pair, ())
+
+    async def _along(
+        self, path: Path, texts: Sequence[str], body: schema.TranslateBody, search: SearchConfig
+    ) -> list[tuple[list[Sentence], list[list[Hypothesis]]]]:
+        """Returns the sentences of each text, and their hypotheses by the last model."""
+        if not path:
+            return [([], []) for _ in texts]
+        *first, last = path
+        if first and (body.prefix or body.constraints or search.alignments):
+            names = " and ".join(model.name for model in path)
+            raise NmtError(f"prefix, constraints and alignments need a single model, but {names} translate in turn")
+        of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, body)
+        requests = [Request(s.text, body.prefix, tuple(body.constraints)) for text in of_texts for s in text]
+        for model in first:
+            pivots = await self._search(model, requests, replace(search, n_best=1), pieces=False)
+            requests = [Request(hypotheses[0].text) for hypotheses in pivots]
+        found = iter(await self._search(last, requests, search, body.pieces))
+        return [(sentences, [next(found) for _ in sentences]) for sentences in of_texts]
+
+    async def _search(
+        self, model: ServedModel, requests: Sequence[Request], search: SearchConfig, pieces: bool
+    ) -> list[list[Hypothesis]]:
+        encoded = await asyncio.to_thread(encode, model.codec, requests, 1, search)
+        operation = Translate(model.name, search, pieces)
+        items = [Item(operation, line, max(1, line.width), len(line.parts) <= 1) for line in encoded]
+        return await self.scheduler.run(items)
 
     async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
         """Returns log P, pieces and alignments of the translations of a request."""
@@ -186,10 +324,7 @@ class Service:
         return dict(found)
 
 
-def _prepared(
-    codec: Any, texts: Sequence[str], body: schema.TranslateBody, search: SearchConfig
-) -> tuple[list[list[Sentence]], list[EncodedRequest]]:
-    """Returns the sentences of each text, and all of them as ids."""
+def _sentences(codec: TextCodec, texts: Sequence[str], body: schema.TranslateBody) -> list[list[Sentence]]:
     of_texts = [split(text, codec) if body.split else lines(text) for text in texts]
     count = sum(map(len, of_texts))
     if (body.prefix or body.constraints) and count != 1:
@@ -197,19 +332,7 @@ def _prepared(
             f"prefix and constraints need a source of one sentence, but it has {count}; "
             f"send its sentences one by one, or set split to false"
         )
-    requests = [Request(s.text, body.prefix, tuple(body.constraints)) for text in of_texts for s in text]
-    return of_texts, encode(codec, requests, 1, search)
-
-
-def _translation(
-    text: str, sentences: Sequence[Sentence], found: Sequence[Sequence[Hypothesis]], codec: TextCodec, pieces: bool
-) -> dict[str, Any]:
-    best = [hypotheses[0].text for hypotheses in found]
-    described = [
-        {"line": line, "source": source, "hypotheses": [_fields(hypothesis, codec, pieces) for hypothesis in of_it]}
-        for (line, source), of_it in zip(sentences, found, strict=True)
-    ]
-    return {"text": joined(text, sentences, best, codec), "sentences": described}
+    return of_texts
 
 
 def _fields(hypothesis: Hypothesis, codec: TextCodec, pieces: bool) -> dict[str, Any]:

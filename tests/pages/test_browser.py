@@ -5,18 +5,20 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from browser import opened, start_record, train_record, valid_record, write_run
-from checkpoints import chinese_codec, eloquent_checkpoint, saved, some_sentences
+from checkpoints import TEXT_CONFIG, chinese_codec, eloquent_checkpoint, saved, small_codec, some_sentences
 from commands import records, run
 from servers import Server, running, serving
 
 from nmt.pages.attention import Attention, page_data
 from nmt.pages.page import page
+from nmt.text.codec import TextCodec
 
 pytestmark = pytest.mark.nightly
 HOSTILE = "</script><img src=x onerror=\"document.title='broken'\"><b>&amp; {{data}} ${x} \u2028 עברית"
@@ -251,7 +253,8 @@ def test_a_watched_report_follows_the_training(browser: Any, tmp_path: Path) -> 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     path = tmp_path_factory.mktemp("model") / "model.safetensors"
-    with serving(saved(eloquent_checkpoint(2), path), "--device=cpu") as running:
+    protocols = ["--api=libretranslate", "--api=deepl"]
+    with serving(saved(eloquent_checkpoint(2), path), "--device=cpu", *protocols) as running:
         yield running
 
 
@@ -319,8 +322,42 @@ def test_the_page_shows_hypotheses_attention_and_errors(server: Server, browser:
         assert "beam must be at most 16" in page.inner_text("#status")
 
 
+def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_path: Path) -> None:
+    subword = small_codec().source
+    french = TextCodec(replace(TEXT_CONFIG, source_lang="de", target_lang="fr"), subword, subword)
+    models = [eloquent_checkpoint(2), eloquent_checkpoint(3, codec=french)]
+    paths = [saved(model, tmp_path / f"{number}.safetensors") for number, model in enumerate(models)]
+    german = "Der alte Lehrer sieht einen Hund.\n\nEr sieht auch den Park."
+
+    def shows(translation: str, source: str) -> None:
+        page.wait_for_function(f"text => {SHOWN} === text", arg=translation)
+        assert page.inner_text("#source-lang") == f"Source ({source})"
+
+    with serving(*paths, "--device=cpu") as server, opened(browser, server.address) as page:
+        page.wait_for_selector("#languages")
+        assert page.locator("#from option").all_inner_texts() == ["English", "German", "Detect language"]
+        page.select_option("#from", label="German")
+        assert page.locator("#to option").all_inner_texts() == ["French"]
+        page.select_option("#from", label="Detect language")
+        page.fill("#source", german)
+        pair = {"source_lang": "auto", "target_lang": "fr"}
+        shows(server.translate(german, **pair)["translations"][0]["text"], "detected: de")
+        page.select_option("#to", label="German")
+        shows(german, "detected: de")
+        page.select_option("#to", label="French")
+        page.select_option("#from", label="English")
+        pair = {"source_lang": "en", "target_lang": "fr"}
+        page.fill("#source", "some words. to learn")  # through German, so that no word can be replaced
+        shows(server.translate("some words. to learn", **pair)["translations"][0]["text"], "en")
+        assert page.locator("#translation .word").count() == 0
+        assert page.locator("#n-best li").count() == 4 and not page.is_visible("#show-attention")
+
+
 def test_the_description_of_the_api_needs_no_network(server: Server, browser: Any) -> None:
     with opened(browser, server.address) as page:
         page.goto(server.address + "docs")
         page.wait_for_selector("text=POST /translate")
         assert page.locator("code", has_text="max_length_offset").count() == 1
+        for body, field in (("LibreTranslateBody", "alternatives"), ("DeepLBody", "split_sentences")):
+            request = page.locator("details", has_text=f"Request: {body}")
+            assert request.locator("code", has_text=field).count() == 1

@@ -34,10 +34,12 @@ function described(title, name, schema) {
 function route(method, path, described_, all) {
   const made = make("section", {}, make("h2", { textContent: `${method.toUpperCase()} ${path}` }),
     make("p", { textContent: described_.description ?? "" }));
-  const request = described_.requestBody?.content["application/json"].schema;
+  // A body may be JSON or a form; both have the same fields, or a form has those of another protocol.
+  const bodies = Object.values(described_.requestBody?.content ?? {}).map(({ schema }) => schema);
+  const requests = new Map(bodies.map(schema => [schema.title ?? typeOf(schema), resolved(schema, all)]));
+  for (const [name, schema] of requests) made.append(described("Request", name, schema));
   const answer = described_.responses["200"]?.content?.["application/json"]?.schema;
-  for (const [title, schema] of [["Request", request], ["Answer", answer]])
-    if (schema?.$ref) made.append(described(title, typeOf(schema), resolved(schema, all)));
+  if (answer?.$ref) made.append(described("Answer", typeOf(answer), resolved(answer, all)));
   return made;
 }
 

@@ -1,7 +1,8 @@
 "use strict";
 // The page of nmt serve. All text is set as textContent, so that no text can become HTML.
 const $ = id => document.getElementById(id);
-const state = { models: [], sentences: [], selected: null, request: null, timer: null, word: null };
+const state = { models: [], pairs: [], hasAttention: false, detected: null, text: "", path: [], sentences: [], selected: null, request: null, timer: null, word: null };
+const DETECT = ""; // the value of the entry that asks the server for the source language
 const WAIT_MS = 250; // after the last key
 const N_BEST = 4;
 
@@ -38,11 +39,25 @@ async function shown(work) {
   }
 }
 
-const model = () => state.models.find(other => other.name === $("model").value);
+// The model that made the translation; the last one if a pivot language lies between.
+const model = () => state.models.find(other => other.name === state.path.at(-1));
+const sourceLang = () => $("from").value === DETECT ? state.detected : $("from").value;
+// What translates between two languages: models, or two models with a pivot language between them.
+const between = (source, target) => state.pairs.filter(pair => pair.source_lang === source && pair.target_lang === target);
+const chosenPair = () => between(sourceLang(), $("to").value)[$("model").selectedIndex];
 const options = () => {
-  const beam = Math.max(1, Number($("beam").value) || 1);
-  return { model: $("model").value, alignments: true, beam, n_best: Math.min(N_BEST, beam) };
+  const beam = Math.max(1, Number($("beam").value) || 1), models = chosenPair()?.models ?? [];
+  const way = models.length === 1 ? { model: models[0], alignments: true } : { source_lang: sourceLang(), target_lang: $("to").value };
+  return { ...way, beam, n_best: Math.min(N_BEST, beam) };
 };
+
+// Asks for the language of the text if the user has not chosen one.
+async function detect(source, signal) {
+  if ($("from").value !== DETECT) return;
+  const { detected } = await call("/detect", { source }, signal);
+  state.detected = detected[0].language;
+  showLanguages();
+}
 
 async function translate() {
   clearTimeout(state.timer);
@@ -50,17 +65,21 @@ async function translate() {
   closeAlternatives();
   const source = $("source").value, request = state.request = new AbortController();
   if (!source.trim()) {
-    state.sentences = [];
-    state.selected = null;
+    Object.assign(state, { sentences: [], selected: null, text: "" });
     $("translation").classList.remove("waiting");
     return draw();
   }
   $("translation").classList.add("waiting");
   const started = performance.now();
-  const answer = await shown(() => call("/translate", { source, ...options() }, request.signal));
+  const answer = await shown(async () => {
+    await detect(source, request.signal);
+    return call("/translate", { source, ...options() }, request.signal);
+  });
   if (request !== state.request) return;
   $("translation").classList.remove("waiting");
   if (!answer) return;
+  state.path = answer.models;
+  state.text = answer.translations[0].text;
   state.sentences = answer.translations[0].sentences.map(found => ({ ...found, chosen: 0 }));
   locate(source);
   state.selected = state.sentences[0] ?? null;
@@ -93,11 +112,11 @@ const percent = p => p >= 0.995 ? "100 %" : p < 0.001 ? "< 0.1 %" : `${+(100 * p
 
 function draw() {
   const place = $("translation");
-  place.replaceChildren();
+  place.replaceChildren(state.sentences.length ? "" : state.text);
   let line = 0;
   for (const sentence of state.sentences) {
     const lines = sentence.line - line;
-    place.append(lines > 0 ? "\n".repeat(lines) : place.hasChildNodes() && model().target_spaces ? " " : "");
+    place.append(lines > 0 ? "\n".repeat(lines) : place.textContent && model().target_spaces ? " " : "");
     line = sentence.line;
     place.append(drawSentence(sentence));
   }
@@ -107,6 +126,7 @@ function draw() {
 
 function drawSentence(sentence) {
   const hypothesis = sentence.hypotheses[sentence.chosen];
+  if (!hypothesis.segments) return make("span", { className: "sentence", textContent: hypothesis.text });
   const found = probabilities(hypothesis);
   const made = make("span", { className: "sentence" });
   hypothesis.segments.forEach((segment, number) => {
@@ -150,7 +170,7 @@ async function openAlternatives(sentence, number, element) {
   const { segments } = sentence.hypotheses[sentence.chosen];
   const prefix = segments.slice(0, number).join(""), text = segments[number].trim();
   state.word = element;
-  const found = await call("/alternatives", { source: sentence.source, prefix, model: $("model").value });
+  const found = await call("/alternatives", { source: sentence.source, prefix, model: state.path[0] });
   if (state.word !== element) return;
   const box = $("alternatives"), place = element.getBoundingClientRect();
   const typed = make("input", { value: text, ariaLabel: "Your own word", placeholder: "your own word" });
@@ -189,6 +209,7 @@ async function choose(sentence, prefix) {
 function drawDetails() {
   const sentence = state.selected;
   $("details").hidden = !sentence;
+  $("show-attention").hidden = !state.hasAttention || state.path.length > 1;
   if (!sentence) return;
   $("n-best").replaceChildren(...sentence.hypotheses.map((hypothesis, number) => {
     const button = make("button", {}, `${hypothesis.text} `, make("span", { className: "muted", textContent: `score ${hypothesis.score.toFixed(2)}` }));
@@ -200,40 +221,69 @@ function drawDetails() {
 
 async function showAttention() {
   const { source, hypotheses, chosen } = state.selected;
-  window.attentionData = await call("/attention", { source, target: hypotheses[chosen].text, model: $("model").value });
+  window.attentionData = await call("/attention", { source, target: hypotheses[chosen].text, model: state.path[0] });
   $("attention").querySelector("iframe").src = "/static/attention.html";
   $("attention").showModal();
 }
 
-function chooseModel() {
-  const { source_lang: source, target_lang: target } = model();
-  $("source-lang").textContent = `Source (${source})`;
-  $("target-lang").textContent = `Translation (${target})`;
-  $("translation").lang = target;
-  $("source").lang = source;
-  $("swap").hidden = !reverse();
+function nameOf(language) {
+  try {
+    return new Intl.DisplayNames(["en"], { type: "language" }).of(language);
+  } catch {
+    return language;
+  }
 }
 
-function reverse() {
-  const { source_lang: source, target_lang: target } = model();
-  return state.models.find(other => other.source_lang === target && other.target_lang === source);
+// Fills a list, and keeps the choice if it is still there.
+function fill(list, entries) {
+  const chosen = list.value;
+  list.replaceChildren(...entries.map(([value, textContent]) => make("option", { value, textContent })));
+  if (entries.some(([value]) => value === chosen)) list.value = chosen;
+}
+
+function fillLanguages() {
+  const languages = name => [...new Set(state.pairs.map(pair => pair[name]))].map(language => [language, nameOf(language)]);
+  const sources = languages("source_lang");
+  fill($("from"), sources.length > 1 ? [...sources, [DETECT, "Detect language"]] : sources);
+  const reached = languages("target_lang").filter(([target]) => !$("from").value || between($("from").value, target).length);
+  fill($("to"), reached);
+}
+
+// Shows the languages of the text and of the translation, and the models between them.
+function showLanguages() {
+  const source = sourceLang(), target = $("to").value, pairs = between(source, target);
+  $("source-lang").textContent = $("from").value === DETECT ? `Source (detected: ${source ?? "…"})` : `Source (${source})`;
+  $("target-lang").textContent = `Translation (${target})`;
+  $("translation").lang = target;
+  $("source").lang = source ?? "";
+  $("swap").hidden = !between(target, source).length;
+  $("languages").hidden = state.pairs.length < 2;
+  $("models").hidden = state.pairs.length > 1 && pairs.length < 2;
+  fill($("model"), pairs.map(({ models }) => [models.join(", "), models.join(", ")]));
+}
+
+function chooseLanguages() {
+  state.detected = null;
+  fillLanguages();
+  showLanguages();
+  translate();
 }
 
 function swap() {
-  const text = $("translation").textContent;
-  $("model").value = reverse().name;
+  const text = $("translation").textContent, source = sourceLang(), target = $("to").value;
+  $("from").value = target;
+  fillLanguages();
+  $("to").value = source;
   $("source").value = text || $("source").value;
-  chooseModel();
-  translate();
+  chooseLanguages();
 }
 
 async function start() {
   const found = await call("/models");
-  state.models = found.models;
-  $("show-attention").hidden = !found.attention;
-  $("model").replaceChildren(...found.models.map(model => make("option", { value: model.name, textContent: model.name })));
+  Object.assign(state, { models: found.models, pairs: found.pairs, hasAttention: found.attention });
   $("access").hidden = true;
-  chooseModel();
+  fillLanguages();
+  showLanguages();
   if ($("source").value) translate();
 }
 
@@ -243,7 +293,8 @@ $("source").addEventListener("input", () => {
   state.timer = setTimeout(translate, WAIT_MS);
 });
 $("source").addEventListener("scroll", () => { $("backdrop").scrollTop = $("source").scrollTop; });
-$("model").addEventListener("change", () => { chooseModel(); translate(); });
+for (const id of ["from", "to"]) $(id).addEventListener("change", chooseLanguages);
+$("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);
 $("swap").addEventListener("click", swap);
 $("show-attention").addEventListener("click", () => shown(showAttention));

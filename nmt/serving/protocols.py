@@ -1,0 +1,271 @@
+"""The protocols of LibreTranslate and DeepL, so that their clients can use this server."""
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from nmt.config import SearchConfig
+from nmt.errors import NmtError
+from nmt.serving.guard import LIBRETRANSLATE, fields_of
+from nmt.serving.schema import TranslateBody
+from nmt.serving.service import AUTO, Detected, Service, Translated
+from nmt.text.languages import english_name
+from nmt.text.moses import base_language
+
+# Does the work of a request and makes the answer; gives up if the client goes away.
+Answer = Callable[[Request, Coroutine[Any, Any, Any]], Awaitable[Response]]
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def refuse_markup(kind: str | None) -> None:
+    """Raises an error if the text of a request has markup: the value of `format` or `tag_handling`."""
+    if kind in ("html", "xml"):
+        raise NmtError(f"{kind} is not supported by this server; send plain text")
+
+
+# What is said about a field that is missing, that must be a number, or that has another wrong value.
+_LIBRETRANSLATE = {
+    "missing": "Invalid request: missing {} parameter",
+    "int_parsing": "Invalid request: {} parameter is not a number",
+    "other": "Invalid request: {} parameter is wrong",
+}
+_DEEPL = {"missing": "Parameter '{}' not specified.", "other": "Value for '{}' not supported."}
+_MISSING = {"missing", "string_too_short", "too_short"}
+
+
+def _validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping[str, str]) -> _Body:
+    """Returns the fields of a request. Raises an error in the words of the protocol."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        name = error.errors()[0]["loc"][0]
+        kinds = {one["type"] for one in error.errors() if one["loc"][0] == name}
+        kind = "missing" if kinds & _MISSING else min(kinds)
+        raise NmtError(sentences.get(kind, sentences["other"]).format(name)) from None
+
+
+def _described(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns the body of a request, which is JSON or a form, for the description of the API."""
+    body = {"schema": model.model_json_schema()}
+    return {"requestBody": {"content": {"application/json": body, "application/x-www-form-urlencoded": body}}}
+
+
+class LibreTranslateDetectBody(BaseModel):
+    """Text whose language is asked for, as LibreTranslate has it."""
+
+    q: Annotated[str, Field(min_length=1)] | Annotated[list[str], Field(min_length=1)] = Field(
+        description="A text or a list of texts."
+    )
+    api_key: str | None = Field(None, description="The secret of --token-file.")
+
+
+class LibreTranslateBody(LibreTranslateDetectBody):
+    """Text to translate, as LibreTranslate has it."""
+
+    source: str = Field(min_length=1, description="The source language, or `auto`.")
+    target: str = Field(min_length=1, description="The target language.")
+    format: str | None = Field(None, description="Only `text` is supported.")
+    alternatives: int = Field(0, description="The largest number of other translations.")
+
+
+async def _libretranslated(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
+    body = _validated(LibreTranslateBody, fields, _LIBRETRANSLATE)
+    texts = [body.q] if isinstance(body.q, str) else body.q
+    _check_libretranslate(service, body, texts)
+    n_best = max(0, body.alternatives) + 1
+    found = await service.translated(_body(service, texts, body.source, body.target, n_best=n_best))
+    answers: list[dict[str, Any]] = [{"translatedText": one.text()} for one in found]
+    for one, translated in zip(answers, found, strict=True):
+        if translated.detected:
+            one["detectedLanguage"] = _confidence(translated.detected)
+        if body.alternatives > 0:
+            one["alternatives"] = _alternatives(translated, n_best)
+    return answers[0] if isinstance(body.q, str) else {name: [one[name] for one in answers] for name in answers[0]}
+
+
+def _body(service: Service, texts: list[str], source: str, target: str, split: bool = True, n_best: int = 1) -> Any:
+    beam = min(max(n_best, SearchConfig.beam), service.config.max_beam)
+    options: dict[str, Any] = {"beam": beam, "n_best": n_best}
+    return TranslateBody(source=texts, source_lang=source, target_lang=target, pieces=False, split=split, **options)
+
+
+def _check_libretranslate(service: Service, body: LibreTranslateBody, texts: list[str]) -> None:
+    """Raises an error in the words of LibreTranslate."""
+    size, most = sum(map(len, texts)), service.config.max_characters
+    if size > most:
+        raise NmtError(f"Invalid request: request ({size}) exceeds text limit ({most})")
+    if body.alternatives >= service.config.max_beam:
+        raise NmtError(f"Invalid request: alternatives parameter must be <= {service.config.max_beam - 1}")
+    refuse_markup(body.format)
+    if body.format not in (None, "", "text"):
+        raise NmtError(f"{body.format:.60} format is not supported")
+    source, target = base_language(body.source), base_language(body.target)
+    for language in (target,) if source == AUTO else (source, target):
+        if language not in service.languages:
+            raise NmtError(f"{language:.60} is not supported")
+    if source not in (AUTO, target) and (source, target) not in service.paths:
+        names = [f"{english_name(language)} ({language})" for language in (target, source)]
+        raise NmtError(f"{names[0]} is not available as a target language from {names[1]}")
+
+
+def _confidence(found: Detected) -> dict[str, Any]:
+    return {"confidence": round(100 * found.probability, 1), "language": found.language}
+
+
+def _alternatives(translated: Translated, n_best: int) -> list[str]:
+    texts = dict.fromkeys(translated.text(rank) for rank in range(n_best))
+    return [text for text in texts if text and text != translated.text()]
+
+
+async def _libretranslate_detected(service: Service, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
+    body = _validated(LibreTranslateDetectBody, fields, _LIBRETRANSLATE)
+    (found,) = await service.detected([body.q if isinstance(body.q, str) else "\n".join(body.q)])
+    return [_confidence(one) for one in found[:3]]
+
+
+def libretranslate_routes(service: Service, answer: Answer) -> APIRouter:
+    """Returns the routes of LibreTranslate."""
+    router, config = APIRouter(tags=["libretranslate"]), service.config
+
+    @router.post(f"{LIBRETRANSLATE}/translate", openapi_extra=_described(LibreTranslateBody))
+    async def translate(request: Request) -> Response:
+        """Translates a text or a list of texts. Its path is /translate; a body with `q` or `target` comes here."""
+        return await answer(request, _libretranslated(service, await fields_of(request)))
+
+    @router.post(f"{LIBRETRANSLATE}/detect", openapi_extra=_described(LibreTranslateDetectBody))
+    async def detect(request: Request) -> Response:
+        """Identifies the language of a text. Its path is /detect; a body with `q` comes here."""
+        return await answer(request, _libretranslate_detected(service, await fields_of(request)))
+
+    @router.get("/languages")
+    async def languages() -> list[dict[str, Any]]:
+        """Lists the languages, and the target languages of each."""
+        targets = {code: {code, *(pair[1] for pair in service.paths if pair[0] == code)} for code in service.languages}
+        return [_named(code) | {"targets": sorted(targets[code])} for code in service.languages]
+
+    @router.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """Lists the settings that pages of LibreTranslate need."""
+        needs_key = config.token_file is not None
+        chosen = {"source": {"code": AUTO, "name": "Auto Detect"}, "target": _named(next(iter(service.paths))[1])}
+        return {
+            "charLimit": config.max_characters, "frontendTimeout": 500, "apiKeys": needs_key, "keyRequired": needs_key,
+            "suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "language": chosen,
+        }  # fmt: skip
+
+    return router
+
+
+def _named(code: str) -> dict[str, Any]:
+    return {"code": code, "name": english_name(code)}
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class DeepLBody(BaseModel):
+    """Text to translate, as DeepL has it. Fields that are not named here change nothing."""
+
+    text: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
+    source_lang: str | None = Field(None, description="Language of the texts; it is identified if it is missing.")
+    split_sentences: Literal["0", "1", "nonewlines"] = Field(
+        "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
+    )
+    tag_handling: Literal["html", "xml"] | None = Field(None, description="Not supported.")
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
+        "default", description="`more` and `less` are not supported."
+    )
+    preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
+    show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
+
+
+# Fields that name what DeepL stores for a user.
+_STORED = ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")
+# DeepL has no plain target languages for these.
+_VARIANTS = {
+    "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
+    "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
+}
+
+
+# What routes of DeepL always answer.
+_DEEPL_LISTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "/usage": ("Has a limit that is never reached.", {"character_count": 0, "character_limit": 10**12}),
+    "/glossaries": ("Lists no glossaries.", {"glossaries": []}),
+    "/glossary-language-pairs": ("Lists no languages for glossaries.", {"supported_languages": []}),
+}
+
+
+def deepl_routes(service: Service, answer: Answer) -> APIRouter:
+    """Returns the routes of DeepL."""
+    router = APIRouter(prefix="/v2", tags=["deepl"])
+
+    @router.post("/translate", openapi_extra=_described(DeepLBody))
+    async def translate(request: Request) -> Response:
+        """Translates texts, as DeepL does."""
+        return await answer(request, _deepl_translated(service, await fields_of(request)))
+
+    @router.get("/languages")
+    async def languages(request: Request) -> list[dict[str, Any]]:
+        """Lists the source languages, or with `type=target` the target languages."""
+        kind = (await fields_of(request)).get("type", "source")
+        if kind not in ("source", "target"):
+            raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
+        return _deepl_languages(service, kind)
+
+    @router.post("/glossaries")
+    async def new_glossary() -> None:
+        """Refuses to make a glossary."""
+        raise NmtError("Unsupported glossary source and target language pair")
+
+    for path, (about, found) in _DEEPL_LISTS.items():
+        router.add_api_route(path, _always(found), description=about)
+    return router
+
+
+def _always(found: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
+    async def give() -> dict[str, Any]:
+        return found
+
+    return give
+
+
+async def _deepl_translated(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
+    body = _validated(DeepLBody, fields, _DEEPL)
+    _check_deepl(service, body, fields)
+    spaced = body.split_sentences == "nonewlines"
+    texts = [" ".join(text.splitlines()) if spaced else text for text in body.text]
+    request = _body(service, texts, body.source_lang or AUTO, body.target_lang, body.split_sentences != "0")
+    translations = []
+    for text, one in zip(body.text, await service.translated(request), strict=True):
+        source = one.detected.language if one.detected else base_language(body.source_lang or "")
+        billed = {"billed_characters": len(text)} if body.show_billed_characters else {}
+        translations.append({"detected_source_language": source.upper(), "text": one.text(), **billed})
+    return {"translations": translations}
+
+
+def _check_deepl(service: Service, body: DeepLBody, fields: Mapping[str, Any]) -> None:
+    """Raises an error in the words of DeepL."""
+    for place, name in enumerate(("source_lang", "target_lang")):
+        language = getattr(body, name)
+        if language and base_language(language) not in {pair[place] for pair in service.paths}:
+            raise NmtError(_DEEPL["other"].format(name))
+    refuse_markup(body.tag_handling)
+    if body.formality in ("more", "less"):
+        raise NmtError("'formality' is not supported for given 'target_lang'.")
+    for name in _STORED:
+        if fields.get(name):
+            raise NmtError(_DEEPL["other"].format(name))
+
+
+def _deepl_languages(service: Service, kind: str) -> list[dict[str, Any]]:
+    if kind == "source":
+        codes = sorted({source for source, _ in service.paths})
+        return [{"language": code.upper(), "name": english_name(code)} for code in codes]
+    codes = sorted({target for _, target in service.paths})
+    named = {k: v for code in codes for k, v in _VARIANTS.get(code, {code.upper(): english_name(code)}).items()}
+    return [{"language": code, "name": name, "supports_formality": False} for code, name in named.items()]

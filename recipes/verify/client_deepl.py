@@ -1,0 +1,75 @@
+"""Verifies deepl: all its methods that have a route, its commands, and the examples of its README."""
+
+import subprocess
+import sys
+
+import deepl
+from expected import SECRET, address, hypotheses
+
+ENGLISH, GERMAN = hypotheses("en-de"), hypotheses("de-en")
+
+
+def raised(kind, call, *arguments, **options):
+    """Returns the message of a call that must fail."""
+    try:
+        call(*arguments, **options)
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind}")
+
+
+def command(*arguments):
+    """Returns what a command of the client prints."""
+    words = [sys.executable, "-m", "deepl", "--auth-key", SECRET, "--server-url", address(), *arguments]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def verify_translations(client):
+    """Verifies translate_text."""
+    found = client.translate_text(list(ENGLISH), source_lang="EN", target_lang="DE")
+    assert [one.text for one in found] == [texts[0] for texts in ENGLISH.values()]
+    assert [one.billed_characters for one in found] == list(map(len, ENGLISH))
+    for source, (best, *_) in GERMAN.items():
+        found = client.translate_text(source, target_lang="EN-GB", context="A walk.", preserve_formatting=True)
+        assert (found.text, found.detected_source_lang) == (best, "DE")
+        options = {
+            "split_sentences": deepl.SplitSentences.OFF,
+            "formality": "prefer_less",
+            "model_type": "latency_optimized",
+        }
+        assert client.translate_text(source, source_lang="de", target_lang="en-us", **options).text == best
+    assert client.translate_text("Hello, world!", target_lang="DE").detected_source_lang == "EN"
+
+
+def verify_lists(client):
+    """Verifies the methods that list."""
+    assert [one.code for one in client.get_source_languages()] == ["DE", "EN"]
+    assert [one.code for one in client.get_target_languages()] == ["DE", "EN-GB", "EN-US"]
+    assert client.list_glossaries() == client.get_glossary_languages() == []
+    usage = client.get_usage()
+    assert usage.character.valid and not usage.any_limit_reached
+
+
+def verify_errors(client):
+    """Verifies what the client makes of errors."""
+    error = deepl.DeepLException
+    assert "'target_lang' not supported" in raised(error, client.translate_text, "Hello, world!", target_lang="FR")
+    less = {"target_lang": "DE", "formality": "less"}
+    assert "'formality' is not supported" in raised(error, client.translate_text, "How are you?", **less)
+    html = {"target_lang": "DE", "tag_handling": "html"}
+    assert "html is not supported" in raised(error, client.translate_text, "<b>How</b> are you?", **html)
+    glossary = ("My glossary", "EN", "DE", {"artist": "Maler"})
+    assert "Unsupported glossary" in raised(error, client.create_glossary, *glossary)
+    for call in (client.get_glossary, client.get_glossary_entries, client.delete_glossary):
+        raised(deepl.GlossaryNotFoundException, call, "559192ed-8e23-4123-ab4d-c0d0a8d8a6b3")
+    raised(deepl.AuthorizationException, deepl.DeepLClient("wrong", server_url=address()).get_usage)
+
+
+client = deepl.DeepLClient(SECRET, server_url=address())
+verify_translations(client)
+verify_lists(client)
+verify_errors(client)
+source, (best, *_) = next(iter(ENGLISH.items()))
+assert best in command("text", "--to", "DE", source)
+assert "German" in command("languages") and "Characters: 0" in command("usage")
+print("deepl: all translations are those of nmt generate")

@@ -1,0 +1,67 @@
+"""Verifies libretranslate-aio: all its methods that have a route, its commands, and the examples of its README."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+from expected import SECRET, address, hypotheses
+from libretranslate_aio import AsyncLibreTranslate, LibreTranslate
+from libretranslate_aio.exceptions import BadRequestError, ForbiddenError, LibreTranslateError
+
+ENGLISH, GERMAN = hypotheses("en-de"), hypotheses("de-en")
+SOURCES = list(ENGLISH)
+BEST = [texts[0] for texts in ENGLISH.values()]
+
+
+def raised(kind, call, *arguments):
+    """Returns the error of a call that must fail."""
+    try:
+        call(*arguments)
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind}")
+
+
+def command(*arguments):
+    """Returns what a command of the client prints."""
+    program = Path(sys.executable).with_name("libretranslate")
+    words = [program, "--url", address(), "--api-key", SECRET, *arguments]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def verify(client):
+    """Verifies the client without asyncio."""
+    assert client.health()
+    assert client.translate(SOURCES, "en", "de").translated_text == BEST
+    for source, (best, *others) in ENGLISH.items():
+        found = client.translate(source, "en", "de", alternatives=2)
+        assert (found.translated_text, found.alternatives) == (best, others)
+    for source, (best, *_) in GERMAN.items():
+        found = client.translate(source, "auto", "en")
+        assert (found.translated_text, found.detected_language.language) == (best, "de")
+        assert client.detect(source)[0].language == "de"
+    assert client.translate("Hello world!", source="en", target="de").translated_text
+    assert [(one.code, one.targets) for one in client.languages()] == [("de", ["de", "en"]), ("en", ["de", "en"])]
+    assert client.frontend_settings().key_required
+    assert "pt is not supported" in str(raised(BadRequestError, client.translate, "Hello world!", "en", "pt"))
+    assert raised(LibreTranslateError, client.suggest, "Hello", "Hallo", "en", "de").status_code in (401, 404)
+
+
+async def verify_async():
+    """Verifies the client with asyncio."""
+    async with AsyncLibreTranslate(address(), api_key=SECRET) as client:
+        found = await asyncio.gather(*(client.translate(source, source="en", target="de") for source in SOURCES))
+        assert [one.translated_text for one in found] == BEST
+        assert (await client.detect(SOURCES[0]))[0].language == "en"
+        assert await client.health() and await client.languages() and await client.frontend_settings()
+
+
+with LibreTranslate(address(), api_key=SECRET) as client:
+    verify(client)
+with LibreTranslate(address(), api_key="wrong") as client:
+    assert str(raised(ForbiddenError, client.translate, "Hello world!", "en", "de")) == "Invalid API key"
+asyncio.run(verify_async())
+assert BEST[0] in command("translate", SOURCES[0], "--source", "en", "--target", "de")
+assert "en" in command("detect", SOURCES[0]) and "German" in command("languages")
+print("libretranslate-aio: all translations are those of nmt generate")

@@ -1,0 +1,23 @@
+"""What the clients must get: the lines of `nmt generate`."""
+
+import json
+import sys
+from pathlib import Path
+
+SECRET = "secret"
+
+
+def address() -> str:
+    """Returns the address of the server."""
+    return sys.argv[1]
+
+
+def hypotheses(pair: str) -> dict[str, list[str]]:
+    """Returns the translations of each source line, best first."""
+    folder = Path(sys.argv[2])
+    sources = (folder / f"{pair}.source").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line) for line in (folder / f"{pair}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {
+        source: [hypothesis["text"] for hypothesis in one["hypotheses"]]
+        for source, one in zip(sources, found, strict=True)
+    }

