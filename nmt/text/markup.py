@@ -36,7 +36,7 @@ _BLOCKS = (
 # of an unclosed script, and takes quadratic time for unclosed tags, which possessive repetition avoids here.
 _ATTRIBUTE = r"""[^\s<>/=]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s<>"'][^\s<>]*))?"""
 _ATTRIBUTES = rf"(?:\s|/(?!>)|{_ATTRIBUTE})*+"
-_TAG = rf"<(?P<end>/?)(?P<name>[^\W\d][^\s<>/]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
+_TAG = rf"<(?P<end>/?)(?P<name>[^\W\d][^\s<>/\0]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>)|<[!?](?!--)[^>]*>"
     rf"|<(?P<script>script|style)(?=[\s/>]){_ATTRIBUTES}/?>.*?</(?P=script)(?=[\s/>])[^>]*>"
@@ -150,7 +150,9 @@ def _check_xml(text: str) -> None:
 def _scanned(text: str, is_html: bool) -> Iterator[Token]:
     place = 0
     for match in chain((_HTML if is_html else _XML).finditer(text), [None]):
-        for i, part in enumerate(_PLACEHOLDER.split(text[place : match.start() if match else len(text)])):
+        # Half a tag is text, and must not become a whole one together with what follows.
+        between = re.sub("<(?=[a-zA-Z/!?])", "&lt;", text[place : match.start() if match else len(text)])
+        for i, part in enumerate(_PLACEHOLDER.split(between)):
             if part:
                 yield Token("leaf", part, text=unescape(part)) if i % 2 else Token("text", part)
         if match:

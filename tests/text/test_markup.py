@@ -252,16 +252,19 @@ def broken(pieces: Sequence[str]) -> st.SearchStrategy[str]:
 
 
 HTML = broken([
-    *["<b>", "</b>", "<i x='y'>", "</i>", "<b", "</", "<", ">", "&", "&amp", "&lt;", "\0", "<!--", "-->", "<p>", "</p>"],
-    *["<br>", "</br>", "<code>", "</code>", "'", '"', "=", " a ", "<a b='", "<script>", "</script>", "<li>", "/>", "%s"],
+    *["<b>", "</b>", "<i x='y'>", "</i>", "<b", "</", "<", ">", "&", "&amp", "&lt;", "\0", "<!--", "-->", "<p>", "%s"],
+    *["</p>", "<br>", "</br>", "<code>", "</code>", "'", '"', " a ", "<a b='", "<script>", "</script>", "<li>", "/>"],
 ])  # fmt: skip
-XML = broken(["<b>", "</b>", "<i x='y'>", "</i>", "<b", "<", ">", "&amp;", "<!-- -->", "<![CDATA[", "]]>", "<c/>", " a"])
+XML = broken(
+    ["<b>", "</b>", "<i x='y'>", "</i>", "<b", "<", ">", "&amp;", "<!-- -->", "<![CDATA[", "]]>", "<c/>", " a"]
+)
 
 
 def check_broken(text: str, markup: str) -> None:
     try:
         output = "".join(
-            part if isinstance(part, str) else part.restored("x < %s", [(0, 0)]) for part in parse(text, markup)  # type: ignore[arg-type]
+            part if isinstance(part, str) else part.restored("x < %s", [(0, 0)])
+            for part in parse(text, markup)  # type: ignore[arg-type]
         )
     except NmtError as error:
         assert "\n" not in str(error)
@@ -286,4 +289,3 @@ def test_broken_markup_gives_well_formed_output(html: str, xml: str) -> None:
 def test_much_broken_markup_gives_well_formed_output(html: str, xml: str) -> None:
     check_broken(html, "html")
     check_broken(xml, "xml")
-
