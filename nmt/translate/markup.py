@@ -25,8 +25,8 @@ def translate_markup(
     parts = parse(text, markup, blocks)
     requests = [Request(unit.source, constraints=unit.phrases) for unit in parts if isinstance(unit, Unit)]
     found = iter(translator.hypotheses(requests, replace(search, alignments=True)))
-    return "".join(
-        part if isinstance(part, str) else part.restored(best.text, best.alignment or ())
-        for part in parts
-        for best in ([] if isinstance(part, str) else next(found))
-    )
+    for i, part in enumerate(parts):
+        if isinstance(part, Unit):
+            best, *_ = next(found)
+            parts[i] = part.restored(best.text, best.alignment or ())
+    return "".join(map(str, parts))
