@@ -92,6 +92,9 @@ class Reader(HTMLParser):
     ("A dog <img src=x>runs now", "Jetzt rennt ein Hund", "3-0 2-1 0-2 1-3", "Jetzt <img src=x>rennt ein Hund"),
     ("A <!-- <b> -->dog runs", "Es rennt ein Hund", "2-1 0-2 1-3", "Es rennt ein <!-- <b> -->Hund"),
     ("A <b><img>big dog</b> x", "x Hund groß", "3-0 2-1 1-2", "x <b>Hund <img>groß</b>"),
+    # An empty element stays in the element around it, also if its neighbour in the source is outside.
+    ("<b>a</b><i><img> c</i>", "C A", "1-0 0-1", "<i><img>C</i> <b>A</b>"),
+    ("<i>c <img></i><b>a</b>", "A C", "1-0 0-1", "<b>A</b> <i>C<img></i>"),
     # An empty element does not split another one.
     ("<img><b>big dog</b> x", "x Hund groß", "2-0 1-1 0-2", "x <img><b>Hund groß</b>"),
     # Words without a counterpart keep their markup, and nothing is lost if nothing is aligned.
@@ -100,6 +103,7 @@ class Reader(HTMLParser):
     # Punctuation and parts of words.
     ("a <b>“dog”</b>, b", "b, „Hund“ a", "2-0 1-1 0-2", "b, <b>„Hund“</b> a"),
     ("a <b>dog</b>, b", "b, Hund, a", "2-0 1-1 0-2", "b, <b>Hund</b>, a"),
+    ("a <b>e-mail</b>, b", "b, Post, a", "2-0 1-1 0-2", "b, <b>Post</b>, a"),
     ("dog<sup>[2]</sup>, cat<sup>3</sup>.", "Katze3, Hund[2].", "1-0 0-1", "Katze<sup>3</sup>, Hund<sup>[2]</sup>."),
     ("<b>play</b>ed x", "x gespielt", "1-0 0-1", "x <b>gespielt</b>"),
     # Entities.
@@ -126,6 +130,17 @@ def test_tags_follow_the_alignment(text: str, translation: str, alignment: str, 
     ("Hi <span translate=no>A <b>B</b></span> now", ["A B"], "Jetzt Hallo", "2-0 0-1",
      "<span translate=no>A <b>B</b></span> Jetzt Hallo"),
     ("x is <var>x</var>", ["x"], "x ist x", "0-0 1-1 2-2", "x ist <var>x</var>"),
+    ("x/<var>x</var> is", ["x"], "ist x/x", "1-0 0-1", "ist x/<var>x</var>"),
+    ("the <var>a</var> x", ["a"], "x aber a", "2-0", "x aber <var>a</var>"),
+    # The words of a placeholder are linked, whatever the alignment is.
+    ("<b>{x},</b> y", ["{x}"], "Y {x},", "1-0 1-1", "Y <b>{x},</b>"),
+    (
+        "<i><img id=1>{x}</i> <b>{y}<img id=2></b> z",
+        ["{x}", "{y}"],
+        "{y}{x}",
+        "",
+        "<b>{y}<img id=2></b><i><img id=1>{x}</i>",
+    ),
     ("the <var>a</var> x", ["a"], "x das a", "2-0 0-1 0-2", "x das <var>a</var>"),
     # What a script contains is no text.
     ("a<script>if (a<b) {}</script> b", [], "B A", "1-0 0-1", "B A<script>if (a<b) {}</script>"),
@@ -183,6 +198,7 @@ def test_xml_is_cut_at_elements_outside_of_text() -> None:
     ("<b>a<i>b</b>c</i>", "<b>a<i>b</i></b>c"),
     ("<ul><li>a<b>b<li>c</ul>", "<ul><li>a<b>b<li>c</b></ul>"),
     ("a <b", "a &lt;b"),
+    ("<code><b", "<code>&lt;b</code>"),
     ("a < b & c > d", "a &lt; b &amp; c > d"),
     ("<a title=it's>b</a>", "<a title=it's>b</a>"),
     ("<a href=b/>c", "<a href=b/>c</a>"),
