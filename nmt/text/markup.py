@@ -36,14 +36,14 @@ _BLOCKS = (
 # of an unclosed script, and takes quadratic time for unclosed tags, which possessive repetition avoids here.
 _ATTRIBUTE = r"""[^\s<>/=]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s<>"'][^\s<>]*))?"""
 _ATTRIBUTES = rf"(?:\s|/(?!>)|{_ATTRIBUTE})*+"
-_TAG = rf"<(?P<end>/?)(?P<name>[^\W\d][^\s<>/\0]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
+_TAG = rf"<(?P<end>/?)(?P<name>[^\s<>/!?\0][^\s<>/\0]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>)|<[!?](?!--)[^>]*>"
     rf"|<(?P<script>script|style)(?=[\s/>]){_ATTRIBUTES}/?>.*?</(?P=script)(?=[\s/>])[^>]*>"
     rf"|(?P<unfinished><!--|<(?:script|style)(?=[\s/>]))|(?=</?[a-z]){_TAG}",
-    re.DOTALL | re.IGNORECASE,
+    re.DOTALL | re.IGNORECASE | re.ASCII,
 )
-_XML = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|{_TAG}", re.DOTALL)
+_XML = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|{_TAG}", re.DOTALL | re.ASCII)
 _REFERENCE = r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[0-9a-zA-Z]+);"
 _PLACEHOLDER = re.compile(
     r"""((?:https?://|www\.)(?:[^\s<>"'&]|&amp;|&(?=\w+=))*[\w/]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"""
@@ -416,7 +416,7 @@ class _Restoration:
             after = [origin for origin in mapped[i : i + 1] if origin < around.stop]
             if not before and not after:
                 return 0
-            ends_word = not self.unit.text[place : place + 1].strip() and self.unit.text[:place][-1:].strip()
+            ends_word = re.compile(r"(?<=\S)(?!\S)").match(self.unit.text, place)
             is_behind = bool(before and (ends_word or not after))
             found = last[before[0]] + 1 if is_behind else first[after[0]]
             while not common[found] <= parent < self.nodes[common[found]].last:  # do not split a node in the parent

@@ -187,6 +187,7 @@ def test_xml_is_cut_at_elements_outside_of_text() -> None:
     assert sources("Press <b>OK</b>.<x/>", "xml") == ["Press OK."]
     assert sources("<p>a <b>b</b></p><p>c</p>", "xml", ["p"]) == ["a b", "c"]
     assert sources("<p>a <b>b</b></p><p>c</p>", "xml", ["p", "b"]) == ["a", "b", "c"]
+    assert copied("<:a>b<_é ü='>'/></:a>", "xml") == "<:a>b<_é ü='>'/></:a>"
     cdata = "a <![CDATA[<b> &amp;]]> <x translate='no'>c</x>"
     assert units(cdata, "xml")[0].phrases == ("<b> &amp;", "c")
     assert copied(cdata, "xml") == cdata
@@ -204,6 +205,7 @@ def test_xml_is_cut_at_elements_outside_of_text() -> None:
     ("<a href=b/>c", "<a href=b/>c</a>"),
     ('<a title="b>c" x>d</a></>', '<a title="b>c" x>d</a>&lt;/>'),
     ("a\0b", "a\0b"),
+    ("<ſcript>a<é>", "&lt;ſcript>a&lt;é>"),
     ("", ""),
 ])  # fmt: skip
 def test_broken_html_is_repaired(text: str, expected: str) -> None:
