@@ -238,7 +238,7 @@ def test_large_markup() -> None:
 
 # Trees of tags over random words, whose attributes tell them apart.
 WORDS = st.text("abÄ1.,-& <é", min_size=1, max_size=4).map(lambda text: text.replace("&", "&amp;").replace("<", "&lt;"))
-LEAVES = WORDS | st.sampled_from([" ", "  ", "<img src='N'/>", "<!--N-->", "&nbsp;", "&eacute;"])
+LEAVES = WORDS | st.sampled_from([" ", "  ", "<imgN/>", "<!--N-->", "&nbsp;", "&eacute;"])
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=5).map(lambda parts: f"<bN>{''.join(parts)}</b>"))
 
 
@@ -246,13 +246,14 @@ TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=5).map(lambd
 def trees(draw: st.DrawFn) -> str:
     numbers = iter(range(10_000))
     text = "".join(draw(st.lists(TREES, max_size=6)))
-    return re.sub("N", lambda _: f" id='{next(numbers)}'", text).replace("src='", "src=x").replace("''", "'")
+    return re.sub("N", lambda _: f" id='{next(numbers)}'", text)
 
 
 @given(trees(), st.lists(st.text("abÄ1.,-&<é", min_size=1, max_size=4), max_size=8), st.data())
 def test_nothing_is_lost_or_invented(text: str, words: list[str], data: st.DataObject) -> None:
     assert copied(text) == text
-    assert copied(text, "xml") == text if "&nbsp;" not in text and "&eacute;" not in text else True
+    if "&nbsp;" not in text and "&eacute;" not in text:
+        assert copied(text, "xml") == text
     for unit in units(text):
         size = len(unit.text.split())
         links: list[AlignedWords] = [
