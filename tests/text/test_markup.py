@@ -1,0 +1,310 @@
+"""Marked-up text: what is translated, and where tags are put in the translation."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.errors import NmtError
+from nmt.text.markup import Unit, parse
+from nmt.text.words import AlignedWords, parse_pharaoh
+
+VOID = {"br", "img"}
+OPTIONAL_END = {"p", "li", "td"}
+
+
+def units(text: str, markup: str = "html", blocks: Sequence[str] | None = None) -> list[Unit]:
+    return [part for part in parse(text, markup, blocks) if isinstance(part, Unit)]  # type: ignore[arg-type]
+
+
+def sources(text: str, markup: str = "html", blocks: Sequence[str] | None = None) -> list[str]:
+    return [unit.source for unit in units(text, markup, blocks)]
+
+
+def copied(text: str, markup: str = "html") -> str:
+    """Returns the text with every unit translated into itself."""
+    parts = parse(text, markup)  # type: ignore[arg-type]
+    own = [(part, [(i, i) for i in range(len(part.text.split()))]) for part in parts if isinstance(part, Unit)]
+    restored = iter([unit.restored(unit.text, alignment) for unit, alignment in own])
+    return "".join(part if isinstance(part, str) else next(restored) for part in parts)
+
+
+def restored(text: str, translation: str, alignment: str, markup: str = "html") -> str:
+    (unit,) = units(text, markup)
+    return unit.restored(translation, parse_pharaoh(alignment))
+
+
+class Reader(HTMLParser):
+    """What HTML contains; fails if its tags are not nested."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags, self.text, self.unclosed = Counter[str](), "", list[str]()
+        self.feed(text)
+        self.close()
+        assert set(self.unclosed) <= OPTIONAL_END
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        self.tags[self.get_starttag_text() or ""] += 1
+        self.unclosed += [] if tag in VOID else [tag]
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        self.tags[self.get_starttag_text() or ""] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.unclosed[-1] != tag:
+            assert self.unclosed.pop() in OPTIONAL_END
+        self.unclosed.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        self.tags[f"<!--{data}-->"] += 1
+
+
+@pytest.mark.parametrize("text, translation, alignment, expected", [
+    # The marked word moves; the full stop is that of the source.
+    ("Now the <b>dog</b> runs.", "Jetzt rennt der Hund.", "0-0 3-1 1-2 2-3", "Jetzt rennt der <b>Hund</b>."),
+    ("He sees the <b>dog</b>.", "Den Hund sieht er.", "2-0 3-1 1-2 0-3", "Den <b>Hund</b> sieht er."),
+    # Nested tags; two words of one element become adjacent in another order.
+    (
+        'An <a href="x?a=1&amp;b">old <b>dog</b></a> here',
+        "Hier ein Hund alt",
+        "3-0 0-1 2-2 1-3",
+        'Hier ein <a href="x?a=1&amp;b"><b>Hund</b> alt</a>',
+    ),
+    # Words of an element separate: it is repeated.
+    ("He <i id=1>cancelled</i> it.", "Er sagte es ab.", "0-0 1-1 2-2 1-3", "Er <i id=1>sagte</i> es <i id=1>ab</i>."),
+    # Adjacent tags, also without a space.
+    ("<b>red</b> <i>dog</i> x", "x Hund rot", "2-0 1-1 0-2", "x <i>Hund</i> <b>rot</b>"),
+    ("<a>foo</a>/<a>bar</a> x", "x Fuß/Balken", "1-0 0-1", "x <a>Fuß</a>/<a>Balken</a>"),
+    # The whole sentence.
+    ("<b>The dog runs.</b>", "Es rennt der Hund.", "0-0 2-1 0-2 1-3", "<b>Es rennt der Hund.</b>"),
+    ("<b>Hello</b>", "Hallo!", "0-0", "<b>Hallo!</b>"),
+    # Empty elements and comments follow the word that they touch, or precede the next one.
+    ("A dog<img src=x> runs", "Es rennt ein Hund", "0-0 2-1 0-2 1-3", "Es rennt ein Hund<img src=x>"),
+    ("A dog <img src=x>runs now", "Jetzt rennt ein Hund", "3-0 2-1 0-2 1-3", "Jetzt <img src=x>rennt ein Hund"),
+    ("A <!-- <b> -->dog runs", "Es rennt ein Hund", "2-1 0-2 1-3", "Es rennt ein <!-- <b> -->Hund"),
+    ("A <b><img>big dog</b> x", "x Hund groß", "3-0 2-1 1-2", "x <b>Hund <img>groß</b>"),
+    # An empty element stays in the element around it, also if its neighbour in the source is outside.
+    ("<b>a</b><i><img> c</i>", "C A", "1-0 0-1", "<i><img>C</i> <b>A</b>"),
+    ("<i>c <img></i><b>a</b>", "A C", "1-0 0-1", "<b>A</b> <i>C<img></i>"),
+    # An empty element does not split another one.
+    ("<img><b>big dog</b> x", "x Hund groß", "2-0 1-1 0-2", "x <img><b>Hund groß</b>"),
+    # Words without a counterpart keep their markup, and nothing is lost if nothing is aligned.
+    ("The <b><i>old</i></b> dog", "Der Hund", "0-0 2-1", "Der <b><i></i></b>Hund"),
+    ("A <b>dog<img></b>", "", "", "<b><img></b>"),
+    # Punctuation and parts of words.
+    ("a <b>“dog”</b>, b", "b, „Hund“ a", "2-0 1-1 0-2", "b, <b>„Hund“</b> a"),
+    ("a <b>dog</b>, b", "b, Hund, a", "2-0 1-1 0-2", "b, <b>Hund</b>, a"),
+    ("a <b>e-mail</b>, b", "b, Post, a", "2-0 1-1 0-2", "b, <b>Post</b>, a"),
+    ("dog<sup>[2]</sup>, cat<sup>3</sup>.", "Katze3, Hund[2].", "1-0 0-1", "Katze<sup>3</sup>, Hund<sup>[2]</sup>."),
+    ("<b>play</b>ed x", "x gespielt", "1-0 0-1", "x <b>gespielt</b>"),
+    # Entities.
+    ("a &lt; <b>b &amp; c</b>", "d & c > a", "3-0 3-1 4-2 1-3 0-4", "<b>d &amp; c</b> &gt; a"),
+    ("caf&eacute; &copy;&nbsp;x", "x café", "2-0 0-1", "x caf&eacute;"),
+])  # fmt: skip
+def test_tags_follow_the_alignment(text: str, translation: str, alignment: str, expected: str) -> None:
+    assert restored(text, translation, alignment) == expected
+    assert copied(text) == text
+
+
+@pytest.mark.parametrize("text, phrases, translation, alignment, expected", [
+    (
+        'Open <b><code class="a">git  &lt;x></code></b> now',
+        ["git <x>"],
+        "Jetzt git <x> öffnen",
+        "3-0 0-1 0-2 0-3",
+        'Jetzt <b><code class="a">git  &lt;x></code></b> öffnen',
+    ),
+    # The alignment decides which of two equal placeholders is which.
+    ("<b>%s</b> of <i>%s</i>", ["%s"], "%s aus %s", "2-0 1-1 0-2", "<i>%s</i> aus <b>%s</b>"),
+    # One that the translation lacks is inserted beside the word of its neighbour, also the second of two.
+    ("Hi {name} and {name}, stop", ["{name}"], "Hallo {name} halt", "0-0 1-1 3-2", "Hallo {name} {name} halt"),
+    ("Hi <span translate=no>A <b>B</b></span> now", ["A B"], "Jetzt Hallo", "2-0 0-1",
+     "<span translate=no>A <b>B</b></span> Jetzt Hallo"),
+    ("x is <var>x</var>", ["x"], "x ist x", "0-0 1-1 2-2", "x ist <var>x</var>"),
+    ("x/<var>x</var> is", ["x"], "ist x/x", "1-0 0-1", "ist x/<var>x</var>"),
+    ("the <var>a</var> x", ["a"], "x aber a", "2-0", "x aber <var>a</var>"),
+    # The words of a placeholder are linked, whatever the alignment is.
+    ("<b>{x},</b> y", ["{x}"], "Y {x},", "1-0 1-1", "Y <b>{x},</b>"),
+    (
+        "<i><img id=1>{x}</i> <b>{y}<img id=2></b> z",
+        ["{x}", "{y}"],
+        "{y}{x}",
+        "",
+        "<b>{y}<img id=2></b><i><img id=1>{x}</i>",
+    ),
+    ("the <var>a</var> x", ["a"], "x das a", "2-0 0-1 0-2", "x das <var>a</var>"),
+    # What a script contains is no text.
+    ("a<script>if (a<b) {}</script> b", [], "B A", "1-0 0-1", "B A<script>if (a<b) {}</script>"),
+])  # fmt: skip
+def test_placeholders_are_never_lost(
+    text: str, phrases: list[str], translation: str, alignment: str, expected: str
+) -> None:
+    (unit,) = units(text)
+    assert list(unit.phrases) == phrases
+    assert restored(text, translation, alignment) == expected
+    assert copied(text) == text
+
+
+@pytest.mark.parametrize("placeholder", [
+    "%s", "%d", "%(name)d", "%1$s", "%.2f", "{name}", "{}", "{0:>5}", "{{name}}", "{{ a b }}", "${name}",
+    "https://x.org/a?b=c&d=e#f", "www.x.org/a", "a.b+c@x.example.org",
+])  # fmt: skip
+def test_placeholders_are_found(placeholder: str) -> None:
+    for text in (f"See {placeholder}, or not", f"({placeholder})."):
+        (unit,) = units(text)
+        assert unit.phrases == (placeholder,)
+
+
+def test_ordinary_text_has_no_placeholders() -> None:
+    (unit,) = units("It is 50% so 100%ig for 5 % of A&B {a b} at @home http:// a@b")
+    assert unit.phrases == ()
+
+
+def test_html_is_cut_at_blocks() -> None:
+    text = "<div> <h1 title='a > b'>A <b>b</b> </h1>\n c <br>d<ul><li>e<li>f <b>g<br>h</b></ul><p>&nbsp;<p>i</div> j\n"
+    assert sources(text) == ["A b", "c", "d", "e", "f gh", "i", "j"]
+    assert copied(text) == text
+    (_, unit, *_) = units(text)
+    assert unit.restored(" X ", []) == "\n X "
+    assert sources("<b>a <p>b</p> c</b>") == ["a", "b", "c"]
+    kept = "<pre>a</pre><div translate='no'>b</div><p class='x notranslate'>c</p><style>d</style>{x}"
+    assert sources(kept + "<title>e</title>") == ["e"]
+
+
+def test_xml_is_cut_at_elements_outside_of_text() -> None:
+    text = "<?xml version='1.0'?>\n<d><!-- c --><T>A</T><p>b <g><i>c</i> <i>d</i></g><br/></p><q> <i>e</i> </q></d>\n"
+    assert sources(text, "xml") == ["A", "b c d", "e"]
+    assert copied(text, "xml") == text
+    assert sources("Press <b>OK</b>.<x/>", "xml") == ["Press OK."]
+    assert sources("<p>a <b>b</b></p><p>c</p>", "xml", ["p"]) == ["a b", "c"]
+    assert sources("<p>a <b>b</b></p><p>c</p>", "xml", ["p", "b"]) == ["a", "b", "c"]
+    assert copied("<:a>b<_é ü='>'/></:a>", "xml") == "<:a>b<_é ü='>'/></:a>"
+    cdata = "a <![CDATA[<b> &amp;]]> <x translate='no'>c</x>"
+    assert units(cdata, "xml")[0].phrases == ("<b> &amp;", "c")
+    assert copied(cdata, "xml") == cdata
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("<b>a", "<b>a</b>"),
+    ("a</b> b</p>", "a b"),
+    ("<b>a<i>b</b>c</i>", "<b>a<i>b</i></b>c"),
+    ("<ul><li>a<b>b<li>c</ul>", "<ul><li>a<b>b<li>c</b></ul>"),
+    ("a <b", "a &lt;b"),
+    ("<code><b", "<code>&lt;b</code>"),
+    ("a < b & c > d", "a &lt; b &amp; c > d"),
+    ("<a title=it's>b</a>", "<a title=it's>b</a>"),
+    ("<a href=b/>c", "<a href=b/>c</a>"),
+    ('<a title="b>c" x>d</a></>', '<a title="b>c" x>d</a>&lt;/>'),
+    ("a\0b", "a\0b"),
+    ("<ſcript>a<é>", "&lt;ſcript>a&lt;é>"),
+    ("", ""),
+])  # fmt: skip
+def test_broken_html_is_repaired(text: str, expected: str) -> None:
+    assert copied(text) == expected
+
+
+@pytest.mark.parametrize("text, markup, message", [
+    ("a <!-- b", "html", "has <!-- at character 3, which does not end"),
+    ("<p><script>b</p>", "html", "has <script at character 4, which does not end"),
+    ("a\n<b>c", "xml", r"not well-formed in line 2 \(mismatched tag\)"),
+    ("a & b", "xml", "not well-formed"),
+    ("&nbsp;", "xml", r"\(undefined entity\)"),
+    ("<!DOCTYPE x [<!ENTITY y 'z'>]><x>&y;</x>", "xml", "leave out any DTD"),
+    ("a\0", "xml", "not well-formed"),
+    ("\ud800", "xml", "not well-formed"),
+    ("</x><x>", "xml", "not well-formed"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_an_error(text: str, markup: str, message: str) -> None:
+    with pytest.raises(NmtError, match=message) as error:
+        units(text, markup)
+    assert "\n" not in str(error.value)
+
+
+def test_large_markup() -> None:
+    deep = "<b>" * 10_000 + "a" + "</b>" * 10_000
+    assert copied(deep) == copied(deep, "xml") == deep
+    long = f"<a href='{'x' * 1_000_000}'>a</a> b"
+    assert copied(long) == long
+
+
+# Trees of tags over random words, whose attributes tell them apart.
+WORDS = st.text("abÄ1.,-& <é", min_size=1, max_size=4).map(lambda text: text.replace("&", "&amp;").replace("<", "&lt;"))
+LEAVES = WORDS | st.sampled_from([" ", "  ", "<imgN/>", "<!--N-->", "&nbsp;", "&eacute;"])
+TREES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=5).map(lambda parts: f"<bN>{''.join(parts)}</b>"))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> str:
+    numbers = iter(range(10_000))
+    text = "".join(draw(st.lists(TREES, max_size=6)))
+    return re.sub("N", lambda _: f" id='{next(numbers)}'", text)
+
+
+@given(trees(), st.lists(st.text("abÄ1.,-&<é", min_size=1, max_size=4), max_size=8), st.data())
+def test_nothing_is_lost_or_invented(text: str, words: list[str], data: st.DataObject) -> None:
+    assert copied(text) == text
+    if "&nbsp;" not in text and "&eacute;" not in text:
+        assert copied(text, "xml") == text
+    for unit in units(text):
+        size = len(unit.text.split())
+        links: list[AlignedWords] = [
+            (data.draw(st.integers(0, size - 1)), i) for i in range(len(words)) if data.draw(st.booleans())
+        ]
+        output = unit.restored(" ".join(words), links)
+        source, found = Reader(unit.restored(unit.text, [(i, i) for i in range(size)])), Reader(output)
+        assert found.text.strip() == " ".join(words)
+        assert set(found.tags) == set(source.tags)
+        assert all(found.tags[tag] == 1 for tag in source.tags if not tag.startswith("<b"))
+
+
+def broken(pieces: Sequence[str]) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(pieces) | st.text(max_size=3), max_size=25).map("".join)
+
+
+HTML = broken([
+    *["<b>", "</b>", "<i x='y'>", "</i>", "<b", "</", "<", ">", "&", "&amp", "&lt;", "\0", "<!--", "-->", "<p>", "%s"],
+    *["</p>", "<br>", "</br>", "<code>", "</code>", "'", '"', " a ", "<a b='", "<script>", "</script>", "<li>", "/>"],
+])  # fmt: skip
+XML = broken(
+    ["<b>", "</b>", "<i x='y'>", "</i>", "<b", "<", ">", "&amp;", "<!-- -->", "<![CDATA[", "]]>", "<c/>", " a"]
+)
+
+
+def check_broken(text: str, markup: str) -> None:
+    try:
+        output = "".join(
+            part if isinstance(part, str) else part.restored("x < %s", [(0, 0)])
+            for part in parse(text, markup)  # type: ignore[arg-type]
+        )
+    except NmtError as error:
+        assert "\n" not in str(error)
+        return
+    if markup == "html":
+        Reader(output)
+        assert copied(output) == output
+    else:
+        ElementTree.fromstring(f"<x>{output}</x>")
+
+
+@settings(max_examples=200)
+@given(HTML, XML)
+def test_broken_markup_gives_well_formed_output(html: str, xml: str) -> None:
+    check_broken(html, "html")
+    check_broken(xml, "xml")
+
+
+@pytest.mark.nightly
+@settings(max_examples=2000, derandomize=False)
+@given(HTML, XML)
+def test_much_broken_markup_gives_well_formed_output(html: str, xml: str) -> None:
+    check_broken(html, "html")
+    check_broken(xml, "xml")
