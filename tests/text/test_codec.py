@@ -80,7 +80,7 @@ def test_lines_are_tokenised_then_lowercased(changes: dict[str, object], line: s
 def test_phrases_stand_as_given(lowercase: bool, line: str, prefix: str, phrases: list[str], expected: str) -> None:
     made = codec(lowercase=lowercase)
     first, *others = map(made.target_phrase, [prefix, *phrases], made.encode_target([prefix, *phrases]))
-    assert made.target_with(line, Given(first, tuple(filter(None, others)))) == expected
+    assert made.target_with(line, Given(first, tuple((phrase,) for phrase in others if phrase))) == expected
 
 
 @pytest.mark.parametrize("joint", [True, False])
