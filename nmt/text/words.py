@@ -151,10 +151,9 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
         take(given.prefix, filter(None, (re.match(spelling, line) for spelling in _spellings(given.prefix))))
     longest_first = [sorted(phrases, key=lambda phrase: -len(phrase.given)) for phrases in given.constraints]
     for phrases in sorted(longest_first, key=lambda phrases: -len(phrases[0].given)):
-        any(
-            take(p, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(p, spaces)))
-            for p in phrases
-        )
+        for phrase in phrases:
+            if take(phrase, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(phrase, spaces))):
+                break
     for match, phrase in sorted(found, key=lambda place: -place[0].start()):
         line = line[: match.start()] + phrase.given + line[match.end() :]
     return line

@@ -140,7 +140,7 @@ def _check(line: EncodedRequest, search: SearchConfig) -> None:
     Raises:
         NmtError: the prefix is too long, or a line in parts has a prefix or constraints.
     """
-    constraints = line.required.constraints
+    constraints = line.required.constraints  # if one alternative has unknown characters, all have
     for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids, *_ in constraints)]:
         if UNK in ids:
             console.warn(f"{line.place}: {what} has a character that the model does not know, and cannot be kept")

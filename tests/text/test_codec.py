@@ -83,6 +83,17 @@ def test_phrases_stand_as_given(lowercase: bool, line: str, prefix: str, phrases
     assert made.target_with(line, Given(first, tuple((phrase,) for phrase in others if phrase))) == expected
 
 
+@pytest.mark.parametrize("line, alternatives, expected", [
+    ("us, united states", ["US", "United States"], "us, United States"),  # the longest one that occurs, and no other
+    ("und us", ["United States", "US"], "und US"),
+    ("und", ["United States", "US"], "und"),
+])  # fmt: skip
+def test_one_alternative_stands_as_given(line: str, alternatives: list[str], expected: str) -> None:
+    made = codec(lowercase=True)
+    found = filter(None, map(made.target_phrase, alternatives, made.encode_target(alternatives)))
+    assert made.target_with(line, Given(None, (tuple(found),))) == expected
+
+
 @pytest.mark.parametrize("joint", [True, False])
 def test_plain_data_restores_the_codec(joint: bool) -> None:
     original = codec(joint_vocab=joint)
