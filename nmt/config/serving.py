@@ -31,6 +31,9 @@ class ServeConfig(Config):
     max_waiting: int = server_option(
         1000, "Sentences that may wait. A request that finds no room gets 503.", at_least=1, at_most=1_000_000
     )
+    glossary: tuple[str, ...] = server_option(
+        (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
+    )
     log_text: bool = server_option(False, "Print the text of every request and of its answer.")
 
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)

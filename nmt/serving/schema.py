@@ -34,8 +34,14 @@ class TranslateBody(BaseModel):
     source: str | list[str] = Field(description="A text, or a list of texts. A text may have several lines.")
     model: ModelName = None
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
-    constraints: list[str] = Field(
-        [], max_length=16, description="Phrases that the translation must contain. The text must be a single sentence."
+    constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
+        [],
+        max_length=16,
+        description="Phrases that the translation must contain. A list in place of a phrase has alternatives, one of "
+        "which must occur. The text must be a single sentence.",
+    )
+    glossary: str | None = Field(
+        None, description="Name of a glossary of this server, whose terms the translations must have."
     )
     pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")

@@ -16,11 +16,12 @@ from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.workers import Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
+from nmt.text.glossary import Glossary
 from nmt.text.moses import base_language
 from nmt.text.words import pharaoh
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Rescored, Target, fields_of
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,21 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
     return found
 
 
-def _named(given: str) -> tuple[str | None, str]:
+def _named(given: str, form: str = "--model must be NAME=CHECKPOINT") -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not (name and equals and path and name.isprintable()):
-        raise NmtError(f"--model must be NAME=CHECKPOINT, but is {given!r:.80}")
+        raise NmtError(f"{form}, but is {given!r:.80}")
     return name, path
+
+
+def load_glossaries(named: Sequence[str]) -> dict[str, Glossary]:
+    """Returns the glossary of each NAME=FILE, by name."""
+    found: dict[str, Glossary] = {}
+    for name, path in (_named(given, "--glossary must be NAME=FILE") for given in named):
+        if name in found:
+            raise NmtError(f"two glossaries are called {name}; give {path} another name")
+        found[name] = Glossary.read(path)
+    return found
 
 
 def _load(name: str | None, path: str) -> ServedModel:
@@ -131,16 +142,27 @@ _GREEDY = SearchConfig(beam=1)
 class Service:
     """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
 
-    def __init__(self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig) -> None:
-        self.models, self.scheduler, self.config = models, scheduler, config
+    def __init__(
+        self,
+        models: Mapping[str, ServedModel],
+        scheduler: Scheduler,
+        config: ServeConfig,
+        glossaries: Mapping[str, Glossary],
+    ) -> None:
+        self.models, self.scheduler, self.config, self.glossaries = models, scheduler, config, glossaries
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
         texts = [body.source] if isinstance(body.source, str) else body.source
-        check_text([*texts, body.prefix, *body.constraints], self.config)
+        required = Request("", body.prefix, tuple(body.constraints))
+        check_text([*texts, body.prefix, *required.phrases], self.config)
         search = search_config(body.model_extra or {}, self.config)
         model = chosen(self.models, body.model)
-        of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search)
+        if body.glossary is not None and body.glossary not in self.glossaries:
+            names = f"this server has {', '.join(self.glossaries) or 'none'}"
+            raise HTTPException(404, f"there is no glossary {body.glossary!r:.60}; {names}")
+        glossary = None if body.glossary is None else self.glossaries[body.glossary]
+        of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search, glossary)
         items = [
             Item(Translate(model.name, search, body.pieces), line, max(1, line.width), len(line.parts) <= 1)
             for line in encoded
@@ -187,7 +209,7 @@ class Service:
 
 
 def _prepared(
-    codec: Any, texts: Sequence[str], body: schema.TranslateBody, search: SearchConfig
+    codec: Any, texts: Sequence[str], body: schema.TranslateBody, search: SearchConfig, glossary: Glossary | None
 ) -> tuple[list[list[Sentence]], list[EncodedRequest]]:
     """Returns the sentences of each text, and all of them as ids."""
     of_texts = [split(text, codec) if body.split else lines(text) for text in texts]
@@ -198,7 +220,7 @@ def _prepared(
             f"send its sentences one by one, or set split to false"
         )
     requests = [Request(s.text, body.prefix, tuple(body.constraints)) for text in of_texts for s in text]
-    return of_texts, encode(codec, requests, 1, search)
+    return of_texts, encode(codec, [with_terms(codec, request, glossary) for request in requests], 1, search)
 
 
 def _translation(

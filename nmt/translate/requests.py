@@ -13,6 +13,7 @@ from nmt.config import SearchConfig
 from nmt.errors import NmtError
 from nmt.search.api import Phrase, Required
 from nmt.text.codec import TextCodec
+from nmt.text.glossary import Glossary
 from nmt.text.subword import UNK
 from nmt.text.words import AlignedWords, Given
 
@@ -74,6 +75,15 @@ class EncodedRequest:
 def padded_width(ids: np.ndarray) -> int:
     """Returns the positions of a sentence with these ids and EOS in a padded batch."""
     return math.ceil((len(ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+
+def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None) -> Request:
+    """Returns the request with a constraint for each term of the glossary that its source has."""
+    if glossary is None:
+        return request
+    _, (text,) = codec.without_tags([request.source])
+    found = glossary.found_in(text, spaces=codec.source_has_spaces)
+    return request._replace(constraints=(*request.constraints, *found))
 
 
 def encode(
