@@ -10,6 +10,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 from nmt.errors import NmtError
+from nmt.text.glossary import Glossary
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -29,7 +30,6 @@ def generate(
     through a pipe are answered at once.
     """
     from nmt.jobs.ray import connected
-    from nmt.text.glossary import Glossary
     from nmt.translate.formats import LineFormat
     from nmt.translate.job import JobOutput, TranslationJob, check_files, placed, settings_of, shard_rows
 
@@ -37,8 +37,7 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
-    formats = {"--input-format": files.input_format, "--output-format": files.output_format}
-    contents = _vocabulary_map(engine, files, options) | _content("--glossary", files.glossary, files)
+    settings = _settings(engine, files, options)
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
@@ -48,35 +47,31 @@ def generate(
             segments=files.segments,
             flags=("--input", *files.by_flag),
             output=files.output,
-            settings=settings_of(search, runtime, engine) | formats | contents,
+            settings=settings_of(search, runtime, engine) | settings,
             shard_rows=shard_rows(checkpoints, runtime),
             options=options,
             workers=files.workers,
             progress=progress,
         ).write()
-    if totals:
-        _warn_of_unmet(totals)
+    _warn_of_unmet(totals or {})
 
 
 def _warn_of_unmet(totals: dict[str, Any]) -> None:
-    console.warn(
-        f"constraints or terms are missing in the translations of {console.counted(totals['unmet'], 'line')}, first in "
-        f"that of {totals['first unmet']}; raise --max-length-offset or leave some out"
-    )
+    if totals:
+        console.warn(
+            f"constraints or terms are missing in the translations of {console.counted(totals['unmet'], 'line')}, "
+            f"first in that of {totals['first unmet']}; raise --max-length-offset or leave some out"
+        )
 
 
-def _vocabulary_map(engine: EngineConfig, files: TranslationFiles, options: JobConfig) -> dict[str, str]:
-    """Returns the setting of --vocabulary-map, so that a job is resumed only with a map of the same content."""
-    if engine.vocabulary_map is not None and options.cluster:
-        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
-    return _content("--vocabulary-map", engine.vocabulary_map, files)
-
-
-def _content(flag: str, path: str | None, files: TranslationFiles) -> dict[str, str]:
-    """Returns the setting of a flag that names a file. A job is resumed only with a file of the same content."""
+def _settings(engine: EngineConfig, files: TranslationFiles, options: JobConfig) -> dict[str, str]:
+    """Returns the formats, and the content of the files with which a job is resumed."""
     from nmt.files import digest_of, refuse_inputs
 
-    if path is None:
-        return {}
-    refuse_inputs(files.output, [path], f"--output {files.output}")
-    return {flag: f"SHA-256 {digest_of(path)[:16]}…"}
+    if engine.vocabulary_map is not None and options.cluster:
+        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
+    paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": files.glossary}
+    given = {flag: path for flag, path in paths.items() if path is not None}
+    refuse_inputs(files.output, given.values(), f"--output {files.output}")
+    formats = {"--input-format": files.input_format, "--output-format": files.output_format}
+    return formats | {flag: f"SHA-256 {digest_of(path)[:16]}…" for flag, path in given.items()}

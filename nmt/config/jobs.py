@@ -93,8 +93,8 @@ class TranslationFiles(Config):
     )
     glossary: str | None = files_option(
         None,
-        "File with terms, one a line: source term, tab, target term. A translation contains the target term if the "
-        "line has the source term. Further forms of the target term, any of which will do, follow after tabs.",
+        "File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
+        "target term, any of which will do, follow after tabs.",
     )
     workers: int | None = workers_option(None)
 

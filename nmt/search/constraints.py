@@ -126,22 +126,15 @@ def within(required: Required, max_length: int) -> Required:
 
 def _independent(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
     """Returns the constraints that no other one implies. An output that meets these meets all."""
-    distinct = sorted(set(map(_shortest, constraints)))
-    return tuple(
-        constraint
-        for constraint in distinct
-        if constraint != ((),)
-        and not any(other != constraint and all(meets(phrase, constraint) for phrase in other) for other in distinct)
-    )
+    distinct = sorted(set(map(_shortest, constraints)) - {((),)})
+    implied = {c for c in distinct for other in distinct if other != c and all(meets(phrase, c) for phrase in other)}
+    return tuple(constraint for constraint in distinct if constraint not in implied)
 
 
 def _shortest(constraint: Constraint) -> Constraint:
     """Returns the phrases that contain no other phrase of the constraint, the shortest first."""
-    kept: list[Phrase] = []
-    for phrase in sorted(constraint, key=lambda phrase: (len(phrase), phrase)):
-        if not any(contains(phrase, shorter) for shorter in kept):
-            kept.append(phrase)
-    return tuple(kept)
+    needed = {phrase for phrase in constraint if not any(p != phrase and contains(phrase, p) for p in constraint)}
+    return tuple(sorted(needed, key=lambda phrase: (len(phrase), phrase)))
 
 
 def _state(tokens: Sequence[int], phrase: Phrase) -> int:
@@ -159,9 +152,8 @@ def _tokens_needed(tokens: Sequence[int], constraints: Sequence[Constraint]) -> 
     def rest(phrase: Phrase, own: int) -> int:
         return table[phrase][unmet_set] if table else sum(len(constraints[k][0]) for k in unmet if k != own)
 
-    return min(
-        (len(phrase) - _state(tokens, phrase) + rest(phrase, k) for k in unmet for phrase in constraints[k]), default=0
-    )
+    needed = [len(phrase) - _state(tokens, phrase) + rest(phrase, k) for k in unmet for phrase in constraints[k]]
+    return min(needed, default=0)
 
 
 def following(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
@@ -211,8 +203,7 @@ class Constraints:
         phrases_BAO: the token that each state needs next; -1 for a phrase that has occurred.
         failures_BAO: the failure function of each phrase.
         lengths_BA: tokens of the phrases; 0 for padding, which counts as having occurred.
-        shortest_BA: tokens of the shortest phrase of the same constraint.
-        first_BA: 1 for the shortest phrase of each constraint, and 0 for the others.
+        least_BA: tokens of the shortest phrase of each constraint; 0 for its other phrases.
         same_BAX: 1 where two phrases are alternatives of the same constraint, or the same phrase.
         following_BAX: the table of `following`; 0 if there is none.
         constrained_B: whether the sentence has constraints.
@@ -231,8 +222,7 @@ class Constraints:
         self.lengths_BA = (self.phrases_BAO >= 0).sum(2)
         size = self.lengths_BA.shape[1]
         self.same_BAX = self._padded([[[k == own for k in of_one] for own in of_one] for of_one in owners], 0, size)
-        self.first_BA = (self.same_BAX.cumsum(2).diagonal(dim1=1, dim2=2) == 1).long()
-        self.shortest_BA = (self.same_BAX * (self.first_BA * self.lengths_BA)[:, None]).sum(2)
+        self.least_BA = self.lengths_BA * (self.same_BAX.cumsum(2).diagonal(dim1=1, dim2=2) == 1)
         rows = [[table[phrase] for phrase in several if table] for table, several in zip(tables, phrases, strict=True)]
         self.following_BAX = self._padded(rows, 0, size)
         self.constrained_B = torch.tensor([bool(several) for several in phrases], device=self.device)
@@ -271,8 +261,7 @@ class Constraints:
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
         values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
-        most_B = (self.first_BA * self.lengths_BA).sum(1)
-        order_BX = _dealt(values_BX, self._banks(states_BXA), most_B, offsets_BW.shape[1])
+        order_BX = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), offsets_BW.shape[1])
         order_BC = order_BX[:, : best_BC.shape[1]]
         constrained_B1 = self.constrained_B[:, None]
         return (
@@ -298,7 +287,8 @@ class Constraints:
     def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
         """Returns the fewest tokens that meet all constraints, BC: the minimum over which phrase comes first."""
         open_BCA = self._open(states_BCA)
-        bits_BA = self.first_BA * 2 ** (self.first_BA.cumsum(1) - 1)
+        is_first_BA = self.least_BA > 0
+        bits_BA = is_first_BA * 2 ** (is_first_BA.cumsum(1) - 1)
         sets_BC1 = (open_BCA * bits_BA[:, None]).sum(2, keepdim=True).clamp(0, self.following_BAX.shape[2] - 1)
         rest_BCA = _at(self.following_BAX, sets_BC1.expand_as(states_BCA))
         total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~open_BCA, _FAR)
@@ -307,13 +297,13 @@ class Constraints:
     def _banks(self, states_BCA: Tensor) -> Tensor:
         """Returns the number of each candidate's bank: how many tokens fewer than at the start meet all constraints.
 
-        These are the tokens of the shortest phrases of met constraints, and the most matched of others. Overlaps do not
-        count.
+        These are the tokens of the shortest phrases of met constraints, and the most tokens by which a phrase of an
+        unmet one is nearer to its end than the shortest phrase was at the start. Overlaps do not count.
         """
-        open_BCA = self._open(states_BCA)
-        met_BC = (~open_BCA * (self.first_BA * self.lengths_BA)[:, None]).sum(2)
-        matched_BCA = states_BCA - (self.lengths_BA - self.shortest_BA)[:, None]
-        return met_BC + matched_BCA.masked_fill(~open_BCA, 0).amax(2)
+        met_BCA = ~self._open(states_BCA)
+        shortest_BA = (self.same_BAX * self.least_BA[:, None]).sum(2)
+        matched_BCA = states_BCA - (self.lengths_BA - shortest_BA)[:, None]
+        return (met_BCA * self.least_BA[:, None]).sum(2) + matched_BCA.masked_fill(met_BCA, 0).amax(2)
 
     def advance(self, parents_BW: Tensor, tokens_BW: Tensor) -> None:
         """Continues hypotheses `parents_BW` with these tokens."""

@@ -37,12 +37,10 @@ class TranslateBody(BaseModel):
     constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
         [],
         max_length=16,
-        description="Phrases that the translation must contain. A list in place of a phrase has alternatives, one of "
-        "which must occur. The text must be a single sentence.",
+        description="Phrases that the translation must contain, or lists of alternatives of which it must contain one. "
+        "The text must be a single sentence.",
     )
-    glossary: str | None = Field(
-        None, description="Name of a glossary of this server, whose terms the translations must have."
-    )
+    glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
     pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")
 

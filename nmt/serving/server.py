@@ -19,7 +19,7 @@ from nmt.files import digest_of
 from nmt.serving.app import create_app
 from nmt.serving.guard import WAITING, Guard, token_in
 from nmt.serving.scheduler import Scheduler
-from nmt.serving.service import ServedModel, Service, load_glossaries, load_models
+from nmt.serving.service import ServedModel, Service, load_models
 from nmt.serving.workers import ModelFile, started
 
 # A process may have 1,024 open files by default, and each connection is one.
@@ -34,12 +34,12 @@ def serve(
 ) -> None:
     """Serves models until SIGINT or SIGTERM, and then answers what is in flight."""
     token = token_in(config.token_file)
-    models, glossaries = load_models(checkpoints, named), load_glossaries(config.glossary)
+    models = load_models(checkpoints, named)
     files = [ModelFile(name, model.path, digest_of(model.path)) for name, model in models.items()]
     with _listener(config) as listener, started(files, engine, runtime, config.workers) as submit:
         scheduler = Scheduler(submit, config)
         WAITING.set_function(lambda: scheduler.waiting)
-        app: ASGIApp = Guard(create_app(Service(models, scheduler, config, glossaries), engine.engine), config, token)
+        app: ASGIApp = Guard(create_app(Service(models, scheduler, config), engine.engine), config, token)
         if config.allow_origin:
             headers = ["Authorization", "Content-Type"]
             app = CORSMiddleware(app, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -63,7 +64,7 @@ def _named(given: str, form: str = "--model must be NAME=CHECKPOINT") -> tuple[s
     return name, path
 
 
-def load_glossaries(named: Sequence[str]) -> dict[str, Glossary]:
+def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
     """Returns the glossary of each NAME=FILE, by name."""
     found: dict[str, Glossary] = {}
     for name, path in (_named(given, "--glossary must be NAME=FILE") for given in named):
@@ -142,26 +143,21 @@ _GREEDY = SearchConfig(beam=1)
 class Service:
     """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
 
-    def __init__(
-        self,
-        models: Mapping[str, ServedModel],
-        scheduler: Scheduler,
-        config: ServeConfig,
-        glossaries: Mapping[str, Glossary],
-    ) -> None:
-        self.models, self.scheduler, self.config, self.glossaries = models, scheduler, config, glossaries
+    def __init__(self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig) -> None:
+        self.models, self.scheduler, self.config = models, scheduler, config
+        self.glossaries = _glossaries(config.glossary)
 
     async def translate(self, body: schema.TranslateBody) -> dict[str, Any]:
         """Returns the translations of the texts of a request."""
         texts = [body.source] if isinstance(body.source, str) else body.source
-        required = Request("", body.prefix, tuple(body.constraints))
-        check_text([*texts, body.prefix, *required.phrases], self.config)
+        phrases = chain.from_iterable(Request("", constraints=tuple(body.constraints)).alternatives)
+        check_text([*texts, body.prefix, *phrases], self.config)
         search = search_config(body.model_extra or {}, self.config)
         model = chosen(self.models, body.model)
-        if body.glossary is not None and body.glossary not in self.glossaries:
-            names = f"this server has {', '.join(self.glossaries) or 'none'}"
-            raise HTTPException(404, f"there is no glossary {body.glossary!r:.60}; {names}")
-        glossary = None if body.glossary is None else self.glossaries[body.glossary]
+        if body.glossary not in (None, *self.glossaries):
+            known = ", ".join(self.glossaries) or "none"
+            raise HTTPException(404, f"there is no glossary {body.glossary!r:.60}; this server has {known}")
+        glossary = self.glossaries[body.glossary] if body.glossary else None
         of_texts, encoded = await asyncio.to_thread(_prepared, model.codec, texts, body, search, glossary)
         items = [
             Item(Translate(model.name, search, body.pieces), line, max(1, line.width), len(line.parts) <= 1)

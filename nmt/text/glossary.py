@@ -32,7 +32,6 @@ class Glossary:
             NmtError: the file cannot be read, or has a wrong line or no terms.
         """
         terms: dict[str, tuple[str, ...]] = {}
-        lines: dict[str, int] = {}
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
@@ -45,10 +44,10 @@ class Glossary:
                 )
             if term in terms:
                 raise NmtError(
-                    f"{path}, line {number} has the source term {term!r:.60} of line {lines[term]} again; put all "
-                    f"target forms into one line, separated by tabs"
+                    f"{path}, line {number} has the source term {term!r:.60} for the second time; put all target "
+                    f"forms into one line, separated by tabs"
                 )
-            terms[term], lines[term] = forms, number
+            terms[term] = forms
         if not terms:
             raise NmtError(f"{path} has no terms; write lines with a source term, a tab, and a target term")
         return cls(terms)
@@ -61,15 +60,15 @@ class Glossary:
         Args:
             spaces: whether spaces separate the words of the language, so that only whole words match.
         """
-        occurrences = sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda o: (o[0] - o[1], o[0]))
         kept: list[tuple[int, int, str, bool]] = []
-        for start, end, term, capital in occurrences:
-            if all(end <= other[0] or other[1] <= start for other in kept):
-                kept.append((start, end, term, capital))
-        found: dict[str, tuple[str, ...]] = {}
+        for new in sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda found: found[0] - found[1]):
+            if all(new[1] <= other[0] or other[1] <= new[0] for other in kept):
+                kept.append(new)
+        found: dict[str, list[str]] = {}
         for _, _, term, capital in sorted(kept):
             forms = self._terms[term]
-            found[term] = (*found.get(term, forms), *(map(_capitalised, forms) if capital else ()))
+            capitalised = [form[0].upper() + form[1:] for form in forms if capital]
+            found[term] = [*found.get(term, forms), *capitalised]
         return [tuple(dict.fromkeys(forms)) for forms in found.values()]
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
@@ -90,7 +89,3 @@ class Glossary:
 def _is_within_word(text: str, place: int) -> bool:
     """Returns whether letters, digits or the marks above and below letters are on both sides of a place."""
     return 0 < place < len(text) and all(unicodedata.category(c)[0] in "LMN" for c in text[place - 1 : place + 1])
-
-
-def _capitalised(text: str) -> str:
-    return text[0].upper() + text[1:]

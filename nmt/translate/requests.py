@@ -39,9 +39,9 @@ class Request(NamedTuple):
     place: str = ""
 
     @property
-    def phrases(self) -> list[str]:
-        """All alternatives of all constraints."""
-        return list(chain.from_iterable(map(_texts, self.constraints)))
+    def alternatives(self) -> list[Sequence[str]]:
+        """The phrases of each constraint."""
+        return [[phrases] if isinstance(phrases, str) else phrases for phrases in self.constraints]
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,17 @@ def _required(codec: TextCodec, requests: Sequence[Request]) -> list[tuple[Requi
     """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text."""
     if not any(request.prefix or request.constraints for request in requests):
         return [(Required(), Given())] * len(requests)
-    texts = [text for request in requests for text in (request.prefix, *request.phrases)]
+    texts = [text for request in requests for text in (request.prefix, *chain.from_iterable(request.alternatives))]
     encoded = iter(codec.encode_target(texts))
     required = []
     for request in requests:
         prefix = tuple(next(encoded))
-        sets = [_possible([(text, tuple(next(encoded))) for text in one]) for one in map(_texts, request.constraints)]
-        shown = [tuple(filter(None, (codec.target_phrase(text, ids) for text, ids in phrases))) for phrases in sets]
+        sets = [_possible([(text, tuple(next(encoded))) for text in one]) for one in request.alternatives]
+        shown = [tuple(filter(None, (codec.target_phrase(*phrase) for phrase in phrases))) for phrases in sets]
         given = Given(codec.target_phrase(request.prefix, prefix), tuple(filter(None, shown)))
         constraints = [tuple(ids for _, ids in phrases) for phrases in sets]
         required.append((Required(prefix, tuple(filter(None, constraints))), given))
     return required
-
-
-def _texts(constraint: str | Sequence[str]) -> Sequence[str]:
-    """Returns the alternatives of a constraint as raw text."""
-    return [constraint] if isinstance(constraint, str) else constraint
 
 
 def _possible(phrases: Sequence[tuple[str, Phrase]]) -> list[tuple[str, Phrase]]:

@@ -114,7 +114,7 @@ def test_comments_blank_lines_and_spaces_are_ignored(tmp_path: Path) -> None:
     (b"a\tb\n\nc\n", "terms, line 3 has no target term; write the source term, a tab, and the target term"),
     (b"a\t \n", "terms, line 1 has no target term"),
     (b"\tb\n", "terms, line 1 has no source term"),
-    (b"a\tb\nc\td\na\te\n", "terms, line 3 has the source term 'a' of line 1 again; put all target forms"),
+    (b"a\tb\nc\td\na\te\n", "terms, line 3 has the source term 'a' for the second time; put all"),
     (b"a\t\xff\n", "terms, line 1: byte 3 (0xff) is not UTF-8"),
     (None, "terms"),
 ])  # fmt: skip
