@@ -2,7 +2,7 @@
 
 import sys
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 from nmt.errors import NmtError
+from nmt.text.glossary import Glossary
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -36,31 +37,41 @@ def generate(
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
     lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
-    formats = {"--input-format": files.input_format, "--output-format": files.output_format}
-    vocabulary_map = _vocabulary_map(engine, files, options)
+    settings = _settings(engine, files, options)
+    glossary = None if files.glossary is None else Glossary.read(files.glossary)
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         runtime = placed(runtime, options, engine.engine)
-        JobOutput(
-            job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines),
+        totals = JobOutput(
+            job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines, glossary),
             segments=files.segments,
             flags=("--input", *files.by_flag),
             output=files.output,
-            settings=settings_of(search, runtime, engine) | formats | vocabulary_map,
+            settings=settings_of(search, runtime, engine) | settings,
             shard_rows=shard_rows(checkpoints, runtime),
             options=options,
             workers=files.workers,
             progress=progress,
         ).write()
+    _warn_of_unmet(totals or {})
 
 
-def _vocabulary_map(engine: EngineConfig, files: TranslationFiles, options: JobConfig) -> dict[str, str]:
-    """Returns the setting of --vocabulary-map, so that a job is resumed only with a map of the same content."""
+def _warn_of_unmet(totals: dict[str, Any]) -> None:
+    if totals:
+        console.warn(
+            f"constraints or terms are missing in the translations of {console.counted(totals['unmet'], 'line')}, "
+            f"first in that of {totals['first unmet']}; raise --max-length-offset or leave some out"
+        )
+
+
+def _settings(engine: EngineConfig, files: TranslationFiles, options: JobConfig) -> dict[str, str]:
+    """Returns the formats, and the content of the files with which a job is resumed."""
     from nmt.files import digest_of, refuse_inputs
 
-    if engine.vocabulary_map is None:
-        return {}
-    if options.cluster:
+    if engine.vocabulary_map is not None and options.cluster:
         raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
-    refuse_inputs(files.output, [engine.vocabulary_map], f"--output {files.output}")
-    return {"--vocabulary-map": f"SHA-256 {digest_of(engine.vocabulary_map)[:16]}…"}
+    paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": files.glossary}
+    given = {flag: path for flag, path in paths.items() if path is not None}
+    refuse_inputs(files.output, given.values(), f"--output {files.output}")
+    formats = {"--input-format": files.input_format, "--output-format": files.output_format}
+    return formats | {flag: f"SHA-256 {digest_of(path)[:16]}…" for flag, path in given.items()}

@@ -91,6 +91,11 @@ class TranslationFiles(Config):
     constraints: str | None = files_option(
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
+    glossary: str | None = files_option(
+        None,
+        "File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
+        "target term, any of which will do, follow after tabs.",
+    )
     workers: int | None = workers_option(None)
 
     def __post_init__(self) -> None:
@@ -103,7 +108,8 @@ class TranslationFiles(Config):
             raise NmtError("--input is given several times and once as -, standard input; give files only")
         if [*self.input, *self.by_flag.values()].count("-") > 1:
             raise NmtError("standard input can be only one of --input, --prefixes and --constraints; give files")
-        _check_names([*(("--input", path) for path in self.input), *self.by_flag.items()])
+        glossary = [] if self.glossary is None else [("--glossary", self.glossary)]
+        _check_names([*(("--input", path) for path in self.input), *self.by_flag.items(), *glossary])
         if len(self.input) > 1 and self.by_flag:
             raise NmtError(
                 f"--prefixes and --constraints go with one --input, but {len(self.input)} were given; join the files"

@@ -38,6 +38,9 @@ class ServeConfig(Config):
     api: tuple[Literal["libretranslate", "deepl"], ...] = server_option(
         (), "Also answer the requests of this protocol. May be given several times."
     )
+    glossary: tuple[str, ...] = server_option(
+        (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
+    )
     log_text: bool = server_option(False, "Print the text of every request and of its answer.")
 
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)

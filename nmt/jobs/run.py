@@ -100,8 +100,8 @@ class Job(Protocol):
 class LineJob(Job, Protocol):
     """Work that makes text of each line."""
 
-    def output(self, record: Any, result: Any) -> tuple[str, dict[str, float]]:
-        """Returns the text of a line, which ends in a line break, and values that are added up over all lines."""
+    def output(self, record: Any, result: Any) -> tuple[str, dict[str, Any]]:
+        """Returns the text of a line, which ends in a line break, and values for `add_up` over all lines."""
 
 
 def result_of_lines(job: LineJob, finished: Sequence[Finished]) -> Result:
@@ -112,16 +112,16 @@ def result_of_lines(job: LineJob, finished: Sequence[Finished]) -> Result:
         for number, record, result in zip(batch.numbers, batch.records, results, strict=True)
     }
     in_order = [outputs[number] for number in sorted(outputs)]
-    summary: dict[str, float] = {}
+    summary: dict[str, Any] = {}
     for _, values in in_order:
         add_up(summary, values)
     return Result("".join(text for text, _ in in_order).encode(errors="replace"), summary)
 
 
-def add_up(total: dict[str, float], values: dict[str, float]) -> None:
-    """Adds values to the total of each name."""
+def add_up(total: dict[str, Any], values: dict[str, Any]) -> None:
+    """Adds numbers to the total of each name. A name whose values are texts keeps the first one."""
     for name, value in values.items():
-        total[name] = total.get(name, 0) + value
+        total[name] = total.get(name, value) if isinstance(value, str) else total.get(name, 0) + value
 
 
 # Most lines that are sorted by length together if the job has no shards, and the most lines of a default shard.

@@ -18,7 +18,7 @@ def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
         cache: the state before the first token, for `batch.config.hypotheses` hypotheses of each sentence.
     """
     config = batch.config
-    if any(wanted.phrases for wanted in batch.required):
+    if any(wanted.constraints for wanted in batch.required):
         if config.sample:
             raise NmtError(
                 "required phrases work with beam search only, but --sample was given; leave out one of the two"

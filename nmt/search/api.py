@@ -27,6 +27,10 @@ class Cache(Protocol):
 Scorer = Callable[[Tensor, Tensor], Tensor]
 # (newest ids R, cache) -> (logits RV of the next token, cache).
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
+# Ids that lie next to each other.
+Phrase = tuple[int, ...]
+# Alternative phrases, of which one must occur.
+Constraint = tuple[Phrase, ...]
 
 
 @dataclass(frozen=True)
@@ -35,15 +39,15 @@ class Required:
 
     Attributes:
         prefix: the ids that the output begins with.
-        phrases: ids that must occur in the output, each phrase contiguously. Occurrences may overlap.
+        constraints: sets of phrases; the output must contain a phrase of each set. Occurrences may overlap.
     """
 
-    prefix: tuple[int, ...] = ()
-    phrases: tuple[tuple[int, ...], ...] = ()
+    prefix: Phrase = ()
+    constraints: tuple[Constraint, ...] = ()
 
     def met_by(self, tokens: Sequence[int]) -> bool:
-        """Returns whether `tokens` contain all phrases."""
-        return all(contains(tokens, phrase) for phrase in self.phrases)
+        """Returns whether `tokens` contain a phrase of each constraint."""
+        return all(meets(tokens, constraint) for constraint in self.constraints)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +56,7 @@ class SearchBatch:
 
     Attributes:
         max_lengths_B: most tokens of each sentence's output, EOS included, at least 1. A longer prefix is kept whole.
-        required: prefix and phrases of each sentence.
+        required: prefix and constraints of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
         never: tokens that no output has.
         scorer: changes the log P of the next tokens. Search may end too early if one gets a log P above 0, because it
@@ -75,6 +79,11 @@ def contains(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
     return any(tuple(tokens[i : i + len(wanted)]) == wanted for i in range(len(tokens) - len(wanted) + 1))
 
 
+def meets(tokens: Sequence[int], constraint: Constraint) -> bool:
+    """Returns whether a phrase of the constraint occurs in `tokens`."""
+    return any(contains(tokens, phrase) for phrase in constraint)
+
+
 @dataclass(frozen=True)
 class TokenHypothesis:
     """A finished hypothesis in tokens.
@@ -83,7 +92,7 @@ class TokenHypothesis:
         tokens: its ids without EOS.
         log_probs: natural log P of each token, from the user's scorer if there is one; that of EOS is last.
         score: log P of the hypothesis over the length penalty.
-        unmet: whether a required phrase is missing, because the longest output cannot hold all of them.
+        unmet: whether a constraint is not met, because the longest output cannot hold all of them.
     """
 
     tokens: list[int]

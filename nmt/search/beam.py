@@ -112,7 +112,7 @@ class _Finished:
 
     Args:
         asked: what each sentence must contain.
-        possible: its prefix, and its phrases if all of them together fit into the maximum length.
+        possible: its prefix, and its constraints if all of them together fit into the maximum length.
     """
 
     def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
@@ -130,13 +130,13 @@ class _Finished:
     def to_beat(self, sentence: int) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
 
-        That is so after the first EOS of greedy search, and with required phrases, after W hypotheses. Live hypotheses
+        That is so after the first EOS of greedy search, and with constraints, after W hypotheses. Live hypotheses
         that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
         found, wanted = self.found[sentence], min(self.config.n_best, self.beam)
         if len(found) < wanted:
             return -math.inf
-        is_last = self.beam == 1 or (self.possible[sentence].phrases and len(found) == self.beam)
+        is_last = self.beam == 1 or (self.possible[sentence].constraints and len(found) == self.beam)
         return math.inf if is_last else found[wanted - 1].score
 
     def best(self) -> list[list[TokenHypothesis]]:
@@ -252,7 +252,7 @@ def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[Token
     max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
     rules = Rules(replace(batch, required=asked, max_lengths_B=max_lengths_B))
     possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
-    constraints = Constraints(possible, rules, beam) if any(wanted.phrases for wanted in possible) else None
+    constraints = Constraints(possible, rules, beam) if any(wanted.constraints for wanted in possible) else None
     beams = _Beams(rules, constraints, beam, batch.bos)
     finished = _Finished(asked, possible, config)
     live = set(range(len(asked)))

@@ -6,11 +6,12 @@ Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, T tokens
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from nmt.search.api import Required, SearchBatch, contains
+from nmt.search.api import Constraint, Phrase, Required, SearchBatch, contains, meets
 
 
 class Rules:
@@ -109,68 +110,73 @@ def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:
     log_probs_BWV[b_X, :, tokens_B[b_X]] = kept_XW
 
 
-# With more phrases in a sentence, search does not use overlaps to fit them into the maximum length.
-_MOST_OVERLAPPING = 6
+# The most steps that `following` may take. Beyond them, search does not use overlaps to fit phrases into the maximum
+# length. Six constraints of one phrase each take 2,304 steps.
+_MOST_STEPS = 5000
 
 
 def within(required: Required, max_length: int) -> Required:
-    """Returns `required` with the phrases that are not parts of others, or without phrases if they are too long."""
-    if not required.phrases:
+    """Returns `required` without the constraints that others imply, or without constraints if they are too long."""
+    if not required.constraints:
         return required
-    phrases = _independent(required.phrases)
-    states = [_state(required.prefix, phrase) for phrase in phrases]
-    fits = len(required.prefix) + _tokens_needed(phrases, states) < max_length
-    return Required(required.prefix, phrases if fits else ())
+    constraints = _independent(required.constraints)
+    fits = len(required.prefix) + _tokens_needed(required.prefix, constraints) < max_length
+    return Required(required.prefix, constraints if fits else ())
 
 
-def _independent(phrases: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """Returns the phrases that no other phrase contains. An output with these contains all."""
-    distinct = sorted(set(phrases), key=lambda phrase: (-len(phrase), phrase))
-    kept: list[tuple[int, ...]] = []
-    for phrase in distinct:
-        if not any(contains(longer, phrase) for longer in kept):
-            kept.append(phrase)
-    return tuple(phrase for phrase in kept if phrase)
+def _independent(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """Returns the constraints that no other one implies. An output that meets these meets all."""
+    distinct = sorted(set(map(_shortest, constraints)) - {((),)})
+    implied = {c for c in distinct for other in distinct if other != c and all(meets(phrase, c) for phrase in other)}
+    return tuple(constraint for constraint in distinct if constraint not in implied)
 
 
-def _state(tokens: Sequence[int], phrase: tuple[int, ...]) -> int:
+def _shortest(constraint: Constraint) -> Constraint:
+    """Returns the phrases that contain no other phrase of the constraint, the shortest first."""
+    needed = {phrase for phrase in constraint if not any(p != phrase and contains(phrase, p) for p in constraint)}
+    return tuple(sorted(needed, key=lambda phrase: (len(phrase), phrase)))
+
+
+def _state(tokens: Sequence[int], phrase: Phrase) -> int:
     """Returns how many tokens of the phrase the end of `tokens` matches; all of them if `tokens` contain it."""
     if contains(tokens, phrase):
         return len(phrase)
     return next(n for n in range(len(phrase) - 1, -1, -1) if tuple(tokens[len(tokens) - n :]) == phrase[:n])
 
 
-def _tokens_needed(phrases: Sequence[tuple[int, ...]], states: Sequence[int]) -> int:
-    """Returns the fewest further tokens that complete the phrases, none of which contains another."""
-    unmet = [a for a, phrase in enumerate(phrases) if states[a] < len(phrase)]
-    everything, table = sum(2**a for a in unmet), following(phrases)
+def _tokens_needed(tokens: Sequence[int], constraints: Sequence[Constraint]) -> int:
+    """Returns the fewest tokens that meet the constraints behind `tokens`."""
+    unmet = [k for k, constraint in enumerate(constraints) if not meets(tokens, constraint)]
+    unmet_set, table = sum(2**k for k in unmet), following(constraints)
 
-    def rest(first: int) -> int:
-        if table:
-            return table[first][everything - 2**first]
-        return sum(len(phrases[a]) for a in unmet if a != first)
+    def rest(phrase: Phrase, own: int) -> int:
+        return table[phrase][unmet_set] if table else sum(len(constraints[k][0]) for k in unmet if k != own)
 
-    return min((len(phrases[a]) - states[a] + rest(a) for a in unmet), default=0)
+    needed = [len(phrase) - _state(tokens, phrase) + rest(phrase, k) for k in unmet for phrase in constraints[k]]
+    return min(needed, default=0)
 
 
-def following(phrases: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Returns `table[phrase][phrase_set]`: the fewest tokens that add all phrases of a set directly after a phrase.
+def following(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
+    """Returns `table[phrase][unmet]`: the fewest tokens that meet a set of constraints directly after a phrase.
 
-    Phrases may overlap. Bit a of a set's number stands for phrase a. With more than `_MOST_OVERLAPPING` phrases, the
-    table is empty.
+    Phrases may overlap, and a phrase may meet several constraints. Bit k of a set's number stands for constraint k. The
+    table is empty if it would take more than `_MOST_STEPS`.
     """
-    if len(phrases) > _MOST_OVERLAPPING:
-        return []
-    overlaps = [[_state(first, second) for second in phrases] for first in phrases]
-    table = [[0] * 2 ** len(phrases) for _ in phrases]
-    for phrase_set in range(1, 2 ** len(phrases)):
-        members = [a for a in range(len(phrases)) if phrase_set >> a & 1]
-        for last, row in enumerate(table):
-            row[phrase_set] = min(len(phrases[a]) - overlaps[last][a] + table[a][phrase_set - 2**a] for a in members)
+    phrases = sorted(set(chain.from_iterable(constraints)))
+    if len(phrases) ** 2 * 2 ** len(constraints) > _MOST_STEPS:
+        return {}
+    met = {phrase: sum(2**k for k, c in enumerate(constraints) if meets(phrase, c)) for phrase in phrases}
+    added = {(last, phrase): len(phrase) - _state(last, phrase) for last in phrases for phrase in phrases}
+    table = {phrase: [0] * 2 ** len(constraints) for phrase in phrases}
+    for unmet in range(1, 2 ** len(constraints)):
+        for last, row in table.items():
+            rest = unmet & ~met[last]
+            useful = [phrase for phrase in phrases if rest & met[phrase]]
+            row[unmet] = min((added[last, phrase] + table[phrase][rest & ~met[phrase]] for phrase in useful), default=0)
     return table
 
 
-def failures(phrase: tuple[int, ...]) -> list[int]:
+def failures(phrase: Phrase) -> list[int]:
     """Returns the failure function of Knuth, Morris & Pratt (1977).
 
     State n means that the last n tokens are the first n of the phrase. If the next token does not fit, search falls
@@ -189,26 +195,36 @@ _FAR = 2**31
 
 
 class Constraints:
-    """The phrases of the sentences being searched, and the states of their hypotheses.
+    """The constraints of the sentences being searched, and the states of their hypotheses.
+
+    Axis A has the phrases of all constraints, the shortest phrase of each constraint first.
 
     Attributes:
-        phrases_BAO: the token that each state needs next; -1 for a met phrase.
+        phrases_BAO: the token that each state needs next; -1 for a phrase that has occurred.
         failures_BAO: the failure function of each phrase.
-        lengths_BA: tokens of the phrases; 0 for padding, which counts as met.
-        following_BAX: the table of `following`; 0 for too many phrases.
-        constrained_B: whether the sentence has phrases.
+        lengths_BA: tokens of the phrases; 0 for padding, which counts as having occurred.
+        least_BA: tokens of the shortest phrase of each constraint; 0 for its other phrases.
+        same_BAX: 1 where two phrases are alternatives of the same constraint, or the same phrase.
+        following_BAX: the table of `following`; 0 if there is none.
+        constrained_B: whether the sentence has constraints.
         room_B: most tokens without EOS.
         states_BWA: the state of each phrase.
     """
 
     def __init__(self, required: Sequence[Required], rules: Rules, beam: int) -> None:
         self.eos, self.device = rules.eos, rules.max_lengths_B.device
-        phrases = [wanted.phrases for wanted in required]
-        tables = [following(several) for several in phrases]
+        constraints = [wanted.constraints for wanted in required]
+        phrases = [list(chain.from_iterable(several)) for several in constraints]
+        owners = [[k for k, alternatives in enumerate(several) for _ in alternatives] for several in constraints]
+        tables = [following(several) for several in constraints]
         self.phrases_BAO = self._padded([[(*phrase, -1) for phrase in several] for several in phrases], -1)
         self.failures_BAO = self._padded([[failures(phrase) for phrase in several] for several in phrases], 0)
-        self.lengths_BA = self._padded([[[len(phrase) for phrase in several]] for several in phrases], 0)[:, 0]
-        self.following_BAX = self._padded(tables, 0, self.lengths_BA.shape[1])
+        self.lengths_BA = (self.phrases_BAO >= 0).sum(2)
+        size = self.lengths_BA.shape[1]
+        self.same_BAX = self._padded([[[k == own for k in of_one] for own in of_one] for of_one in owners], 0, size)
+        self.least_BA = self.lengths_BA * (self.same_BAX.cumsum(2).diagonal(dim1=1, dim2=2) == 1)
+        rows = [[table[phrase] for phrase in several if table] for table, several in zip(tables, phrases, strict=True)]
+        self.following_BAX = self._padded(rows, 0, size)
         self.constrained_B = torch.tensor([bool(several) for several in phrases], device=self.device)
         self.room_B = rules.max_lengths_B - 1
         self.states_BWA = self.lengths_BA[:, None].expand(-1, beam, -1) * 0
@@ -223,13 +239,12 @@ class Constraints:
         return x_BXO.to(self.device)
 
     def needed(self) -> Tensor:
-        """Returns the tokens that continue the phrases, BWA; EOS for a met phrase."""
-        tokens_BWA = _at(self.phrases_BAO, self.states_BWA)
-        return tokens_BWA.masked_fill(tokens_BWA < 0, self.eos)
+        """Returns the tokens that continue the phrases, BWA; EOS for a phrase of a met constraint."""
+        return _at(self.phrases_BAO, self.states_BWA).masked_fill(~self._open(self.states_BWA), self.eos)
 
     def block_end(self, log_probs_BWV: Tensor) -> None:
-        """Forbids EOS where a phrase is unmet."""
-        unmet_BW = (self.states_BWA < self.lengths_BA[:, None]).any(2)
+        """Forbids EOS where a constraint is unmet."""
+        unmet_BW = self._open(self.states_BWA).any(2)
         log_probs_BWV[:, :, self.eos].masked_fill_(unmet_BW, -torch.inf)
 
     def deal(
@@ -238,15 +253,15 @@ class Constraints:
         """Returns the candidates that search keeps, with log P and place, in the order of preference, BC.
 
         Each hypothesis's best token and the tokens that continue its phrases are added to the best candidates of all,
-        `best_BC`. Candidates from which the phrases cannot be completed in time are left out. Sentences without phrases
-        keep `best_BC` and `places_BC`.
+        `best_BC`. Candidates from which the constraints cannot be met in time are left out. Sentences without
+        constraints keep `best_BC` and `places_BC`.
         """
         values_BX, places_BX = _extended(x_BWV, offsets_BW, places_BC, self.needed())
         tokens_BX, parents_BX = places_BX % x_BWV.shape[2], places_BX // x_BWV.shape[2]
         states_BXA = self._moved(_rows(self.states_BWA, parents_BX), tokens_BX)
         late_BX = self._tokens_needed(states_BXA) > (self.room_B - length)[:, None]
         values_BX = values_BX.masked_fill(late_BX & (tokens_BX != self.eos), -torch.inf)
-        order_BX = _dealt(values_BX, self._banks(states_BXA), self.lengths_BA.sum(1), offsets_BW.shape[1])
+        order_BX = _dealt(values_BX, self._banks(states_BXA), self.least_BA.sum(1), offsets_BW.shape[1])
         order_BC = order_BX[:, : best_BC.shape[1]]
         constrained_B1 = self.constrained_B[:, None]
         return (
@@ -264,19 +279,31 @@ class Constraints:
                 return states_BCA + (expected_BCA == tokens_BC[:, :, None]).long()
             states_BCA = torch.where(fails_BCA, _at(self.failures_BAO, states_BCA), states_BCA)
 
-    def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
-        """Returns the fewest tokens that complete all phrases, BC: the minimum over which one comes first."""
+    def _open(self, states_BCA: Tensor) -> Tensor:
+        """Returns whether the constraint of each phrase is unmet, BCA."""
         unmet_BCA = states_BCA < self.lengths_BA[:, None]
-        bits_A = 2 ** torch.arange(states_BCA.shape[2], device=self.device)
-        others_BCA = (unmet_BCA * bits_A).sum(2, keepdim=True) - bits_A
-        rest_BCA = _at(self.following_BAX, others_BCA.clamp(0, self.following_BAX.shape[2] - 1))
-        total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~unmet_BCA, _FAR)
-        return total_BCA.amin(2).masked_fill(~unmet_BCA.any(2), 0)
+        return unmet_BCA & ((~unmet_BCA).float() @ self.same_BAX.float() == 0)
+
+    def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
+        """Returns the fewest tokens that meet all constraints, BC: the minimum over which phrase comes first."""
+        open_BCA = self._open(states_BCA)
+        is_first_BA = self.least_BA > 0
+        bits_BA = is_first_BA * 2 ** (is_first_BA.cumsum(1) - 1)
+        sets_BC1 = (open_BCA * bits_BA[:, None]).sum(2, keepdim=True).clamp(0, self.following_BAX.shape[2] - 1)
+        rest_BCA = _at(self.following_BAX, sets_BC1.expand_as(states_BCA))
+        total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~open_BCA, _FAR)
+        return total_BCA.amin(2).masked_fill(~open_BCA.any(2), 0)
 
     def _banks(self, states_BCA: Tensor) -> Tensor:
-        """Returns the number of each candidate's bank: the tokens of met phrases, and the most matched of others."""
-        met_BCA = states_BCA == self.lengths_BA[:, None]
-        return (states_BCA * met_BCA).sum(2) + (states_BCA * ~met_BCA).amax(2)
+        """Returns the number of each candidate's bank: how many tokens fewer than at the start meet all constraints.
+
+        These are the tokens of the shortest phrases of met constraints, and the most tokens by which a phrase of an
+        unmet one is nearer to its end than the shortest phrase was at the start. Overlaps do not count.
+        """
+        met_BCA = ~self._open(states_BCA)
+        shortest_BA = (self.same_BAX * self.least_BA[:, None]).sum(2)
+        matched_BCA = states_BCA - (self.lengths_BA - shortest_BA)[:, None]
+        return (met_BCA * self.least_BA[:, None]).sum(2) + matched_BCA.masked_fill(met_BCA, 0).amax(2)
 
     def advance(self, parents_BW: Tensor, tokens_BW: Tensor) -> None:
         """Continues hypotheses `parents_BW` with these tokens."""

@@ -19,12 +19,6 @@ Answer = Callable[[Request, Coroutine[Any, Any, Any]], Awaitable[Response]]
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-def refuse_markup(kind: str | None) -> None:
-    """Raises an error if the text of a request has markup: the value of `format` or `tag_handling`."""
-    if kind in ("html", "xml"):
-        raise NmtError(f"{kind} is not supported by this server; send plain text")
-
-
 # What is said about a field that is missing, that must be a number, or that has another wrong value.
 _LIBRETRANSLATE = {
     "missing": "Invalid request: missing {} parameter",
@@ -66,7 +60,7 @@ class LibreTranslateBody(LibreTranslateDetectBody):
 
     source: str = Field(min_length=1, description="The source language, or `auto`.")
     target: str = Field(min_length=1, description="The target language.")
-    format: str | None = Field(None, description="Only `text` is supported.")
+    format: str | None = Field(None, description="`text` or `html`.")
     alternatives: int = Field(0, description="The largest number of other translations.")
 
 
@@ -75,7 +69,9 @@ async def _libretranslated(service: Service, fields: Mapping[str, Any]) -> dict[
     texts = [body.q] if isinstance(body.q, str) else body.q
     _check_libretranslate(service, body, texts)
     n_best = max(0, body.alternatives) + 1
-    found = await service.translated(_body(service, texts, body.source, body.target, n_best=n_best))
+    found = await service.translated(
+        _body(service, texts, body.source, body.target, n_best=n_best, markup="html" if body.format == "html" else None)
+    )
     answers: list[dict[str, Any]] = [{"translatedText": one.text()} for one in found]
     for one, translated in zip(answers, found, strict=True):
         if translated.detected:
@@ -85,10 +81,10 @@ async def _libretranslated(service: Service, fields: Mapping[str, Any]) -> dict[
     return answers[0] if isinstance(body.q, str) else {name: [one[name] for one in answers] for name in answers[0]}
 
 
-def _body(service: Service, texts: list[str], source: str, target: str, split: bool = True, n_best: int = 1) -> Any:
+def _body(service: Service, texts: list[str], source: str, target: str, n_best: int = 1, **options: Any) -> Any:
     beam = min(max(n_best, SearchConfig.beam), service.config.max_beam)
-    options: dict[str, Any] = {"beam": beam, "n_best": n_best}
-    return TranslateBody(source=texts, source_lang=source, target_lang=target, pieces=False, split=split, **options)
+    options |= {"beam": beam, "n_best": n_best}
+    return TranslateBody(source=texts, source_lang=source, target_lang=target, pieces=False, **options)
 
 
 def _check_libretranslate(service: Service, body: LibreTranslateBody, texts: list[str]) -> None:
@@ -98,8 +94,7 @@ def _check_libretranslate(service: Service, body: LibreTranslateBody, texts: lis
         raise NmtError(f"Invalid request: request ({size}) exceeds text limit ({most})")
     if body.alternatives >= service.config.max_beam:
         raise NmtError(f"Invalid request: alternatives parameter must be <= {service.config.max_beam - 1}")
-    refuse_markup(body.format)
-    if body.format not in (None, "", "text"):
+    if body.format not in (None, "", "text", "html"):
         raise NmtError(f"{body.format:.60} format is not supported")
     source, target = base_language(body.source), base_language(body.target)
     for language in (target,) if source == AUTO else (source, target):
@@ -175,7 +170,7 @@ class DeepLBody(BaseModel):
     split_sentences: Literal["0", "1", "nonewlines"] = Field(
         "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
     )
-    tag_handling: Literal["html", "xml"] | None = Field(None, description="Not supported.")
+    tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
     formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
         "default", description="`more` and `less` are not supported."
     )
@@ -239,7 +234,8 @@ async def _deepl_translated(service: Service, fields: Mapping[str, Any]) -> dict
     _check_deepl(service, body, fields)
     spaced = body.split_sentences == "nonewlines"
     texts = [" ".join(text.splitlines()) if spaced else text for text in body.text]
-    request = _body(service, texts, body.source_lang or AUTO, body.target_lang, body.split_sentences != "0")
+    options: dict[str, Any] = {"split": body.split_sentences != "0", "markup": body.tag_handling}
+    request = _body(service, texts, body.source_lang or AUTO, body.target_lang, **options)
     translations = []
     for text, one in zip(body.text, await service.translated(request), strict=True):
         source = one.detected.language if one.detected else base_language(body.source_lang or "")
@@ -254,7 +250,6 @@ def _check_deepl(service: Service, body: DeepLBody, fields: Mapping[str, Any]) -
         language = getattr(body, name)
         if language and base_language(language) not in {pair[place] for pair in service.paths}:
             raise NmtError(_DEEPL["other"].format(name))
-    refuse_markup(body.tag_handling)
     if body.formality in ("more", "less"):
         raise NmtError("'formality' is not supported for given 'target_lang'.")
     for name in _STORED:

@@ -1,6 +1,6 @@
 """The bodies of requests and answers, as the page /docs and /openapi.json describe them."""
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,8 +38,15 @@ class TranslateBody(BaseModel):
     )
     target_lang: str | None = Field(None, description="Language of the translation; with source_lang.")
     prefix: str = Field("", description="How the translation must begin. The text must be a single sentence.")
-    constraints: list[str] = Field(
-        [], max_length=16, description="Phrases that the translation must contain. The text must be a single sentence."
+    constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
+        [],
+        max_length=16,
+        description="Phrases that the translation must contain, or lists of alternatives of which it must contain one. "
+        "The text must be a single sentence.",
+    )
+    glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
+    markup: Literal["html", "xml"] | None = Field(
+        None, description="The texts are HTML or XML. Their tags are put around the aligned words of the translation."
     )
     pieces: bool = Field(True, description="Also return pieces, log P and words; ctranslate2 is faster without.")
     split: bool = Field(True, description="Split lines into sentences. Otherwise, each line is one sentence.")

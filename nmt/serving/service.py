@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -15,14 +16,16 @@ from nmt.model.architectures import parameter_count
 from nmt.serving import schema
 from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
+from nmt.serving.texts import Sentence, Text, sentences_of
 from nmt.serving.workers import Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
+from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, label_of
 from nmt.text.moses import base_language
 from nmt.text.words import pharaoh
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Rescored, Target, fields_of
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,21 @@ def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, S
     return found
 
 
-def _named(given: str) -> tuple[str | None, str]:
+def _named(given: str, form: str = "--model must be NAME=CHECKPOINT") -> tuple[str, str]:
     name, equals, path = given.partition("=")
     if not (name and equals and path and name.isprintable()):
-        raise NmtError(f"--model must be NAME=CHECKPOINT, but is {given!r:.80}")
+        raise NmtError(f"{form}, but is {given!r:.80}")
     return name, path
+
+
+def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
+    """Returns the glossary of each NAME=FILE, by name."""
+    found: dict[str, Glossary] = {}
+    for name, path in (_named(given, "--glossary must be NAME=FILE") for given in named):
+        if name in found:
+            raise NmtError(f"two glossaries are called {name}; give {path} another name")
+        found[name] = Glossary.read(path)
+    return found
 
 
 def _load(name: str | None, path: str) -> ServedModel:
@@ -104,52 +117,6 @@ def paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, 
     return found
 
 
-class Sentence(NamedTuple):
-    """A sentence of a text.
-
-    Attributes:
-        line: the number of its line in the text, from 0.
-    """
-
-    line: int
-    text: str
-
-
-def split(text: str, codec: TextCodec) -> list[Sentence]:
-    """Returns the sentences of a text in the source language. Blank lines have none."""
-    import sentencex
-
-    language = base_language(codec.config.source_lang)
-    found = []
-    for number, line in enumerate(text.split("\n")):
-        tags, rest = _tags_and_text(line, codec.config.tags)
-        parts = [part.strip() for part in sentencex.segment(language, rest)]
-        found += [Sentence(number, tags + part) for part in parts if part]
-    return found
-
-
-def lines(text: str) -> list[Sentence]:
-    """Returns the lines of a text as its sentences. Blank lines have none."""
-    return [Sentence(number, line) for number, line in enumerate(text.split("\n")) if line.strip()]
-
-
-def joined(text: str, sentences: Sequence[Sentence], translations: Sequence[str], codec: TextCodec) -> str:
-    """Returns the translation of a text, which has as many lines as the text."""
-    of_lines: list[list[str]] = [[] for _ in range(text.count("\n") + 1)]
-    for sentence, translation in zip(sentences, translations, strict=True):
-        of_lines[sentence.line].append(translation)
-    return "\n".join(map(codec.join_target, of_lines))
-
-
-def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
-    """Returns the tags that a line begins with, each followed by a space, and the rest of the line."""
-    found = ""
-    while (words := line.split(maxsplit=1)) and words[0] in tags:
-        found += f"{words[0]} "
-        line = words[1] if len(words) > 1 else ""
-    return found, line
-
-
 _GREEDY = SearchConfig(beam=1)
 
 
@@ -174,7 +141,7 @@ class Translated:
         detected: the source language, if the server identified it.
     """
 
-    source: str
+    source: Text
     sentences: Sequence[Sentence]
     found: Sequence[Sequence[Hypothesis]]
     path: Path
@@ -183,15 +150,15 @@ class Translated:
     def text(self, rank: int = 0) -> str:
         """Returns the translation from the hypotheses of a rank, or from the last of a sentence that has fewer."""
         if not self.path:
-            return self.source
-        chosen = [hypotheses[min(rank, len(hypotheses) - 1)].text for hypotheses in self.found]
-        return joined(self.source, self.sentences, chosen, self.path[-1].codec)
+            return self.source.source
+        chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in self.found]
+        return self.source.translated(self.sentences, chosen, self.path[-1].codec)
 
     def described(self, pieces: bool) -> dict[str, Any]:
         """Returns what the answer says about the text."""
         sentences = [
-            {"line": line, "source": source, "hypotheses": [_fields(h, self.path[-1].codec, pieces) for h in of_it]}
-            for (line, source), of_it in zip(self.sentences, self.found, strict=True)
+            {"line": s.line, "source": s.text, "hypotheses": [_fields(h, self.path[-1].codec, pieces) for h in of_it]}
+            for s, of_it in zip(self.sentences, self.found, strict=True)
         ]
         detected = {"detected": self.detected.language} if self.detected else {}
         return {"text": self.text(), "sentences": sentences, **detected}
@@ -200,8 +167,12 @@ class Translated:
 class Service:
     """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
 
-    def __init__(self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig) -> None:
+    def __init__(
+        self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: str
+    ) -> None:
         self.models, self.scheduler, self.config = models, scheduler, config
+        self.constrains = engine == "pytorch"  # whether translations can be made to contain phrases
+        self.glossaries = _glossaries(config.glossary)
         self.paths = paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
 
@@ -236,11 +207,15 @@ class Service:
 
     async def translated(self, body: schema.TranslateBody) -> list[Translated]:
         """Returns the translation of each text of a request."""
-        texts = [body.source] if isinstance(body.source, str) else body.source
-        check_text([*texts, body.prefix, *body.constraints], self.config)
+        sources = [body.source] if isinstance(body.source, str) else body.source
+        phrases = chain.from_iterable(Request("", constraints=tuple(body.constraints)).alternatives)
+        check_text([*sources, body.prefix, *phrases], self.config)
         search = search_config(body.model_extra or {}, self.config)
+        if body.markup:
+            search = replace(search, alignments=True)
+        texts = await asyncio.to_thread(lambda: [Text.of(source, body.markup) for source in sources])
         if body.source_lang == AUTO and body.model is None:
-            detected: Sequence[Detected | None] = [found[0] for found in await self.detected(texts)]
+            detected: Sequence[Detected | None] = [found[0] for found in await self.detected([t.plain for t in texts])]
         else:
             detected = [None] * len(texts)
         paths = [self._path(body, one.language if one else body.source_lang) for one in detected]
@@ -265,22 +240,38 @@ class Service:
         return self.paths.get(pair, ())
 
     async def _along(
-        self, path: Path, texts: Sequence[str], body: schema.TranslateBody, search: SearchConfig
+        self, path: Path, texts: Sequence[Text], body: schema.TranslateBody, search: SearchConfig
     ) -> list[tuple[list[Sentence], list[list[Hypothesis]]]]:
         """Returns the sentences of each text, and their hypotheses by the last model."""
         if not path:
             return [([], []) for _ in texts]
         *first, last = path
-        if first and (body.prefix or body.constraints or search.alignments):
+        if first and (body.prefix or body.constraints or body.glossary or search.alignments):
             names = " and ".join(model.name for model in path)
-            raise NmtError(f"prefix, constraints and alignments need a single model, but {names} translate in turn")
+            raise NmtError(
+                f"prefix, constraints, glossaries, markup and alignments need a single model, but {names} translate "
+                f"in turn"
+            )
+        glossary = self._glossary(body.glossary)
         of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, body)
-        requests = [Request(s.text, body.prefix, tuple(body.constraints)) for text in of_texts for s in text]
+        constraints = tuple(body.constraints)
+        requests = [
+            Request(s.text, body.prefix, (*constraints, *(s.phrases if self.constrains else ())))
+            for sentences in of_texts
+            for s in sentences
+        ]
+        requests = [with_terms(last.codec, request, glossary) for request in requests]
         for model in first:
             pivots = await self._search(model, requests, replace(search, n_best=1), pieces=False)
             requests = [Request(hypotheses[0].text) for hypotheses in pivots]
         found = iter(await self._search(last, requests, search, body.pieces))
         return [(sentences, [next(found) for _ in sentences]) for sentences in of_texts]
+
+    def _glossary(self, name: str | None) -> Glossary | None:
+        if name is not None and name not in self.glossaries:
+            known = ", ".join(self.glossaries) or "none"
+            raise HTTPException(404, f"there is no glossary {name!r:.60}; this server has {known}")
+        return self.glossaries[name] if name else None
 
     async def _search(
         self, model: ServedModel, requests: Sequence[Request], search: SearchConfig, pieces: bool
@@ -324,8 +315,8 @@ class Service:
         return dict(found)
 
 
-def _sentences(codec: TextCodec, texts: Sequence[str], body: schema.TranslateBody) -> list[list[Sentence]]:
-    of_texts = [split(text, codec) if body.split else lines(text) for text in texts]
+def _sentences(codec: TextCodec, texts: Sequence[Text], body: schema.TranslateBody) -> list[list[Sentence]]:
+    of_texts = [sentences_of(text, codec, split_lines=body.split) for text in texts]
     count = sum(map(len, of_texts))
     if (body.prefix or body.constraints) and count != 1:
         raise NmtError(

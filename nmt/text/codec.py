@@ -103,7 +103,7 @@ class TextCodec:
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each."""
-        tags, text = self._without_tags(lines)
+        tags, text = self.without_tags(lines)
         encoded = self.source.encode([self._source_text.prepare(line) for line in text])
         return [[*of_line, *ids] for of_line, ids in zip(tags, encoded, strict=True)]
 
@@ -113,7 +113,7 @@ class TextCodec:
 
     def sample_source(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
         """Returns random encodings of raw source lines: for each line, one for each of its seeds. See `Subword`."""
-        tags, text = self._without_tags(lines)
+        tags, text = self.without_tags(lines)
         sampled = _sampled(self.source, [self._source_text.prepare(line) for line in text], strength, seeds)
         return [[[*of_line, *ids] for ids in drawn] for of_line, drawn in zip(tags, sampled, strict=True)]
 
@@ -126,7 +126,7 @@ class TextCodec:
         known = set(self._tags.values())
         return next((i for i, id_ in enumerate(ids) if id_ not in known), len(ids))
 
-    def _without_tags(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
+    def without_tags(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Returns the ids of the tags of each line, and the lines without them."""
         tags: list[list[int]] = [[] for _ in lines]
         text = list(lines)
@@ -159,6 +159,11 @@ class TextCodec:
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
         return (" " if self.target_has_spaces else "").join(parts)
+
+    @property
+    def source_has_spaces(self) -> bool:
+        """Whether spaces separate the words of the source language."""
+        return base_language(self.config.source_lang) not in WITHOUT_SPACES
 
     @property
     def target_has_spaces(self) -> bool:

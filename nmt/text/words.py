@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 NO_WORD = -1
@@ -126,32 +126,34 @@ class Phrase(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The prefix of a line and the phrases that it contains."""
+    """The prefix of a line, and sets of phrases; the line contains a phrase of each set."""
 
     prefix: Phrase | None = None
-    phrases: tuple[Phrase, ...] = ()
+    constraints: tuple[tuple[Phrase, ...], ...] = ()
 
 
 def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
-    """Returns the line with its prefix and its phrases as they were given. A phrase that is not found is left out.
+    """Returns the line with its prefix and a phrase of each constraint, the longest one found, as they were given.
 
     Args:
         spaces: whether spaces separate the words of the language.
     """
     found: list[tuple[re.Match[str], Phrase]] = []
 
-    def take(phrase: Phrase, matches: Iterator[re.Match[str]]) -> None:
-        free = (
-            match
-            for match in matches
-            if all(match.end() <= other.start() or other.end() <= match.start() for other, _ in found)
-        )
-        found.extend((match, phrase) for match in islice(free, 1))
+    def take(phrase: Phrase, matches: Iterator[re.Match[str]]) -> bool:
+        for match in matches:
+            if all(match.end() <= other.start() or other.end() <= match.start() for other, _ in found):
+                found.append((match, phrase))
+                return True
+        return False
 
     if given.prefix:
         take(given.prefix, filter(None, (re.match(spelling, line) for spelling in _spellings(given.prefix))))
-    for phrase in sorted(given.phrases, key=lambda phrase: -len(phrase.given)):
-        take(phrase, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(phrase, spaces)))
+    longest_first = [sorted(phrases, key=lambda phrase: -len(phrase.given)) for phrases in given.constraints]
+    for phrases in sorted(longest_first, key=lambda phrases: -len(phrases[0].given)):
+        for phrase in phrases:
+            if take(phrase, chain.from_iterable(re.finditer(pattern, line) for pattern in _patterns(phrase, spaces))):
+                break
     for match, phrase in sorted(found, key=lambda place: -place[0].start()):
         line = line[: match.start()] + phrase.given + line[match.end() :]
     return line

@@ -96,8 +96,8 @@ class CTranslate2Engine:
         wrong = [name for name in search.variants() if name not in _SUPPORTED]
         if wrong:
             raise NmtError(f"--engine ctranslate2 does not support {flag_name(wrong[0])}; use --engine pytorch")
-        if line.required.phrases:
-            raise NmtError("--engine ctranslate2 does not support constraints; use --engine pytorch")
+        if line.required.constraints:
+            raise NmtError("--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch")
         if line.width > self._longest:
             raise NmtError(
                 f"{line.place} has a part of {line.width} positions, but the exported model of {self.path} has "

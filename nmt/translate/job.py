@@ -21,19 +21,21 @@ from nmt.model.device import device_type, precision_of
 from nmt.signals import end_as_usual
 from nmt.text.codec import TextCodec
 from nmt.text.corpus import maxi_batches_of, name_of, read_rows
+from nmt.text.glossary import Glossary
 from nmt.translate.engines import Engine, load_engine
 from nmt.translate.formats import LineFormat
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, batches, encode
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, batches, encode, with_terms
 from nmt.translate.rescoring import ModelJob
 
 
 @dataclass(frozen=True)
 class TranslationJob(ModelJob):
-    """Which model translates, how it searches, where it runs, and the form of its lines. The rest is in `ModelJob`."""
+    """Which model translates, how it searches, the form of its lines, and its glossary. The rest is in `ModelJob`."""
 
     search: SearchConfig
     engine: EngineConfig = field(default_factory=EngineConfig)
     format: LineFormat = field(default_factory=LineFormat)
+    glossary: Glossary | None = None
 
     def load(self, process: int) -> "TranslationProcessor":
         """Loads the model; on GPU number `process` if there are several."""
@@ -46,13 +48,15 @@ class TranslationJob(ModelJob):
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of requests, longest first."""
-        lines = encode(codec, records, first_number, self.search)
+        requests = [with_terms(codec, record, self.glossary) for record in records]
+        lines = encode(codec, requests, first_number, self.search)
         for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
-    def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, float]]:
-        """Returns the text for a line, and an empty dict, because translation has no totals as rescoring has."""
-        return self.format.written(record, result, self.search.outputs), {}
+    def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
+        """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
+        unmet = {"unmet": 1, "first unmet": record.place} if any(h.unmet for h in result) else {}
+        return self.format.written(record, result, self.search.outputs), unmet
 
 
 class TranslationProcessor:
@@ -102,7 +106,7 @@ class JobOutput:
     workers: int | None
     progress: console.Progress
 
-    def write(self) -> dict[str, float] | None:
+    def write(self) -> dict[str, Any] | None:
         """Runs the job. Returns the sums of the values of `LineJob.output`; None with --shard, which writes no output.
 
         Raises:
@@ -116,9 +120,9 @@ class JobOutput:
     def _inputs(self) -> list[str]:
         return [*chain.from_iterable(self.segments), *self.job.models]
 
-    def _write_directly(self) -> dict[str, float]:
+    def _write_directly(self) -> dict[str, Any]:
         end_as_usual()
-        totals: dict[str, float] = {}
+        totals: dict[str, Any] = {}
         with output_file(self.output, self._inputs()) as out:
             maxi_batches = maxi_batches_of(chain.from_iterable(self.segments), self._records(), MAXI_BATCH)
             with closing(do_maxi_batches(self.job, maxi_batches.take, self.workers or 1)) as batches:
@@ -134,7 +138,7 @@ class JobOutput:
             for line, row in enumerate(read_rows(*files), start=1):
                 yield self.job.record(row, Place(name_of(files[0]), line, number))
 
-    def _write_shards(self) -> dict[str, float] | None:
+    def _write_shards(self) -> dict[str, Any] | None:
         models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             segments=self.segments,
@@ -147,8 +151,8 @@ class JobOutput:
                 finish_shards(self.job, folder, self.options, self.workers, self.progress)
             return None if self.options.shard else self._merge(folder)
 
-    def _merge(self, folder: JobFolder) -> dict[str, float]:
-        totals: dict[str, float] = {}
+    def _merge(self, folder: JobFolder) -> dict[str, Any]:
+        totals: dict[str, Any] = {}
         advice = f"correct that and start the same command again; what is finished stays in {folder.path}"
         with replaced_file(Path(os.path.realpath(self.output)), advice, f"--output {self.output}") as out:
             for _, result in folder.results():

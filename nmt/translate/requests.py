@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from nmt import console
 from nmt.config import SearchConfig
 from nmt.errors import NmtError
-from nmt.search.api import Required
+from nmt.search.api import Phrase, Required
 from nmt.text.codec import TextCodec
+from nmt.text.glossary import Glossary
 from nmt.text.subword import UNK
 from nmt.text.words import AlignedWords, Given
 
@@ -25,16 +26,22 @@ class Request(NamedTuple):
 
     Attributes:
         prefix: how the translation must begin, as raw text.
-        constraints: phrases that must occur in the translation, as raw text.
+        constraints: phrases that must occur in the translation, as raw text. Several phrases in place of one are
+            alternatives, one of which must occur.
         others: the JSON object of the line, whose fields are copied to the output; empty for text.
         place: what messages call the line; by default `line` and its number.
     """
 
     source: str
     prefix: str = ""
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[str | Sequence[str], ...] = ()
     others: Mapping[str, Any] = {}
     place: str = ""
+
+    @property
+    def alternatives(self) -> list[Sequence[str]]:
+        """The phrases of each constraint."""
+        return [[phrases] if isinstance(phrases, str) else phrases for phrases in self.constraints]
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,15 @@ def padded_width(ids: np.ndarray) -> int:
     return math.ceil((len(ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE
 
 
+def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None) -> Request:
+    """Returns the request with a constraint for each term of the glossary that its source has."""
+    if glossary is None:
+        return request
+    _, (text,) = codec.without_tags([request.source])
+    found = glossary.found_in(text, spaces=codec.source_has_spaces)
+    return request._replace(constraints=(*request.constraints, *found))
+
+
 def encode(
     codec: TextCodec, requests: Sequence[Request], first_number: int, search: SearchConfig
 ) -> list[EncodedRequest]:
@@ -92,15 +108,23 @@ def _required(codec: TextCodec, requests: Sequence[Request]) -> list[tuple[Requi
     """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text."""
     if not any(request.prefix or request.constraints for request in requests):
         return [(Required(), Given())] * len(requests)
-    texts = [text for request in requests for text in (request.prefix, *request.constraints)]
+    texts = [text for request in requests for text in (request.prefix, *chain.from_iterable(request.alternatives))]
     encoded = iter(codec.encode_target(texts))
     required = []
     for request in requests:
-        prefix, *phrases = map(tuple, islice(encoded, 1 + len(request.constraints)))
-        shown = map(codec.target_phrase, request.constraints, phrases)
+        prefix = tuple(next(encoded))
+        sets = [_possible([(text, tuple(next(encoded))) for text in one]) for one in request.alternatives]
+        shown = [tuple(filter(None, (codec.target_phrase(*phrase) for phrase in phrases))) for phrases in sets]
         given = Given(codec.target_phrase(request.prefix, prefix), tuple(filter(None, shown)))
-        required.append((Required(prefix, tuple(filter(None, phrases))), given))
+        constraints = [tuple(ids for _, ids in phrases) for phrases in sets]
+        required.append((Required(prefix, tuple(filter(None, constraints))), given))
     return required
+
+
+def _possible(phrases: Sequence[tuple[str, Phrase]]) -> list[tuple[str, Phrase]]:
+    """Returns the alternatives, with their ids, that are not blank and that the model can write, if there are any."""
+    visible = [(text, ids) for text, ids in phrases if ids]
+    return [(text, ids) for text, ids in visible if UNK not in ids] or visible
 
 
 def _parts(ids: np.ndarray, tags: int, longest: int, required: Required) -> tuple[np.ndarray, ...]:
@@ -121,7 +145,8 @@ def _check(line: EncodedRequest, search: SearchConfig) -> None:
     Raises:
         NmtError: the prefix is too long, or a line in parts has a prefix or constraints.
     """
-    for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids in line.required.phrases)]:
+    constraints = line.required.constraints  # if one alternative has unknown characters, all have
+    for what, ids in [("its prefix", line.required.prefix), *(("a constraint", ids) for ids, *_ in constraints)]:
         if UNK in ids:
             console.warn(f"{line.place}: {what} has a character that the model does not know, and cannot be kept")
     pieces = sum(map(len, line.parts))

@@ -77,7 +77,10 @@ class _Candidates:
 
     def restricted(self, batch: SearchBatch) -> SearchBatch:
         """Returns the batch with numbers of candidates in place of ids."""
-        required = [Required(self.tokens(r.prefix), tuple(map(self.tokens, r.phrases))) for r in batch.required]
+        required = [
+            Required(self.tokens(r.prefix), tuple(tuple(map(self.tokens, phrases)) for phrases in r.constraints))
+            for r in batch.required
+        ]
         (bos, eos), never = self.tokens([batch.bos, batch.eos]), self.tokens(batch.never)
         return replace(batch, bos=bos, eos=eos, never=never, required=required)
 
@@ -263,7 +266,8 @@ class Translator:
         """Returns the candidates of sentences: those of the map, and what their translations must contain."""
         allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
-            allowed_V[[*sentence.required.prefix, *chain.from_iterable(sentence.required.phrases)]] = True
+            phrases = chain.from_iterable(sentence.required.constraints)
+            allowed_V[[*sentence.required.prefix, *chain.from_iterable(phrases)]] = True
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
         outputs = tuple(model.output_layer(ids_V) for model in self.models)
@@ -298,7 +302,7 @@ class Translator:
         owners = [line for line in lines for _ in line.parts]
         texts = iter(self.codec.decode_target([f.tokens for part in found for f in part]))
         return [
-            self.codec.target_with(next(texts), line.given._replace(phrases=()) if f.unmet else line.given)
+            self.codec.target_with(next(texts), line.given._replace(constraints=()) if f.unmet else line.given)
             for line, part in zip(owners, found, strict=True)
             for f in part
         ]

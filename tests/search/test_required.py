@@ -1,4 +1,4 @@
-"""Forced prefixes and required phrases against enumeration of all outputs."""
+"""Forced prefixes, required phrases and alternatives of phrases against enumeration of all outputs."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,27 +14,39 @@ from nmt.search.api import Required
 
 Tokens = tuple[int, ...]
 Phrases = tuple[Tokens, ...]
+Sets = tuple[Phrases, ...]
 TOKENS = st.sampled_from([0, 2, 3])
 PREFIXES = st.lists(TOKENS, max_size=3).map(tuple)
-PHRASES = st.lists(st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
+PHRASE = st.lists(TOKENS, min_size=1, max_size=3).map(tuple)
+SINGLE = st.lists(PHRASE.map(lambda phrase: (phrase,)), max_size=3).map(tuple)
+CONSTRAINTS = SINGLE | st.lists(st.lists(PHRASE, min_size=1, max_size=3).map(tuple), max_size=3).map(tuple)
 SEEDS = st.integers(0, 10_000)
 FEW = settings(max_examples=40)
 
 
+def single(phrases: Phrases) -> Sets:
+    """Constraints without alternatives."""
+    return tuple((phrase,) for phrase in phrases)
+
+
+def holds(tokens: Sequence[int], constraints: Sets) -> bool:
+    return all(any(occurs(phrase, tokens) for phrase in alternatives) for alternatives in constraints)
+
+
 def possible(language: Language, longest: int, required: Required) -> tuple[list[Tokens], bool]:
-    """The outputs that begin with the prefix and hold the phrases, and False; all that begin so, and True, if none."""
+    """The outputs with the prefix that meet the constraints, and False; all with the prefix, and True, if none does."""
     outputs = language.outputs(max(longest, len(required.prefix) + 1))
     begun = [o for o in outputs if o[: len(required.prefix)] == required.prefix]
-    holding = [o for o in begun if all(occurs(phrase, o) for phrase in required.phrases)]
+    holding = [o for o in begun if holds(o, required.constraints)]
     return holding or begun, not holding
 
 
 @FEW
-@given(SEEDS, st.integers(1, 5), PREFIXES, PHRASES, st.sampled_from([0.0, 0.6]))
+@given(SEEDS, st.integers(1, 5), PREFIXES, CONSTRAINTS, st.sampled_from([0.0, 0.6]))
 def test_a_wide_beam_finds_the_best_of_all_outputs(
-    seed: int, longest: int, prefix: Tokens, phrases: Phrases, alpha: float
+    seed: int, longest: int, prefix: Tokens, constraints: Sets, alpha: float
 ) -> None:
-    language, required = Language(seed), Required(prefix, phrases)
+    language, required = Language(seed), Required(prefix, constraints)
     outputs, unmet = possible(language, longest, required)
     best = sorted(outputs, key=lambda o: -language.score(0, o, alpha))[:3]
     found = language.search([longest], SearchConfig(beam=130, alpha=alpha, n_best=3), required=[required])[0]
@@ -45,12 +57,12 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(
         assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
 
 
-@FEW
-@given(SEEDS, st.integers(1, 4), st.integers(1, 7), PREFIXES, PHRASES)
-def test_a_small_beam_holds_all_phrases_whenever_an_output_can(
-    seed: int, beam: int, longest: int, prefix: Tokens, phrases: Phrases
+@settings(max_examples=80)
+@given(SEEDS, st.integers(1, 4), st.integers(1, 7), PREFIXES, CONSTRAINTS)
+def test_a_small_beam_meets_all_constraints_whenever_an_output_can(
+    seed: int, beam: int, longest: int, prefix: Tokens, constraints: Sets
 ) -> None:
-    language, required = Language(seed), Required(prefix, phrases)
+    language, required = Language(seed), Required(prefix, constraints)
     outputs, unmet = possible(language, longest, required)
     allowed = set(outputs)
     found = language.search([longest], SearchConfig(beam=beam, n_best=beam), required=[required])[0]
@@ -67,10 +79,23 @@ def test_a_small_beam_holds_all_phrases_whenever_an_output_can(
 def test_many_phrases_are_held_if_there_is_room(beam: int, phrases: Phrases) -> None:
     tokens = sorted(token for phrase in phrases for token in phrase)
     for seed in range(5):
-        lengths, required = [len(tokens) + 1, len(tokens)], [Required((), phrases)] * 2
+        lengths, required = [len(tokens) + 1, len(tokens)], [Required((), single(phrases))] * 2
         found = Language(seed, vocabulary=30).search(lengths, SearchConfig(beam=beam), required=required)
         assert [best.unmet for (best,) in found] == [False, True]
         assert sorted(found[0][0].tokens) == tokens
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("shorter", [True, False], ids=["of two lengths", "of one length"])
+def test_many_constraints_with_alternatives_are_met_if_there_is_room(beam: int, shorter: bool) -> None:
+    """There are too many for a table of overlaps. The room suffices for the shortest alternatives only."""
+    constraints = tuple(((n, n + 1), (n + 1,) if shorter else (n + 2, n)) for n in range(2, 32, 3))
+    needed = len(constraints) * (1 if shorter else 2)
+    for seed in range(5):
+        lengths, required = [needed + 1, needed], [Required((), constraints)] * 2
+        found = Language(seed, vocabulary=40).search(lengths, SearchConfig(beam=beam), required=required)
+        assert [best.unmet for (best,) in found] == [False, True]
+        assert holds(found[0][0].tokens, constraints)
 
 
 @pytest.mark.parametrize("prefix, phrases, longest, outputs", [
@@ -86,9 +111,38 @@ def test_outputs_with_little_room(
     beam: int, prefix: Tokens, phrases: Phrases, longest: int, outputs: tuple[list[int], ...]
 ) -> None:
     for seed in range(10):
-        required = [Required(prefix, phrases)]
+        required = [Required(prefix, single(phrases))]
         ((best, *_),) = Language(seed).search([longest], SearchConfig(beam=beam), required=required)
         assert best.tokens in outputs
+
+
+@pytest.mark.parametrize("prefix, constraints, longest, outputs", [
+    ((), (((2, 2, 2), (3, 0)), ((2, 2, 0), (0, 2, 3))), 5, ([2, 2, 2, 0], [3, 0, 2, 3], [0, 2, 3, 0])),  # they overlap
+    ((), (((2, 3, 0), (3,) * 4), ((3,), (2, 2)), ((0, 2),)), 5, ([2, 3, 0, 2], [0, 2, 3, 0])),  # one phrase meets two
+    ((2, 3), (((2, 3), (0, 0)), ((3, 0), (2, 2))), 4, ([2, 3, 0],)),  # the prefix meets one
+    ((), (((2, 2), (2, 2, 3)), ((3,), (2, 2))), 3, ([2, 2],)),  # the second is implied by the first
+])  # fmt: skip
+@pytest.mark.parametrize("beam", [1, 2, 4])
+def test_alternatives_with_little_room(
+    beam: int, prefix: Tokens, constraints: Sets, longest: int, outputs: tuple[list[int], ...]
+) -> None:
+    for seed in range(10):
+        required = [Required(prefix, constraints)]
+        ((best, *_),) = Language(seed).search([longest], SearchConfig(beam=beam), required=required)
+        assert best.tokens in outputs
+
+
+def test_the_more_likely_alternative_is_chosen() -> None:
+    """The model prefers 4 5 6 where it speaks of the term, although 3 would be shorter."""
+
+    def probabilities(tokens: Tokens) -> list[float]:
+        preferred = {1: 7, 2: 4, 3: 5, 4: 6, 5: 1}[min(len(tokens), 5)]
+        return [0.9 if token == preferred else 0.01 for token in range(9)]
+
+    language = Scripted(probabilities, vocabulary=9)
+    for constraint in (((3,), (4, 5, 6)), ((4, 5, 6), (3, 3, 3, 3))):
+        (best,) = language.search([12], SearchConfig(beam=4), required=[Required((), (constraint,))])[0]
+        assert best.tokens == [7, 4, 5, 6]
 
 
 def test_a_phrase_goes_where_it_is_likely() -> None:
@@ -103,30 +157,30 @@ def test_a_phrase_goes_where_it_is_likely() -> None:
             return [1e-4, 1e-4, 0.1, 1e-4] + [0.18] * 5
         return [1e-4, 1] + [1e-4] * 7
 
-    language, required = Scripted(probabilities, vocabulary=9), [Required((), ((2, 3),))]
+    language, required = Scripted(probabilities, vocabulary=9), [Required((), (((2, 3),),))]
     assert language.search([9], SearchConfig(beam=3), required=required)[0][0].tokens[4:] == [2, 3]
 
 
 def test_equal_tokens_beside_phrases_are_those_of_plain_search() -> None:
     language, config = Scripted(lambda _: [1.0] * 700, vocabulary=700), SearchConfig(beam=3, n_best=3)
     (plain,) = language.search([4], config)
-    required = [Required(), Required((), ((2, 3),))]
+    required = [Required(), Required((), (((2, 3),),))]
     assert language.search([4, 4], config, required=required)[0] == plain
 
 
 GROUPS = {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 3}
 CONFIGS = [SearchConfig(beam=beam, n_best=(beam + 1) // 2, beam_groups=groups) for beam, groups in GROUPS.items()]
-SENTENCES = st.lists(st.tuples(st.integers(1, 9), PREFIXES, PHRASES), min_size=1, max_size=8)
+SENTENCES = st.lists(st.tuples(st.integers(1, 9), PREFIXES, CONSTRAINTS), min_size=1, max_size=8)
 
 
 @settings(max_examples=80)
 @given(SEEDS, st.sampled_from(CONFIGS), SENTENCES, st.booleans())
 def test_other_sentences_change_nothing(
-    seed: int, config: SearchConfig, sentences: Sequence[tuple[int, Tokens, Phrases]], constrained: bool
+    seed: int, config: SearchConfig, sentences: Sequence[tuple[int, Tokens, Sets]], constrained: bool
 ) -> None:
     """Sentences with prefixes, phrases or neither are found as if they were alone, and without as in plain search."""
-    language, has_phrases = Language(seed), constrained and config.beam_groups == 1
-    required = [Required(prefix, phrases if has_phrases else ()) for _, prefix, phrases in sentences] + [Required()]
+    language, constrained = Language(seed), constrained and config.beam_groups == 1
+    required = [Required(prefix, sets if constrained else ()) for _, prefix, sets in sentences] + [Required()]
     lengths = [length for length, _, _ in sentences] + [7]
     together = language.search(lengths, config, required=required)
     for number, wanted in enumerate(required):
@@ -146,23 +200,23 @@ def test_prefixes_of_samples_and_groups(seed: int, count: int, prefix: Tokens) -
 
 @FEW
 @example(1, 2, 1, (2, 3, 2), ())
-@given(SEEDS, st.integers(1, 3), st.integers(1, 3), PREFIXES, PHRASES)
+@given(SEEDS, st.integers(1, 3), st.integers(1, 3), PREFIXES, CONSTRAINTS)
 def test_prefixes_and_phrases_may_repeat_an_ngram(
-    seed: int, beam: int, n: int, prefix: Tokens, phrases: Phrases
+    seed: int, beam: int, n: int, prefix: Tokens, constraints: Sets
 ) -> None:
     language = Language(seed)
     config = SearchConfig(beam=beam, no_repeat_ngram=n, min_length=4)
-    found = language.search([14], config, required=[Required(prefix, phrases)])[0][0]
+    found = language.search([14], config, required=[Required(prefix, constraints)])[0][0]
     assert not found.unmet
     assert tuple(found.tokens[: len(prefix)]) == prefix
-    assert all(occurs(phrase, found.tokens) for phrase in phrases)
+    assert holds(found.tokens, constraints)
 
 
 def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> None:
     """The penalty of long outputs is so high that plain search would go on to the maximum length."""
 
     language = Scripted(lambda _: [0.1, 0.5, 0.2, 0.2])
-    language.search([60], SearchConfig(alpha=3), required=[Required((), ((2, 3),))])
+    language.search([60], SearchConfig(alpha=3), required=[Required((), (((2, 3),),))])
     assert language.steps < 20
 
 
@@ -172,7 +226,7 @@ def test_search_for_phrases_stops_after_as_many_hypotheses_as_the_beam_has() -> 
 ])  # fmt: skip
 def test_searches_that_cannot_hold_phrases(options: dict[str, int], message: str) -> None:
     with pytest.raises(NmtError, match=message):
-        Language(0).search([5], SearchConfig(**options), required=[Required((), ((2,),))])
+        Language(0).search([5], SearchConfig(**options), required=[Required((), (((2,),),))])
 
 
 def has_repeat(tokens: Sequence[int], n: int) -> bool:

@@ -8,10 +8,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from checkpoints import TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec
+from checkpoints import FP32, TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec
 from servers import Answer, Server, head, serving
 
+import nmt
+from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
+from nmt.translate.markup import translate_markup
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 GERMAN = "Der alte Lehrer sieht einen Hund in dem schönen Park."
@@ -88,9 +91,11 @@ def test_two_models_translate_through_a_pivot_language(server: Server, models: l
     assert [(s["source"], len(s["hypotheses"])) for s in translation["sentences"]] == [
         ("Some words.", 2), ("Learn more!", 2), ("To learn.", 2),
     ]  # fmt: skip
-    for fields in ({"prefix": "a"}, {"constraints": ["a"]}, {"alignments": True}):
+    for fields in ({"prefix": "a"}, {"constraints": ["a"]}, {"alignments": True}, {"markup": "html"}):
         said = server.refused("/translate", {"source": "a", **pair, **fields})
-        assert said.startswith("prefix, constraints and alignments need a single model, but en-de and de_DE-fr")
+        assert said.startswith(
+            "prefix, constraints, glossaries, markup and alignments need a single model, but en-de and de_DE-fr"
+        )
 
 
 def test_no_pivot_leaves_the_pairs_of_the_models(models: list[Path]) -> None:
@@ -146,6 +151,22 @@ def test_libretranslate_translates(server: Server, models: list[Path]) -> None:
     assert texts(server.translate(lines[0], model="en-de")) == [first]  # requests of this server keep their path
 
 
+def test_markup_is_put_around_the_aligned_words(server: Server, models: list[Path]) -> None:
+    """A unit of one sentence is translated as the library does; the words of another sentence keep their tags."""
+    one = '<p>some <b class="x">words</b> to <i>learn</i></p>\n<code>a b</code>'
+    translator = nmt.Translator.load(models[0], runtime=FP32)
+    expected = translate_markup(translator, one, "html", SearchConfig())
+    assert '<b class="x">' in expected and expected.endswith("</p>\n<code>a b</code>")
+    pair = {"source": "en", "target": "de"}
+    assert server.post("/translate", {"q": one, **pair, "format": "html"}).json == {"translatedText": expected}
+    body = {"text": [one], "source_lang": "EN", "target_lang": "DE", "tag_handling": "html"}
+    assert texts(server.post("/v2/translate", body).json) == [expected]
+    (first,) = texts(server.translate("Some words.", source_lang="en", target_lang="de"))
+    two = "<p>Some words. <u>To <b>learn</b> more!</u></p>"
+    (found,) = texts(server.translate(two, source_lang="en", target_lang="de", markup="xml"))
+    assert found.startswith(f"<p>{first} <u>") and found.endswith("</u></p>") and "<b>" in found
+
+
 def test_libretranslate_lists_and_detects(server: Server) -> None:
     names = {one["code"]: (one["name"], one["targets"]) for one in server.get("/languages").json}
     assert names == {"de": ("German", ["de", "fr"]), "en": ("English", ["de", "en", "fr"]), "fr": ("French", ["fr"])}
@@ -169,7 +190,7 @@ def test_libretranslate_lists_and_detects(server: Server) -> None:
     ({"target": "auto", "source": "auto"}, "auto is not supported"),
     ({"source": "fr"}, "German (de) is not available as a target language from French (fr)"),
     ({"format": "pdf"}, "pdf format is not supported"),
-    ({"format": "html"}, "html is not supported by this server; send plain text"),
+    ({"format": "html", "q": "<!-- a"}, "the HTML has <!-- at character 1, which does not end; add its end"),
     ({"q": "a" * 2001}, "Invalid request: request (2001) exceeds text limit (2000)"),
 ])  # fmt: skip
 def test_libretranslate_refuses(server: Server, fields: dict[str, Any], said: str) -> None:
@@ -237,7 +258,7 @@ def test_deepl_lists(server: Server, folder: Path) -> None:
     ("translate", {"split_sentences": "2"}, 400, "Value for 'split_sentences' not supported."),
     ("translate", {"formality": "less"}, 400, "'formality' is not supported for given 'target_lang'."),
     ("translate", {"formality": "rude"}, 400, "Value for 'formality' not supported."),
-    ("translate", {"tag_handling": "xml"}, 400, "xml is not supported by this server; send plain text"),
+    ("translate", {"tag_handling": "xml", "text": ["<a>b"]}, 400, "the XML is not well-formed in line 1 (mismatched"),
     ("translate", {"tag_handling": "pdf"}, 400, "Value for 'tag_handling' not supported."),
     ("translate", {"glossary_id": "x"}, 400, "Value for 'glossary_id' not supported."),
     ("translate", {"text": ["a" * 2001]}, 413, "the request has 2,001 characters of text"),

@@ -80,7 +80,18 @@ def test_lines_are_tokenised_then_lowercased(changes: dict[str, object], line: s
 def test_phrases_stand_as_given(lowercase: bool, line: str, prefix: str, phrases: list[str], expected: str) -> None:
     made = codec(lowercase=lowercase)
     first, *others = map(made.target_phrase, [prefix, *phrases], made.encode_target([prefix, *phrases]))
-    assert made.target_with(line, Given(first, tuple(filter(None, others)))) == expected
+    assert made.target_with(line, Given(first, tuple((phrase,) for phrase in others if phrase))) == expected
+
+
+@pytest.mark.parametrize("line, alternatives, expected", [
+    ("us, united states", ["US", "United States"], "us, United States"),  # the longest one that occurs, and no other
+    ("und us", ["United States", "US"], "und US"),
+    ("und", ["United States", "US"], "und"),
+])  # fmt: skip
+def test_one_alternative_stands_as_given(line: str, alternatives: list[str], expected: str) -> None:
+    made = codec(lowercase=True)
+    found = filter(None, map(made.target_phrase, alternatives, made.encode_target(alternatives)))
+    assert made.target_with(line, Given(None, (tuple(found),))) == expected
 
 
 @pytest.mark.parametrize("joint", [True, False])

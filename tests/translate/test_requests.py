@@ -58,6 +58,16 @@ def test_json_lines_take_prefix_and_constraints_and_pass_other_fields_through(mo
     assert hypotheses[1] == generate(model)[1]["hypotheses"]
 
 
+def test_one_alternative_of_a_constraint_occurs(model: Path) -> None:
+    """A blank alternative is ignored, and so is one that the maximum length cannot hold."""
+    constraints = [["xyz", "xyzab " * 40], ["", "um um", "ad ad"], [" ", ""], []]
+    lines = [json.dumps({"source": source, "constraints": constraints}) for source in SOURCES]
+    for line in generate(model, "--input-format=jsonl", "--beam=4", "--n-best=3", lines=lines):
+        for h in line["hypotheses"]:
+            assert "xyz" in h["text"] and ("um um" in h["text"] or "ad ad" in h["text"])
+            assert "unmet" not in h
+
+
 def test_a_line_whose_constraints_do_not_fit_says_so(model: Path) -> None:
     line = json.dumps({"source": "Ba.", "constraints": ["ab " * 40]})
     done = run("generate", model, *OPTIONS, "--input-format=jsonl", "--output-format=jsonl", stdin=line.encode())
@@ -94,6 +104,7 @@ def test_messages_name_the_line_of_its_file(model: Path, tmp_path: Path) -> None
     (["--input-format=jsonl"], "[" * 100_000, "standard input, line 1 is not JSON"),
     (["--input-format=jsonl"], '{"source": "", "prefix": 3}', 'line 1: "prefix" must be text, but is 3'),
     (["--input-format=jsonl"], '{"source": "", "constraints": "a"}', 'line 1: "constraints" must be a list of texts'),
+    (["--input-format=jsonl"], '{"source": "", "constraints": [["a", 3]]}', "or of lists of texts, but is .*'a', 3"),
     (["--input-format=jsonl", "--prefixes=x"], "", "go with text, but --input-format is jsonl"),
     (["--prefixes={folder}/test.de"], "Ba.\n", "standard input has 1 lines but .*test.de has 10; the two must be"),
     (["--constraints={folder}/test.de"], "Ba.\n" * 11, "input has 11 lines but .*test.de has 10; the two must be"),

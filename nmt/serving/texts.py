@@ -1,0 +1,112 @@
+"""The texts of a request: their sentences, and the translation from those of its sentences."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+from nmt.text.codec import TextCodec
+from nmt.text.markup import Unit, parse
+from nmt.text.moses import base_language
+from nmt.text.words import AlignedWords
+from nmt.translate.requests import Hypothesis
+
+
+class Sentence(NamedTuple):
+    """A sentence of a text.
+
+    Attributes:
+        line: the number of its line in the text, from 0, or of its unit in marked-up text.
+        phrases: what its translation must contain.
+    """
+
+    line: int
+    text: str
+    phrases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text to translate.
+
+    Attributes:
+        parts: the units of marked-up text, and the markup between them; None for plain text.
+    """
+
+    source: str
+    parts: Sequence[str | Unit] | None
+
+    @classmethod
+    def of(cls, source: str, markup: Literal["html", "xml"] | None) -> Self:
+        """Returns a text, with its units if it is marked up."""
+        return cls(source, parse(source, markup) if markup else None)
+
+    @property
+    def units(self) -> list[Unit]:
+        """The units of marked-up text."""
+        return [part for part in self.parts or () if isinstance(part, Unit)]
+
+    @property
+    def plain(self) -> str:
+        """The text without markup."""
+        return self.source if self.parts is None else "\n".join(unit.source for unit in self.units)
+
+    def translated(self, sentences: Sequence[Sentence], found: Sequence[Hypothesis], codec: TextCodec) -> str:
+        """Returns the translation of the text from those of its sentences, with the same lines or the same markup."""
+        by_line: dict[int, list[tuple[Sentence, Hypothesis]]] = defaultdict(list)
+        for sentence, hypothesis in zip(sentences, found, strict=True):
+            by_line[sentence.line].append((sentence, hypothesis))
+        if self.parts is None:
+            return "\n".join(_joined(by_line[i], codec)[0] for i in range(self.source.count("\n") + 1))
+        restored = iter([unit.restored(*_joined(by_line[i], codec)) for i, unit in enumerate(self.units)])
+        return "".join(next(restored) if isinstance(part, Unit) else part for part in self.parts)
+
+
+def _joined(found: Sequence[tuple[Sentence, Hypothesis]], codec: TextCodec) -> tuple[str, list[AlignedWords]]:
+    """Returns the translation of a line or unit, and the alignment of its words."""
+    links: list[AlignedWords] = []
+    source_words = target_words = 0
+    for sentence, hypothesis in found:
+        links += [(source_words + i, target_words + j) for i, j in hypothesis.alignment or ()]
+        source_words += len(sentence.text.split())
+        target_words += len(hypothesis.text.split())
+    return codec.join_target([hypothesis.text for _, hypothesis in found]), links
+
+
+def sentences_of(text: Text, codec: TextCodec, *, split_lines: bool) -> list[Sentence]:
+    """Returns the sentences of a text in the source language, or its lines. Blank lines have none."""
+    cut = split if split_lines else lines
+    if text.parts is None:
+        return cut(text.source, codec)
+    return [
+        Sentence(number, text, tuple(phrase for phrase in unit.phrases if phrase in text))
+        for number, unit in enumerate(text.units)
+        for _, text, _ in cut(unit.source, codec)
+    ]
+
+
+def split(text: str, codec: TextCodec) -> list[Sentence]:
+    """Returns the sentences of plain text."""
+    import sentencex
+
+    language = base_language(codec.config.source_lang)
+    found = []
+    for number, line in enumerate(text.split("\n")):
+        tags, rest = _tags_and_text(line, codec.config.tags)
+        parts = [part.strip() for part in sentencex.segment(language, rest)]
+        found += [Sentence(number, tags + part) for part in parts if part]
+    return found
+
+
+def lines(text: str, codec: TextCodec) -> list[Sentence]:  # noqa: ARG001 (as `split`)
+    """Returns the lines of plain text as its sentences."""
+    return [Sentence(number, line) for number, line in enumerate(text.split("\n")) if line.strip()]
+
+
+def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
+    """Returns the tags that a line begins with, each followed by a space, and the rest of the line."""
+    found = ""
+    while (words := line.split(maxsplit=1)) and words[0] in tags:
+        found += f"{words[0]} "
+        line = words[1] if len(words) > 1 else ""
+    return found, line

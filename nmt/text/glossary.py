@@ -1,0 +1,91 @@
+"""Glossaries: terms of the source language, and how they are translated."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from nmt.errors import NmtError
+from nmt.text.corpus import read_lines
+
+# What precedes the first letter of a sentence, including opening quotation marks and brackets.
+_BEFORE_SENTENCE = re.compile(r"(?:^|[.!?…]\W*\s)\W*")
+
+
+class Glossary:
+    """Terms of the source language with the forms of their translations.
+
+    Args:
+        terms: the forms by term. Any one of them translates the term.
+    """
+
+    def __init__(self, terms: Mapping[str, tuple[str, ...]]) -> None:
+        self._terms = terms
+        self._lengths = sorted(set(map(len, terms)))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Returns the glossary in a file. A line has a term and its forms, separated by tabs.
+
+        Raises:
+            NmtError: the file cannot be read, or has a wrong line or no terms.
+        """
+        terms: dict[str, tuple[str, ...]] = {}
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            source, *target = line.split("\t")
+            term, forms = " ".join(source.split()), tuple(filter(None, map(str.strip, target)))
+            if not term or not forms:
+                raise NmtError(
+                    f"{path}, line {number} has no {'target' if term else 'source'} term; write the source term, a "
+                    f"tab, and the target term"
+                )
+            if term in terms:
+                raise NmtError(
+                    f"{path}, line {number} has the source term {term!r:.60} for the second time; put all target "
+                    f"forms into one line, separated by tabs"
+                )
+            terms[term] = forms
+        if not terms:
+            raise NmtError(f"{path} has no terms; write lines with a source term, a tab, and a target term")
+        return cls(terms)
+
+    def found_in(self, line: str, *, spaces: bool) -> list[tuple[str, ...]]:
+        """Returns the forms of each term that occurs in a source line. Where terms overlap, only the longest counts.
+
+        A term in lower case may begin a sentence with a capital letter. Its forms may then have one, too.
+
+        Args:
+            spaces: whether spaces separate the words of the language, so that only whole words match.
+        """
+        kept: list[tuple[int, int, str, bool]] = []
+        for new in sorted(self._occurrences(" ".join(line.split()), spaces), key=lambda found: found[0] - found[1]):
+            if all(new[1] <= other[0] or other[1] <= new[0] for other in kept):
+                kept.append(new)
+        found: dict[str, list[str]] = {}
+        for _, _, term, capital in sorted(kept):
+            forms = self._terms[term]
+            capitalised = [form[0].upper() + form[1:] for form in forms if capital]
+            found[term] = [*found.get(term, forms), *capitalised]
+        return [tuple(dict.fromkeys(forms)) for forms in found.values()]
+
+    def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
+        """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
+        sentences = {match.end() for match in _BEFORE_SENTENCE.finditer(text)}
+        cuts = [i for i in range(len(text) + 1) if not (spaces and _is_within_word(text, i))]
+        ends = set(cuts)
+        for start in cuts:
+            for end in (start + length for length in self._lengths if start + length in ends):
+                written = text[start:end]
+                lower = written[0].lower() + written[1:]
+                if written in self._terms:
+                    yield start, end, written, False
+                elif start in sentences and lower in self._terms and lower.islower():
+                    yield start, end, lower, True
+
+
+def _is_within_word(text: str, place: int) -> bool:
+    """Returns whether letters, digits or the marks above and below letters are on both sides of a place."""
+    return 0 < place < len(text) and all(unicodedata.category(c)[0] in "LMN" for c in text[place - 1 : place + 1])

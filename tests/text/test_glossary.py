@@ -1,0 +1,268 @@
+"""Glossaries: which terms a line has, files of terms, and translations with the terms by command and over HTTP."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checkpoints import eloquent_checkpoint, generated, saved, some_sentences
+from commands import failed, run
+from hypothesis import given
+from hypothesis import strategies as st
+from servers import Server, serving
+
+from nmt.errors import NmtError
+from nmt.text.glossary import Glossary
+
+OPTIONS = ["--precision=fp32", "--max-length-offset=12"]
+TERMS = {"few": ("xyz",), "learn": ("lernt", "lernte"), "few words": ("um um",), "pieces": ("q", "zzzz")}
+
+
+# Terms of a line
+
+
+def found(terms: dict[str, str], line: str, *, spaces: bool = True) -> list[str]:
+    """Returns the forms that a line requires, each term's joined by /."""
+    glossary = Glossary({term: tuple(forms.split("/")) for term, forms in terms.items()})
+    return ["/".join(forms) for forms in glossary.found_in(line, spaces=spaces)]
+
+
+ANIMALS = {"cat": "Katze/Katzen", "Polar": "P", "guinea pig": "meerschwein", "pig": "Schwein", "New York": "NY"}
+
+
+@pytest.mark.parametrize("line, forms", [
+    ("the cat and the cat", ["Katze/Katzen"]),
+    ("a cat, a pig", ["Katze/Katzen", "Schwein"]),
+    ("a guinea pig", ["meerschwein"]),  # the longest term wins
+    ("a guinea \t pig and a pig", ["meerschwein", "Schwein"]),
+    ("cats concat cat2 cát", []),
+    ("cat's 'cat' cat-like", ["Katze/Katzen"]),
+    ("Cat!", ["Katze/Katzen"]),  # a term in lower case may begin a sentence
+    ("“Cat”", ["Katze/Katzen"]),
+    ("Yes. Cat", ["Katze/Katzen"]),
+    ("Yes?” (Cat", ["Katze/Katzen"]),
+    ("the Cat", []),
+    ("CAT", []),
+    ("Guinea pig", ["meerschwein/Meerschwein"]),
+    ("Guinea pig, guinea pig", ["meerschwein/Meerschwein"]),
+    ("polar, new york, New york", []),  # capitals of a term count everywhere
+    ("Polar in New York", ["P", "NY"]),
+    ("", []),
+])  # fmt: skip
+def test_whole_words_match(line: str, forms: list[str]) -> None:
+    assert found(ANIMALS, line) == forms
+
+
+@pytest.mark.parametrize("terms, line, forms", [
+    ({"a b": "1", "b c d": "2"}, "a b c d", ["2"]),  # the longest wins, although the other begins first
+    ({"a b": "1", "b c": "2"}, "a b c", ["1"]),  # of equally long ones, the first
+    ({"किताब": "book"}, "किताबें", []),  # a vowel sign continues the word
+    ({".NET": "1", "C++": "2"}, "The.NET and C++11", ["1", "2"]),  # a term may begin and end with other characters
+    ({"Apple": "Apple", "apple": "Apfel"}, "Apple", ["Apple"]),
+    ({"hund": "dog/Fido"}, "Hund", ["dog/Fido/Dog"]),
+])  # fmt: skip
+def test_which_terms_match(terms: dict[str, str], line: str, forms: list[str]) -> None:
+    assert found(terms, line) == forms
+
+
+def test_without_spaces_terms_match_anywhere() -> None:
+    assert found({"学习": "learn", "机器学习": "machine learning"}, "他用机器学习来学习。", spaces=False) == [
+        "machine learning", "learn",
+    ]  # fmt: skip
+    assert found({"学习": "learn", "机器学习": "machine learning"}, "机器学习", spaces=False) == ["machine learning"]
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(" ".join)
+
+
+@given(st.sets(WORDS, min_size=1, max_size=4), st.lists(st.sampled_from(["a", "b", "ab"]), max_size=7))
+def test_terms_are_those_of_a_search_over_words(terms: set[str], words: list[str]) -> None:
+    """The longest occurrence is taken first, and each word belongs to one occurrence at most."""
+    spans = itertools.combinations(range(len(words) + 1), 2)
+    occurrences = [(i, j) for i, j in spans if " ".join(words[i:j]) in terms]
+    taken: dict[int, str] = {}
+    free = set(range(len(words)))
+    for i, j in sorted(occurrences, key=lambda span: (-len(" ".join(words[slice(*span)])), span)):
+        if free >= set(range(i, j)):
+            free -= set(range(i, j))
+            taken[i] = " ".join(words[i:j])
+    expected = list(dict.fromkeys(taken[i] for i in sorted(taken)))
+    assert found({term: term for term in terms}, " ".join(words)) == expected
+
+
+# Files
+
+
+def written(path: Path, terms: dict[str, tuple[str, ...]]) -> Path:
+    path.write_text("".join("\t".join([term, *forms]) + "\n" for term, forms in terms.items()))
+    return path
+
+
+def test_comments_blank_lines_and_spaces_are_ignored(tmp_path: Path) -> None:
+    (tmp_path / "terms").write_bytes(
+        "\ufeff# a\tb\n\n \t\ncat \t Katze\tKatzen\t\t\r\nguinea  pig\tMeer schwein".encode()
+    )
+    glossary = Glossary.read(tmp_path / "terms")
+    assert glossary.found_in("a guinea pig, a cat", spaces=True) == [("Meer schwein",), ("Katze", "Katzen")]
+
+
+@pytest.mark.parametrize("content, said", [
+    (b"", "terms has no terms; write lines with a source term, a tab, and a target term"),
+    (b"# a\tb\n", "terms has no terms"),
+    (b"a\tb\n\nc\n", "terms, line 3 has no target term; write the source term, a tab, and the target term"),
+    (b"a\t \n", "terms, line 1 has no target term"),
+    (b"\tb\n", "terms, line 1 has no source term"),
+    (b"a\tb\nc\td\na\te\n", "terms, line 3 has the source term 'a' for the second time; put all"),
+    (b"a\t\xff\n", "terms, line 1: byte 3 (0xff) is not UTF-8"),
+    (None, "terms"),
+])  # fmt: skip
+def test_a_wrong_file_is_named(model: Path, tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "terms"
+    if content is not None:
+        path.write_bytes(content)
+        with pytest.raises(NmtError, match=re.escape(said)):
+            Glossary.read(path)
+    for command in (["generate", model, "--glossary", path], ["serve", model, "--port=0", f"--glossary=names={path}"]):
+        assert said in failed(*command, "--device=cpu", stdin=b"a\n")
+
+
+# nmt generate
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(eloquent_checkpoint(3, ending=12), tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
+LINES = [*some_sentences(20, seed=3), "Learn to learn", "to"]
+
+
+def test_translations_have_the_terms_of_their_lines(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    plain = generated(model, LINES, *OPTIONS)
+    lines = generated(model, LINES, *OPTIONS, "--glossary", path)
+    for line, free in zip(lines, plain, strict=True):
+        text, source = line["hypotheses"][0]["text"], line["source"]
+        assert not line["hypotheses"][0].get("unmet")
+        if "few words" in source:
+            assert "um um" in text
+        if re.search("few(?! words)", source):
+            assert "xyz" in text
+        if "earn" in source:
+            assert re.search("[lL]ernt" if source.startswith("Learn") else "lernt", text)
+        if "pieces" in source:
+            assert re.search("q|zzzz", text)
+        if not re.search("few|earn|pieces", source):
+            assert line == free
+    assert lines != plain
+
+
+def test_the_model_chooses_among_the_forms(model: Path, tmp_path: Path) -> None:
+    forms = ("words", "wovew", "mome", "few")
+    path = written(tmp_path / "terms", {"some": forms})
+    lines = [line for line in LINES if "some" in line]
+    chosen = [
+        {form for form in forms if form in line["hypotheses"][0]["text"]}
+        for line in generated(model, lines, *OPTIONS, "--glossary", path)
+    ]
+    assert all(chosen) and len(set().union(*chosen)) > 1
+
+
+def test_terms_join_the_constraints_of_a_line(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    line = json.dumps({"source": "some few", "prefix": "so", "constraints": [["k", "kk"]]})
+    (found,) = generated(model, [line], *OPTIONS, "--input-format=jsonl", "--glossary", path)
+    text = found["hypotheses"][0]["text"]
+    assert text.startswith("so") and "xyz" in text and "k" in text
+    assert found["constraints"] == [["k", "kk"]]
+
+
+def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None:
+    """The first line fits. The lines are in two files, and in several shards."""
+    path = written(tmp_path / "terms", {"few": ("xyz " * 8,), "more": ("q",)})
+    (tmp_path / "a").write_text("more\nto\n")
+    (tmp_path / "b").write_text("more\nfew\nto\nfew more\n")
+    inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b"]
+    command = ["generate", model, *OPTIONS, "--device=cpu", "--glossary", path, *inputs]
+    said = r"warning: constraints or terms are missing in the translations of 2 lines, first in that of \S*/b, line 2;"
+    for options in ([], ["--output", tmp_path / "out", "--shard-lines=1"]):
+        done = run(*command, *options)
+        assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
+    run(*command, "--output", tmp_path / "out", "--shard-lines=1", "--shard=1/1")
+    assert re.search(said, run(*command, "--output", tmp_path / "out", "--shard-lines=1", "--merge").stderr)
+    lines = generated(model, ["few", "more"], *OPTIONS, "--glossary", path)
+    assert [line["hypotheses"][0].get("unmet") for line in lines] == [True, None]
+
+
+def test_a_job_is_resumed_only_with_the_same_glossary(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
+    options = [*OPTIONS, "--device=cpu", "--glossary", path]
+    job = ["generate", model, *options, "--input", tmp_path / "in", "--output", tmp_path / "out", "--shard-lines=4"]
+    run(*job, "--shard=1/2")
+    written(path, TERMS | {"few": ("xy",)})
+    assert "--glossary" in failed(*job)
+    assert "--glossary" in failed(*[argument for argument in job if argument not in ("--glossary", path)])
+    written(path, TERMS)
+    run(*job)
+    whole = run("generate", model, *options, stdin=(tmp_path / "in").read_bytes()).stdout
+    assert (tmp_path / "out").read_bytes() == whole
+    assert "is the same file as the input" in failed(*job[:-2], path, "--shard-lines=4")
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--glossary="], "--glossary is empty; give the name of a file"),
+    (["--glossary={terms}", "--engine=ctranslate2"], "does not support constraints or glossaries; use"),
+    (["--glossary={terms}", "--sample"], "work with beam search only"),
+])  # fmt: skip
+def test_what_does_not_go_with_a_glossary(model: Path, tmp_path: Path, options: list[str], said: str) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    assert said in failed("generate", model, *(option.format(terms=path) for option in options), stdin=b"few\n")
+
+
+# nmt serve
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("glossaries")
+    first, second = written(folder / "first", TERMS), written(folder / "second", {"few": ("second",)})
+    flags = [f"--glossary=first={first}", f"--glossary=second={second}"]
+    with serving(model, "--precision=fp32", "--device=cpu", *flags) as running:
+        yield running
+
+
+def test_a_request_names_a_glossary(server: Server, model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    options = {"max_length_offset": 12}
+    expected = [line["hypotheses"][0]["text"] for line in generated(model, LINES, *OPTIONS, "--glossary", path)]
+    answer = server.translate(LINES, glossary="first", split=False, **options)
+    assert [translation["text"] for translation in answer["translations"]] == expected
+    text = server.translate("Some few. A few", glossary="second", **options)["translations"][0]["text"]
+    assert text.count("second") >= 2
+    plain = server.translate("some few", **options)["translations"][0]["text"]
+    assert plain == generated(model, ["some few"], *OPTIONS)[0]["hypotheses"][0]["text"]
+
+
+def test_a_request_takes_alternatives_of_a_constraint(server: Server) -> None:
+    answer = server.translate("some", constraints=[["xyz", "um um"], "kk"], max_length_offset=20)
+    text = answer["translations"][0]["text"]
+    assert re.search("xyz|um um", text) and "kk" in text
+
+
+@pytest.mark.parametrize("body, status, said", [
+    ({"glossary": "third"}, 404, "there is no glossary 'third'; this server has first, second"),
+    ({"glossary": 3}, 400, "glossary is wrong: "),
+    ({"constraints": [["a"] * 17]}, 400, "constraints.0 is wrong: "),
+    ({"constraints": [["a" * 10_000]]}, 413, "10,001 characters of text"),
+])  # fmt: skip
+def test_impossible_requests_are_refused(server: Server, body: dict[str, object], status: int, said: str) -> None:
+    assert said in server.refused("/translate", {"source": "a", **body}, status)
+
+
+def test_a_wrong_start_ends_in_one_sentence(model: Path, tmp_path: Path) -> None:
+    path = written(tmp_path / "terms", TERMS)
+    assert "--glossary must be NAME=FILE, but is 'x'" in failed("serve", model, "--glossary=x")
+    assert "two glossaries are called a; give " in failed("serve", model, *[f"--glossary=a={path}"] * 2)
