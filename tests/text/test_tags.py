@@ -12,7 +12,7 @@ from conftest import invented_pairs
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.serving.service import split
+from nmt.serving.texts import split
 from nmt.translate.requests import Request, encode
 
 Write = Callable[[str, list[tuple[str, str]]], str]
