@@ -31,7 +31,11 @@ Quantization = Annotated[
     ),
 ]
 Scores = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Output of nmt score and nmt benchmark, for the model card.")
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="File with any text, such as the output of nmt score and nmt benchmark, for the model card.",
+    ),
 ]
 Data = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model was trained on, for the model card.")]
 License = Annotated[
@@ -62,7 +66,7 @@ def export(
 ) -> None:
     """Write a checkpoint in the format of another toolkit, with a model card, README.md.
 
-    --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt[onnx]'.
+    --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt\\[onnx]'.
     """
     for flag, value, formats in (
         ("--quantization", quantization, ["ctranslate2", "argos"]),
