@@ -27,7 +27,8 @@ Output = Annotated[
 Quantization = Annotated[
     Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
     typer.Option(
-        help="Data type of the stored weights, by default float32 for ctranslate2 and int8 for argos; only for these."
+        help="Data type of the stored weights, by default float32 for ctranslate2 and int8 for argos; only for "
+        "these formats."
     ),
 ]
 Scores = Annotated[
