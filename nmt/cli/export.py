@@ -27,11 +27,16 @@ Output = Annotated[
 Quantization = Annotated[
     Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
     typer.Option(
-        help="Data type of the stored weights, by default float32 for ctranslate2 and int8 for argos; only for these."
+        help="Data type of the stored weights, by default float32 for ctranslate2 and int8 for argos; only for "
+        "these formats."
     ),
 ]
 Scores = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Output of nmt score and nmt benchmark, for the model card.")
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="File with any text, such as the output of nmt score and nmt benchmark, for the model card.",
+    ),
 ]
 Data = Annotated[str | None, typer.Option(metavar="TEXT", help="What the model was trained on, for the model card.")]
 License = Annotated[
@@ -62,7 +67,7 @@ def export(
 ) -> None:
     """Write a checkpoint in the format of another toolkit, with a model card, README.md.
 
-    --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt[onnx]'.
+    --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt\\[onnx]'.
     """
     for flag, value, formats in (
         ("--quantization", quantization, ["ctranslate2", "argos"]),

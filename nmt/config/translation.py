@@ -121,7 +121,7 @@ class EngineConfig(Config):
     vocabulary_map: str | None = option(
         None,
         "File of nmt vocabulary-map. Only the target pieces that it lists for the pieces of a sentence can translate "
-        "it, and log P is that among them.",
+        "it, and log P is computed among them.",
         panel="Search",
     )
 
@@ -138,11 +138,15 @@ class VocabularyMapConfig(Config):
     """How many candidates a vocabulary map gives a sentence."""
 
     per_piece: int = candidates_option(
-        20, "Most target pieces for each source piece, besides those of --always.", at_least=1, at_most=100_000
+        20,
+        "Largest number of target pieces for each source piece, besides those of --always.",
+        at_least=1,
+        at_most=100_000,
     )
     always: int = candidates_option(
         1000,
-        "Most frequent target pieces, which are always candidates, besides special pieces, characters and bytes.",
+        "Number of the most frequent target pieces that are always candidates, besides special pieces, characters and "
+        "bytes.",
         at_least=0,
         at_most=1_000_000,
     )

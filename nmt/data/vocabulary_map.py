@@ -8,8 +8,7 @@ Shapes: see docs/architecture.md; B sentences, V target vocabulary, L links.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -19,7 +18,6 @@ from nmt.data.folder import TRAIN, DataFolder, ParallelSplit
 from nmt.data.mixture import TokenArray
 from nmt.errors import NmtError
 from nmt.text.codec import SubwordModel, TextCodec
-from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, UNK
 
 # Sentences and tokens that are counted at once, to bound the memory.
@@ -45,15 +43,15 @@ class VocabularyMap:
         self._always_V[[UNK, BOS, EOS, *entries.get((), [])]] = True
 
     @classmethod
-    def read(cls, path: str | Path, codec: TextCodec) -> Self:
-        """Returns the map in a file.
+    def parsed(cls, lines: Iterable[str], path: str, codec: TextCodec) -> Self:
+        """Returns the map in the lines of a file.
 
         Raises:
             NmtError: the file is not a vocabulary map, or has pieces that the model of `codec` lacks.
         """
         ids = [_ids_by_piece(subword) for subword in (codec.source, codec.target)]
         entries: dict[tuple[int, ...], list[int]] = {}
-        for number, line in enumerate(read_lines(path), start=1):
+        for number, line in enumerate(lines, start=1):
             sides = line.split("\t")
             if len(sides) != 2:
                 raise NmtError(

@@ -30,7 +30,7 @@ _USE = """Install Argos Translate with `pip install argostranslate`.
 ```python
 from argostranslate import package, translate
 
-package.install_from_path("{name}")
+package.install_from_path({name!r})
 print(translate.translate("…", "{source}", "{target}"))  # text in {source}
 ```
 
@@ -60,7 +60,7 @@ def export_argos(
         card = model_card(checkpoint, origin, use, facts, sum(map(len, model.values())))
         files = {
             "metadata.json": json.dumps(metadata, indent=1).encode(),
-            "README.md": card.encode(errors="backslashreplace"),
+            "README.md": card.encode(),
             "sentencepiece.model": checkpoint.codec.source.model,
             **splitter,
             **model,

@@ -34,7 +34,8 @@ def export_ctranslate2(
     The file `vocabulary_map` becomes vmap.txt.
     """
     if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
-        VocabularyMap.read(vocabulary_map, checkpoint.codec)
+        lines = list(read_lines(vocabulary_map))
+        VocabularyMap.parsed(lines, vocabulary_map, checkpoint.codec)
     with new_folder(output, "--output") as folder:
         spec = specification(checkpoint, origin, quantization, "--format ctranslate2")
         with writing(f"--output {output}", "free some space or choose another folder"):
@@ -43,8 +44,7 @@ def export_ctranslate2(
             for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
                 (folder / name).write_bytes(model.model)
             if vocabulary_map is not None:
-                lines = (f"{line}\n" for line in read_lines(vocabulary_map))
-                (folder / "vmap.txt").write_bytes("".join(lines).encode())
+                (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
             size = (folder / "model.bin").stat().st_size
             card = model_card(checkpoint, origin, _use(codec.config), facts, size)
             (folder / "README.md").write_text(card, encoding="utf-8")

@@ -109,7 +109,7 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
     """Writes the folder `output`, which transformers loads as a MarianMT model."""
     config, codec = checkpoint.model_config, checkpoint.codec
     check_supported(config, origin, "MarianMT")
-    check_text(codec, origin)
+    check_text(codec, origin, "MarianMT")
     tensors = _their_weights(config, checkpoint.weights)
     with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space"):
         (folder / _SAFETENSORS).write_bytes(save(tensors, metadata={"format": "pt"}))
@@ -123,11 +123,11 @@ def export_huggingface(checkpoint: Checkpoint, origin: str, output: str, facts: 
         )
 
 
-def check_text(codec: TextCodec, origin: str) -> None:
-    """Raises an error unless MarianTokenizer segments text as the codec does."""
+def check_text(codec: TextCodec, origin: str, toolkit: str) -> None:
+    """Raises an error unless MarianTokenizer segments text as the codec does; `toolkit` is its user, for messages."""
     if codec.config.subword not in ("bpe", "unigram", "marian"):
         raise NmtError(
-            f"MarianMT segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
+            f"{toolkit} segments text with sentencepiece, but {origin} has a {codec.config.subword} vocabulary; "
             f"translate with nmt generate"
         )
 

@@ -78,7 +78,6 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
     """
     text, config = checkpoint.codec.config, checkpoint.model_config
     count = parameter_count(config, checkpoint.codec)
-    name = Path(origin).name.encode(errors="backslashreplace").decode()
     provenance = {"model": config.to_dict(), **_without_folders(checkpoint.provenance)}
     sections = [
         f"# {text.source_lang} to {text.target_lang}",
@@ -87,10 +86,11 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
         f"## Data\n\n{facts.data}" if facts.data else "",
         f"## Licence\n\n{facts.license}" if facts.license else "",
         f"## Scores\n\n{_code(facts.scores)}" if facts.scores else "",
-        f"## Provenance\n\nExported by nmt {__version__} from `{name}`.\n\n"
+        f"## Provenance\n\nExported by nmt {__version__} from `{Path(origin).name}`.\n\n"
         + _code(json.dumps(provenance, indent=1, default=str)),
     ]
-    return "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
+    card = "\n\n".join(filter(None, (section.strip() for section in sections))) + "\n"
+    return card.encode(errors="backslashreplace").decode()  # names and arguments may hold bytes that are not UTF-8
 
 
 def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
@@ -153,7 +153,10 @@ def example(text: TextConfig, toolkit: Example) -> str:
 
 
 def _notes(text: TextConfig) -> str:
-    notes = ["Beam search of transformers has another length penalty than nmt. Both agree with `length_penalty=0`."]
+    notes = [
+        "Beam search of transformers has another length penalty than nmt. With `length_penalty=0.0`, it finds what "
+        "`nmt generate --alpha 0` finds."
+    ]
     if text.tags:
         notes.append(f"In training, sentences of some corpora began with one of {' '.join(text.tags)}.")
     if tags := tags_in_other_pieces(text):

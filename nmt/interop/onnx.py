@@ -8,7 +8,9 @@ Shapes: B sentences, S source and T target positions of a call, P target positio
 K d_k, V target vocabulary.
 """
 
+import errno
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,9 @@ from nmt.interop.tokenizer_json import tokenizer_json
 from nmt.model.positions import sinusoids
 from nmt.text.subword import EOS, PAD
 
-with importing("onnx", "--format onnx", "'attention-nmt[onnx]'"):
+with importing("onnx", "--format onnx or web", "'attention-nmt[onnx]'"):
     import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import TensorProto, helper, numpy_helper
 
 GRAPHS = "onnx"
@@ -56,7 +59,7 @@ def export_onnx(checkpoint: Checkpoint, origin: str, output: str, facts: Facts) 
 def check_exportable(checkpoint: Checkpoint, origin: str, form: str) -> None:
     """Raises an error unless the graphs and the tokenizer can hold the model; `form` is the flag, for messages."""
     check_supported(checkpoint.model_config, origin, form, ["norm", "sinusoids"])
-    check_text(checkpoint.codec, origin)
+    check_text(checkpoint.codec, origin, form)
     if not checkpoint.codec.config.joint_vocab:
         raise NmtError(
             f"{form} has one vocabulary for both languages, but {origin} has two; translate with nmt generate"
@@ -71,7 +74,7 @@ def write_model(checkpoint: Checkpoint, folder: Path, decoders: Iterable[str]) -
     """
     write_settings(folder, checkpoint.model_config, checkpoint.codec)
     (folder / "tokenizer.json").write_text(tokenizer_json(checkpoint.codec), encoding="utf-8")
-    with importing("onnxruntime", "--format onnx", "'attention-nmt[onnx]'"):
+    with importing("onnxruntime", "--format onnx or web", "'attention-nmt[onnx]'"):
         from onnxruntime import InferenceSession
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -82,10 +85,12 @@ def write_model(checkpoint: Checkpoint, folder: Path, decoders: Iterable[str]) -
         onnx.save(builder.model(), graphs / f"{name}.onnx")
     _check(checkpoint, {name: InferenceSession(graphs / f"{name}.onnx") for name in builders})
     logging.disable(logging.WARNING)  # onnxruntime recommends optimisations that change nothing here
-    for name in builders:
-        quantize_dynamic(
-            graphs / f"{name}.onnx", graphs / f"{name}{QUANTIZED}.onnx", weight_type=QuantType.QInt8, per_channel=True
-        )
+    try:
+        for name in builders:
+            written = graphs / f"{name}{QUANTIZED}.onnx"
+            quantize_dynamic(graphs / f"{name}.onnx", written, weight_type=QuantType.QInt8, per_channel=True)
+    except DecodeError as error:  # onnx writes a copy of each graph, ignores a full disk, and cannot read the copy
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
 
 
 def _check(checkpoint: Checkpoint, sessions: Mapping[str, Any]) -> None:

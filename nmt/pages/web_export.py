@@ -22,7 +22,7 @@ npm run engine
 ```
 
 After that, any web server can serve the folder, for example `python -m http.server`. The page needs no other server and
-no network. Browsers open it at https:// addresses and at http://localhost. After the first visit, it also opens
+no network. Browsers open it at https:// addresses and at http://localhost. After the second visit, it also opens
 without the server.
 
 The engine is [transformers.js](https://github.com/huggingface/transformers.js) (Apache License 2.0) with ONNX Runtime

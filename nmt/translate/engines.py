@@ -18,6 +18,7 @@ from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
 from nmt.search.api import Required
 from nmt.text.codec import TextCodec
+from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, PAD, UNK, with_bos, with_eos
 from nmt.translate.formats import Rescored
 from nmt.translate.requests import EncodedRequest, Hypothesis
@@ -96,6 +97,6 @@ def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: Runti
             )
         return CTranslate2Engine(checkpoints[0], config, runtime, process)
     engine = PyTorchEngine.load(*checkpoints, runtime=runtime, process=process)
-    if config.vocabulary_map is not None:
-        engine.vocabulary_map = VocabularyMap.read(config.vocabulary_map, engine.codec)
+    if (path := config.vocabulary_map) is not None:
+        engine.vocabulary_map = VocabularyMap.parsed(read_lines(path), path, engine.codec)
     return engine

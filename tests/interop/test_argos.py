@@ -143,6 +143,8 @@ def test_what_argos_translate_does_otherwise_is_a_warning(tmp_path: Path) -> Non
     assert "has the language english, which is not a code of ISO 639" in done.stderr
     card = (Argos(package).folder / "README.md").read_text()
     assert "which it downloads when it translates for the first time" in card
+    quoted = Argos(exported(checkpoint.rename(tmp_path / 'a "b.safetensors')))
+    assert "install_from_path('a \"b.argosmodel')" in (quoted.folder / "README.md").read_text()
 
 
 def replace_text(codec: TextCodec, **changes: Any) -> TextCodec:

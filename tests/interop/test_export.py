@@ -83,3 +83,15 @@ def test_models_that_cannot_be_exported_are_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     assert "pip install ctranslate2" in failed(*command)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_model_card_may_hold_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
+    checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+    run("export", checkpoint, "--data=a\udcff", "--license=é", "--output", tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "## Data\n\na\\udcff\n" in card
+    assert "## Licence\n\né\n" in card
+
+
+def test_the_help_names_the_extra() -> None:
+    assert "'attention-nmt[onnx]'" in " ".join(run("export", "--help").stdout.decode().split())

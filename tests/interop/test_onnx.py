@@ -24,6 +24,7 @@ from checkpoints import (
 from commands import failed, run
 from conftest import invented_pairs
 from marian import mixed_lines
+from onnx import shape_inference
 from onnxruntime import InferenceSession
 from test_argos import opus_codec, replace_text, separate_codec, tagged_codec
 from tokenizers import Tokenizer
@@ -160,7 +161,7 @@ MOSES = {"source_tokenizer": "moses-en", "target_tokenizer": "moses-de"}
     ("web", small_codec, {"d_k": 2}, "--format web needs d_k and d_v to be d_model / heads, but"),
     ("web", lambda: replace_text(small_codec(), **MOSES), {}, "--format web translates raw text, but"),
     ("web", tagged_codec, {}, "has the tags <bt>, which a page cannot put before a sentence"),
-    ("onnx", lambda: wordpiece_codec(), {}, "has a wordpiece vocabulary; translate with nmt generate"),
+    ("onnx", lambda: wordpiece_codec(), {}, "--format onnx segments text with sentencepiece, but"),
 ])  # fmt: skip
 def test_what_a_format_cannot_hold_is_refused(
     tmp_path: Path, form: str, codec: Callable[[], TextCodec], config: dict[str, Any], message: str
@@ -222,4 +223,19 @@ def test_graphs_that_compute_other_logits_are_not_written(tmp_path: Path, monkey
     monkeypatch.setattr(onnx, "sinusoids", lambda length, config: torch.zeros(length, config.d_model))
     with pytest.raises(RuntimeError, match="differ"):
         onnx.export_onnx(nmt.checkpoint.load_checkpoint(str(model)), str(model), str(tmp_path / "onnx"), onnx.Facts())
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_disk_that_is_full_when_graphs_are_quantised_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnx does not notice that it wrote a part of a file only."""
+    model = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+
+    def write_a_part(graph: str, output: str) -> None:
+        Path(output).write_bytes(Path(graph).read_bytes()[:-100])
+
+    monkeypatch.setattr(shape_inference, "infer_shapes_path", write_a_part)
+    message = failed("export", model, "--format=web", "--output", tmp_path / "page")
+    assert "page cannot be written (No space left on device); free some space" in message
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]

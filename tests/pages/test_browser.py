@@ -6,13 +6,24 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 import torch
 from browser import opened, start_record, train_record, valid_record, write_run
-from checkpoints import TEXT_CONFIG, chinese_codec, eloquent_checkpoint, saved, small_codec, some_sentences
+from checkpoints import (
+    TEXT_CONFIG,
+    chinese_codec,
+    eloquent_checkpoint,
+    saved,
+    small_checkpoint,
+    small_codec,
+    some_sentences,
+)
 from commands import records, run
 from servers import Server, running, serving
 
@@ -361,3 +372,50 @@ def test_the_description_of_the_api_needs_no_network(server: Server, browser: An
         for body, field in (("LibreTranslateBody", "alternatives"), ("DeepLBody", "split_sentences")):
             request = page.locator("details", has_text=f"Request: {body}")
             assert request.locator("code", has_text=field).count() == 1
+
+
+# A stand-in for transformers.js, in which a character is a piece and a translation is in capitals.
+ENGINE = """
+export const env = { backends: { onnx: { wasm: {} } } };
+export async function pipeline() {
+  const encode = text => [...text, "</s>"];
+  const translate = async (text, { max_new_tokens }) => {
+    const pieces = encode(text).length;
+    if (text !== "." && max_new_tokens !== pieces + 50) throw new Error(`${pieces} pieces become ${max_new_tokens}`);
+    return [{ translation_text: pieces > 512 ? "too long" : text.toUpperCase() }];
+  };
+  const config = await (await fetch("model/config.json")).json();
+  return Object.assign(translate, { model: { config }, tokenizer: { encode } });
+}
+"""
+
+
+def test_an_exported_page_translates_long_text_from_and_to_languages_with_odd_codes(
+    browser: Any, tmp_path: Path
+) -> None:
+    text = replace(TEXT_CONFIG, source_lang="en_GB", target_lang="ger man")
+    codec = TextCodec(text, small_codec().source, small_codec().target)
+    folder = tmp_path / "page"
+    run("export", saved(small_checkpoint(0, codec=codec), tmp_path / "m"), "--format=web", "--output", folder)
+    (folder / "engine").mkdir()
+    (folder / "engine" / "transformers.web.min.js").write_text(ENGINE)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder))
+    Thread(target=server.serve_forever, daemon=True).start()
+    with opened(browser, f"http://127.0.0.1:{server.server_port}/") as shown:
+        shown.locator("#status:text('Ready')").wait_for()
+        assert shown.title() == "British English to ger man"
+        for typed in ("A dog.  A cat.\n\n  <b>Two</b>", "word " * 500, "x" * 2000):
+            shown.fill("#source", typed)
+            shown.locator("#status:text('Translated')").wait_for()
+            assert shown.locator("#translation").text_content() == typed.upper()
+            shown.fill("#source", "")
+            shown.locator("#status:text('Ready')").wait_for()
+        quota = {"origin": f"http://127.0.0.1:{server.server_port}", "quotaSize": 1000}
+        shown.context.new_cdp_session(shown).send("Storage.overrideQuotaForOrigin", quota)
+        shown.reload()  # offline.js has no space for the files
+        shown.locator("#status:text('Ready')").wait_for()
+    server.shutdown()
+    server.server_close()
+    shown = browser.new_page()
+    shown.goto((folder / "index.html").as_uri())
+    assert "Browsers do not load a model from files" in shown.inner_text("#status")

@@ -25,6 +25,7 @@ from nmt.data import vocabulary_map
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.text.codec import TextCodec
+from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, UNK, Subword
 from nmt.translate.requests import Request
 
@@ -102,7 +103,7 @@ def test_pieces_that_the_format_cannot_hold_are_left_out(tmp_path: Path) -> None
     data = cast(DataFolder, SimpleNamespace(codec=TextCodec(TEXT_CONFIG, subword, subword), split=lambda _: split))
     lines = list(vocabulary_map.vocabulary_map_of(data, VocabularyMapConfig(always=200)))
     (tmp_path / "map").write_text("".join(lines), newline="")
-    VocabularyMap.read(tmp_path / "map", data.codec)
+    VocabularyMap.parsed(read_lines(tmp_path / "map"), "map", data.codec)
     assert len(lines) == 1 + len(ids) - 2
 
 
@@ -171,7 +172,7 @@ def test_the_whole_vocabulary_as_candidates_changes_nothing(model: Path, tmp_pat
 
 def translator_with(vocabulary_map: Path, *models: Path) -> Translator:
     translator = Translator.load(*models, runtime=FP32)
-    translator.vocabulary_map = VocabularyMap.read(vocabulary_map, translator.codec)
+    translator.vocabulary_map = VocabularyMap.parsed(read_lines(vocabulary_map), "map", translator.codec)
     return translator
 
 
@@ -264,6 +265,8 @@ def test_the_map_is_exported(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "map", {(): ["▁words", "ew"]})
     run("export", model, "--vocabulary-map", path, "--output", tmp_path / "model")
     assert (tmp_path / "model" / "vmap.txt").read_bytes() == path.read_bytes()
+    run("export", model, "--vocabulary-map=-", "--output", tmp_path / "piped", stdin=path.read_bytes())
+    assert (tmp_path / "piped" / "vmap.txt").read_bytes() == path.read_bytes()
     exported = ctranslate2.Translator(str(tmp_path / "model"))
     (found,) = exported.translate_batch([source_pieces("some words")], use_vmap=True, max_decoding_length=20)
     assert set(found.hypotheses[0]) <= {"▁words", "ew", *SPECIAL}

@@ -11,7 +11,7 @@ async function answer(request) {
   const cache = await caches.open(NAME);
   try {
     const response = await fetch(request);
-    if (response.ok) await cache.put(request, response.clone());
+    if (response.ok) await cache.put(request, response.clone()).catch(console.warn); // the browser may have no space
     return response;
   } catch (error) {
     const kept = await cache.match(request);

@@ -5,13 +5,16 @@ const [source, translation, status] = ["source", "translation", "status"].map(by
 function fail(error) {
   console.error(error);
   status.classList.add("error");
-  status.textContent = `${error.message ?? error}. See README.md in the folder of this page.`;
+  const message = String(error.message ?? error).replace(/\.$/, "");
+  status.textContent = `${message}. See README.md in the folder of this page.`;
 }
 
 async function load() {
   navigator.serviceWorker?.register("offline.js"); // keeps all files, so that the page also opens without a server
   const { pipeline, env } = await import("./engine/transformers.web.min.js").catch(() => {
-    throw new Error("The engine is missing; run npm run engine in the folder of this page");
+    throw new Error(
+      "The engine cannot be loaded. Run npm run engine in the folder of this page, and serve .mjs files as text/javascript"
+    );
   });
   env.allowRemoteModels = false;
   env.allowLocalModels = true;
@@ -25,19 +28,39 @@ async function load() {
   return { translate, languages };
 }
 
+// Returns the language tag for a code such as en, en_GB or deu_Latn; undefined for a code that is none.
+function tag(code) {
+  try {
+    return Intl.getCanonicalLocales(code.replaceAll("_", "-"))[0];
+  } catch {
+    return undefined;
+  }
+}
+
 function show({ source_lang: from, target_lang: to }) {
-  const name = code => new Intl.DisplayNames(["en"], { type: "language", fallback: "code" }).of(code);
+  const names = new Intl.DisplayNames(["en"], { type: "language" });
+  const name = code => (tag(code) ? names.of(tag(code)) : code);
   document.title = byId("title").textContent = `${name(from)} to ${name(to)}`;
   byId("source-lang").textContent = name(from);
   byId("target-lang").textContent = name(to);
-  translation.lang = to;
-  source.lang = from;
+  translation.lang = tag(to) ?? "";
+  source.lang = tag(from) ?? "";
 }
 
 // Returns the sentences of a text, and what stands between them, in order.
 function sentences(text, language) {
-  const segmenter = new Intl.Segmenter(language, { granularity: "sentence" });
+  const segmenter = new Intl.Segmenter(tag(language), { granularity: "sentence" });
   return text.split(/(\n+)/).flatMap(part => [...segmenter.segment(part)].map(found => found.segment));
+}
+
+const LONGEST = 512; // pieces that are translated at once, as --max-source-length of nmt generate
+
+// Returns a sentence in parts that are not too long for the model, split at spaces if possible.
+function parts(tokenizer, sentence) {
+  if (tokenizer.encode(sentence).length <= LONGEST) return [sentence];
+  const half = sentence.length >> 1, space = sentence.lastIndexOf(" ", half);
+  const middle = space > 0 ? space : half;
+  return [sentence.slice(0, middle), sentence.slice(middle)].flatMap(part => parts(tokenizer, part));
 }
 
 const known = new Map(); // the translations of this page's life, by sentence
@@ -46,11 +69,11 @@ async function translated(translate, sentence) {
   const text = sentence.trim();
   if (!text) return sentence;
   if (!known.has(text)) {
-    const max_length = translate.tokenizer.encode(text).length + 50; // as nmt generate ends runaway translations
-    const [found] = await translate(text, { num_beams: 1, max_length });
+    const max_new_tokens = translate.tokenizer.encode(text).length + 50; // as nmt generate ends runaway translations
+    const [found] = await translate(text, { num_beams: 1, max_new_tokens });
     known.set(text, found.translation_text);
   }
-  return known.get(text) + sentence.slice(sentence.trimEnd().length);
+  return sentence.replace(text, () => known.get(text)); // keeps the spaces around the text
 }
 
 let latest = 0;
@@ -59,8 +82,8 @@ async function update({ translate, languages }) {
   const call = ++latest, started = performance.now();
   let done = "";
   translation.classList.add("waiting");
-  const parts = sentences(source.value, languages.source_lang);
-  for (const part of parts) {
+  const all = sentences(source.value, languages.source_lang).flatMap(sentence => parts(translate.tokenizer, sentence));
+  for (const part of all) {
     done += await translated(translate, part);
     await new Promise(resume => setTimeout(resume)); // lets the page react to typing
     if (call !== latest) return;
@@ -68,7 +91,7 @@ async function update({ translate, languages }) {
   }
   translation.textContent = done;
   translation.classList.remove("waiting");
-  status.textContent = parts.length ? `Translated in ${Math.round(performance.now() - started)} ms.` : "Ready.";
+  status.textContent = all.length ? `Translated in ${Math.round(performance.now() - started)} ms.` : "Ready.";
 }
 
 try {
