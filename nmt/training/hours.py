@@ -59,7 +59,7 @@ class _Size(NamedTuple):
     tokens: float
 
 
-# From small to large. docs/training.md#a-given-time says which numbers were measured.
+# From small to large. docs/given_time.md says which numbers were measured.
 _SIZES = (
     _Size("transformer_tiny", 0, 0),
     _Size("transformer_base", 200_000, 3e8),
