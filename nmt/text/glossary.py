@@ -26,11 +26,7 @@ class Glossary:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Returns the glossary in a file. A line has a term and its forms, separated by tabs.
-
-        Raises:
-            NmtError: the file cannot be read, or has a wrong line or no terms.
-        """
+        """Returns the glossary in a file. A line has a term and its forms, separated by tabs."""
         terms: dict[str, tuple[str, ...]] = {}
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip() or line.startswith("#"):
@@ -67,8 +63,7 @@ class Glossary:
         found: dict[str, list[str]] = {}
         for _, _, term, capital in sorted(kept):
             forms = self._terms[term]
-            capitalised = [form[0].upper() + form[1:] for form in forms if capital]
-            found[term] = [*found.get(term, forms), *capitalised]
+            found[term] = [*found.get(term, forms), *(form[0].upper() + form[1:] for form in forms if capital)]
         return [tuple(dict.fromkeys(forms)) for forms in found.values()]
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
