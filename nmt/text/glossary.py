@@ -9,8 +9,8 @@ from typing import Self
 from nmt.errors import NmtError
 from nmt.text.corpus import read_lines
 
-# What precedes the first letter of a sentence, including opening quotation marks and brackets.
-_BEFORE_SENTENCE = re.compile(r"(?:^|[.!?…]\W*\s)\W*")
+# A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
+_ENDS = set(".!?…")
 
 
 class Glossary:
@@ -68,9 +68,11 @@ class Glossary:
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
-        sentences = {match.end() for match in _BEFORE_SENTENCE.finditer(text)}
+        gaps = [
+            gap for gap in re.finditer(r"^\W*|\W+", text) if not gap.start() or _ENDS & {*gap[0].rpartition(" ")[0]}
+        ]
         cuts = [i for i in range(len(text) + 1) if not (spaces and _is_within_word(text, i))]
-        ends = set(cuts)
+        ends, sentences = set(cuts), {gap.end() for gap in gaps}
         for start in cuts:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]
