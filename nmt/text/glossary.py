@@ -68,11 +68,9 @@ class Glossary:
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
-        gaps = [
-            gap for gap in re.finditer(r"^\W*|\W+", text) if not gap.start() or _ENDS & {*gap[0].rpartition(" ")[0]}
-        ]
         cuts = [i for i in range(len(text) + 1) if not (spaces and _is_within_word(text, i))]
-        ends, sentences = set(cuts), {gap.end() for gap in gaps}
+        ends, gaps = set(cuts), re.finditer(r"^\W*|\W+", text)
+        sentences = {gap.end() for gap in gaps if gap.start() == 0 or _ENDS & set(gap[0].rpartition(" ")[0])}
         for start in cuts:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]
