@@ -27,10 +27,8 @@ class Cache(Protocol):
 Scorer = Callable[[Tensor, Tensor], Tensor]
 # (newest ids R, cache) -> (logits RV of the next token, cache).
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
-# Ids that lie next to each other.
 Phrase = tuple[int, ...]
-# Alternative phrases, of which one must occur.
-Constraint = tuple[Phrase, ...]
+Constraint = tuple[Phrase, ...]  # alternatives, of which one must occur
 
 
 @dataclass(frozen=True)

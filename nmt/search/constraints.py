@@ -110,8 +110,7 @@ def _force(log_probs_BWV: Tensor, chosen_B: Tensor, tokens_B: Tensor) -> None:
     log_probs_BWV[b_X, :, tokens_B[b_X]] = kept_XW
 
 
-# The most steps that `following` may take. Beyond them, search does not use overlaps to fit phrases into the maximum
-# length. Six constraints of one phrase each take 2,304 steps.
+# If `following` would take more steps, search does not use overlaps to fit phrases into the maximum length.
 _MOST_STEPS = 5000
 
 
@@ -148,12 +147,11 @@ def _tokens_needed(tokens: Sequence[int], constraints: Sequence[Constraint]) -> 
     """Returns the fewest tokens that meet the constraints behind `tokens`."""
     unmet = [k for k, constraint in enumerate(constraints) if not meets(tokens, constraint)]
     unmet_set, table = sum(2**k for k in unmet), following(constraints)
-
-    def rest(phrase: Phrase, own: int) -> int:
-        return table[phrase][unmet_set] if table else sum(len(constraints[k][0]) for k in unmet if k != own)
-
-    needed = [len(phrase) - _state(tokens, phrase) + rest(phrase, k) for k in unmet for phrase in constraints[k]]
-    return min(needed, default=0)
+    left = {phrase: len(phrase) - _state(tokens, phrase) for k in unmet for phrase in constraints[k]}
+    if table:
+        return min((left[phrase] + table[phrase][unmet_set] for phrase in left), default=0)
+    longer = [left[phrase] - len(constraints[k][0]) for k in unmet for phrase in constraints[k]]  # than the shortest
+    return sum(len(constraints[k][0]) for k in unmet) + min(longer, default=0)
 
 
 def following(constraints: Sequence[Constraint]) -> dict[Phrase, list[int]]:
@@ -287,8 +285,7 @@ class Constraints:
     def _tokens_needed(self, states_BCA: Tensor) -> Tensor:
         """Returns the fewest tokens that meet all constraints, BC: the minimum over which phrase comes first."""
         open_BCA = self._open(states_BCA)
-        is_first_BA = self.least_BA > 0
-        bits_BA = is_first_BA * 2 ** (is_first_BA.cumsum(1) - 1)
+        bits_BA = (self.least_BA > 0) * 2 ** ((self.least_BA > 0).cumsum(1) - 1)
         sets_BC1 = (open_BCA * bits_BA[:, None]).sum(2, keepdim=True).clamp(0, self.following_BAX.shape[2] - 1)
         rest_BCA = _at(self.following_BAX, sets_BC1.expand_as(states_BCA))
         total_BCA = (self.lengths_BA[:, None] - states_BCA + rest_BCA).masked_fill(~open_BCA, _FAR)
@@ -297,8 +294,8 @@ class Constraints:
     def _banks(self, states_BCA: Tensor) -> Tensor:
         """Returns the number of each candidate's bank: how many tokens fewer than at the start meet all constraints.
 
-        These are the tokens of the shortest phrases of met constraints, and the most tokens by which a phrase of an
-        unmet one is nearer to its end than the shortest phrase was at the start. Overlaps do not count.
+        These are the tokens of the shortest phrases of met constraints, and the most that were saved on another one.
+        Overlaps do not count.
         """
         met_BCA = ~self._open(states_BCA)
         shortest_BA = (self.same_BAX * self.least_BA[:, None]).sum(2)

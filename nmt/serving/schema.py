@@ -41,8 +41,8 @@ class TranslateBody(BaseModel):
     constraints: list[str | Annotated[list[str], Field(max_length=16)]] = Field(
         [],
         max_length=16,
-        description="Phrases that the translation must contain, or lists of alternatives of which it must contain one. "
-        "The text must be a single sentence.",
+        description="Phrases, or lists of alternatives, that the translation must contain. The text must be a single "
+        "sentence.",
     )
     glossary: str | None = Field(None, description="Name of a glossary; translations have the terms of the sentences.")
     markup: Literal["html", "xml"] | None = Field(

@@ -9,8 +9,8 @@ from typing import Self
 from nmt.errors import NmtError
 from nmt.text.corpus import read_lines
 
-# What precedes the first letter of a sentence, including opening quotation marks and brackets.
-_BEFORE_SENTENCE = re.compile(r"(?:^|[.!?…]\W*\s)\W*")
+# A sentence begins after one of these and a space. Quotation marks and brackets may lie between them and the words.
+_ENDS = set(".!?…")
 
 
 class Glossary:
@@ -26,11 +26,7 @@ class Glossary:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Returns the glossary in a file. A line has a term and its forms, separated by tabs.
-
-        Raises:
-            NmtError: the file cannot be read, or has a wrong line or no terms.
-        """
+        """Returns the glossary in a file. A line has a term and its forms, separated by tabs."""
         terms: dict[str, tuple[str, ...]] = {}
         for number, line in enumerate(read_lines(path), start=1):
             if not line.strip() or line.startswith("#"):
@@ -67,15 +63,14 @@ class Glossary:
         found: dict[str, list[str]] = {}
         for _, _, term, capital in sorted(kept):
             forms = self._terms[term]
-            capitalised = [form[0].upper() + form[1:] for form in forms if capital]
-            found[term] = [*found.get(term, forms), *capitalised]
+            found[term] = [*found.get(term, forms), *(form[0].upper() + form[1:] for form in forms if capital)]
         return [tuple(dict.fromkeys(forms)) for forms in found.values()]
 
     def _occurrences(self, text: str, spaces: bool) -> Iterator[tuple[int, int, str, bool]]:
         """Yields start, end and term of each occurrence, and whether only a capital letter differs from the term."""
-        sentences = {match.end() for match in _BEFORE_SENTENCE.finditer(text)}
         cuts = [i for i in range(len(text) + 1) if not (spaces and _is_within_word(text, i))]
-        ends = set(cuts)
+        ends, gaps = set(cuts), re.finditer(r"^\W*|\W+", text)
+        sentences = {gap.end() for gap in gaps if gap.start() == 0 or _ENDS & set(gap[0].rpartition(" ")[0])}
         for start in cuts:
             for end in (start + length for length in self._lengths if start + length in ends):
                 written = text[start:end]

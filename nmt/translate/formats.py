@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 from nmt.errors import NmtError
@@ -58,12 +57,9 @@ def _from_json(value: Mapping[str, Any], origin: str) -> Request:
     prefix, constraints = value.get("prefix") or "", value.get("constraints") or []
     if not isinstance(prefix, str):
         raise NmtError(f'{origin}: "prefix" must be text, but is {prefix!r:.40}')
-    alternatives = constraints if isinstance(constraints, list) else [None]
-    phrases = chain.from_iterable(c if isinstance(c, list) else [c] for c in alternatives)
-    if not all(isinstance(phrase, str) for phrase in phrases):
-        raise NmtError(
-            f'{origin}: "constraints" must be a list of texts, or of lists of texts, but is {constraints!r:.40}'
-        )
+    listed = [c if isinstance(c, list) else [c] for c in constraints] if isinstance(constraints, list) else [[None]]
+    if not all(isinstance(phrase, str) for phrases in listed for phrase in phrases):
+        raise NmtError(f'{origin}: "constraints" must be a list of texts or of lists, but is {constraints!r:.40}')
     return Request(value["source"], prefix, tuple(constraints), value, origin)
 
 
