@@ -200,7 +200,9 @@ IMPORTED: dict[str, Callable[[], TextCodec]] = {
 def test_imported_models_leave_by_the_doors_of_the_documentation(tmp_path: Path, model: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
     head, _, *rows = [
-        row.strip("| ").split(" | ") for row in page.split("## Imported models")[1].split("## ")[0].splitlines() if "|" in row
+        row.strip("| ").split(" | ")
+        for row in page.split("## Imported models")[1].split("## ")[0].splitlines()
+        if "|" in row
     ]
     assert sorted(row[0] for row in rows) == sorted(IMPORTED)
     (row,) = (row for row in rows if row[0] == model)
