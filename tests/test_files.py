@@ -117,7 +117,7 @@ def test_a_failed_export_leaves_no_new_folders(trained: Path, tmp_path: Path, mo
     export = ["export", trained / "run" / "average.safetensors", "--format=huggingface", "--output"]
     (tmp_path / "old").mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.interop.huggingface.model_card", Mock(side_effect=NmtError("no card")))
+        patch.setattr("nmt.interop.huggingface.marian_card", Mock(side_effect=NmtError("no card")))
         for place in ("a/b/c", "old/b/c", "a/../b/c"):
             assert "no card" in failed(*export, tmp_path / place)
             assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
