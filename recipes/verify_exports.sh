@@ -89,7 +89,8 @@ choose_input() {
     head -n 250 "$corpus/test.en" > "$input"
     translate_greedily "$run_dir/short.de"
     translate_greedily "$run_dir/long.de" --max-length-offset 100
-    paste "$input" "$run_dir/short.de" "$run_dir/long.de" | awk -F '\t' '$2 == $3 { print $1 }' | head -n 200 > "$input.part"
+    paste "$input" "$run_dir/short.de" "$run_dir/long.de" | awk -F '\t' '$2 == $3 && n++ < 200 { print $1 }' \
+        > "$input.part"
     mv "$input.part" "$input"
 }
 
