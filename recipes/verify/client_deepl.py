@@ -38,6 +38,9 @@ def verify_translations(client):
             "model_type": "latency_optimized",
         }
         assert client.translate_text(source, source_lang="de", target_lang="en-us", **options).text == best
+    for markup in ("html", "xml"):
+        found = client.translate_text("<b>How</b> are you?", source_lang="EN", target_lang="DE", tag_handling=markup)
+        assert found.text.count("<b>") == found.text.count("</b>") > 0
     assert client.translate_text("Hello, world!", target_lang="DE").detected_source_lang == "EN"
 
 
@@ -56,8 +59,8 @@ def verify_errors(client):
     assert "'target_lang' not supported" in raised(error, client.translate_text, "Hello, world!", target_lang="FR")
     less = {"target_lang": "DE", "formality": "less"}
     assert "'formality' is not supported" in raised(error, client.translate_text, "How are you?", **less)
-    html = {"target_lang": "DE", "tag_handling": "html"}
-    assert "html is not supported" in raised(error, client.translate_text, "<b>How</b> are you?", **html)
+    broken = {"target_lang": "DE", "tag_handling": "xml"}
+    assert "not well-formed" in raised(error, client.translate_text, "<b>How</i> are you?", **broken)
     glossary = ("My glossary", "EN", "DE", {"artist": "Maler"})
     assert "Unsupported glossary" in raised(error, client.create_glossary, *glossary)
     for call in (client.get_glossary, client.get_glossary_entries, client.delete_glossary):
