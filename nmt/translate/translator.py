@@ -271,7 +271,7 @@ class Translator:
         ids_V = allowed_BV.any(0).nonzero()[:, 0]
         ids_V, allowed_BV = ids_V.to(self.runtime.device), allowed_BV[:, ids_V].to(self.runtime.device)
         outputs = tuple(model.output_layer(ids_V) for model in self.models)
-        bias_BV = torch.zeros_like(allowed_BV, dtype=outputs[0][0].dtype).masked_fill(~allowed_BV, -torch.inf)
+        bias_BV = torch.zeros(allowed_BV.shape, device=allowed_BV.device).masked_fill_(~allowed_BV, -torch.inf)
         return _Candidates(ids_V, bias_BV, outputs)
 
     def _scorer(self, name: str) -> Scorer:
@@ -290,12 +290,13 @@ class Translator:
         states = zip(self.models, cache.caches, layers, strict=True)
         outputs = [step(model, ids_R, state, layer) for model, state, layer in states]
         caches = replace(cache, caches=tuple(c for _, c in outputs))
+        logits = [logits_RV.float() for logits_RV, _ in outputs]
         if chosen:
-            for logits_RV, _ in outputs:
-                chosen.mask(logits_RV)
-        if len(outputs) == 1:
-            return outputs[0][0].float(), caches
-        return torch.stack([logits_RV.float().log_softmax(-1) for logits_RV, _ in outputs]).logsumexp(0), caches
+            for logits_RV in logits:
+                chosen.mask(logits_RV)  # in bf16, a CPU takes several times as long
+        if len(logits) == 1:
+            return logits[0], caches
+        return torch.stack([logits_RV.log_softmax(-1) for logits_RV in logits]).logsumexp(0), caches
 
     def _texts(self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[TokenHypothesis]]) -> list[str]:
         """Returns the raw text of each translation of each part, with prefixes and constraints as they were given."""
