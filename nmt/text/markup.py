@@ -36,7 +36,7 @@ _BLOCKS = (
 # of an unclosed script, and takes quadratic time for unclosed tags, which possessive repetition avoids here.
 _ATTRIBUTE = r"""[^\s<>/=]+(?:\s*=\s*(?:"[^"]*"|'[^']*'|[^\s<>"'][^\s<>]*))?"""
 _ATTRIBUTES = rf"(?:\s|/(?!>)|{_ATTRIBUTE})*+"
-_TAG = rf"<(?P<end>/?)(?P<name>[^\s<>/!?\0][^\s<>/\0]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
+_TAG = rf"<(?P<end>/?)(?P<name>[^\s<>/!?\0][^\s<>/]*+)(?P<attributes>{_ATTRIBUTES})(?P<empty>/?)>"
 _HTML = re.compile(
     rf"<!--(?:-?>|.*?--!?>)|<[!?](?!--)[^>]*>"
     rf"|<(?P<script>script|style)(?=[\s/>]){_ATTRIBUTES}/?>.*?</(?P=script)(?=[\s/>])[^>]*>"
@@ -177,7 +177,9 @@ def _markup(match: re.Match[str], is_html: bool) -> Token:
 
 def _nested(text: str, *, is_html: bool) -> list[Token]:
     """Returns tokens with nested tags. An element that is not translated becomes a leaf."""
-    if not is_html:
+    if is_html:
+        text = text.replace("\0", "\ufffd")  # as the HTML standard says
+    else:
         _check_xml(text)
     tokens: list[Token] = []
     unclosed: list[int] = []

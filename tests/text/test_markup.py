@@ -204,7 +204,7 @@ def test_xml_is_cut_at_elements_outside_of_text() -> None:
     ("<a title=it's>b</a>", "<a title=it's>b</a>"),
     ("<a href=b/>c", "<a href=b/>c</a>"),
     ('<a title="b>c" x>d</a></>', '<a title="b>c" x>d</a>&lt;/>'),
-    ("a\0b", "a\0b"),
+    ("a\0b<i\0>c</i\0>", "a\ufffdb<i\ufffd>c</i\ufffd>"),
     ("<ſcript>a<é>", "&lt;ſcript>a&lt;é>"),
     ("", ""),
 ])  # fmt: skip
