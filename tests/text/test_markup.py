@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nmt.errors import NmtError
@@ -289,6 +289,7 @@ def check_broken(text: str, markup: str) -> None:
         assert "\n" not in str(error)
         return
     if markup == "html":
+        assume(not re.search("<!---?>", text))  # a comment, but html.parser of some versions of Python reads on
         Reader(output)
         assert copied(output) == output
     else:
