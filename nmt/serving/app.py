@@ -36,7 +36,7 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service, engine: str) -> FastAPI:
+def create_app(service: Service) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     answer = _answering(service)
@@ -45,7 +45,7 @@ def create_app(service: Service, engine: str) -> FastAPI:
         app.include_router(protocols.libretranslate_routes(service, answer))
     if "deepl" in service.config.api:
         app.include_router(protocols.deepl_routes(service, answer))
-    app.include_router(_status_routes(service, engine))
+    app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     app.add_exception_handler(NmtError, _failed)
     app.add_exception_handler(RequestValidationError, _misshapen)
@@ -99,21 +99,21 @@ def _work_routes(service: Service, answer: protocols.Answer) -> APIRouter:
     return router
 
 
-def _status_routes(service: Service, engine: str) -> APIRouter:
+def _status_routes(service: Service) -> APIRouter:
     """Returns the routes about the server."""
     router = APIRouter()
 
     @router.get("/models", response_model=schema.ModelsAnswer)
     async def models() -> Response:
         """Lists the models."""
-        listed = [model.entry(engine) for model in service.models.values()]
+        listed = [model.entry(service.engine) for model in service.models.values()]
         alone = [(model.pair, (model,)) for model in service.models.values()]
         pivots = [(pair, path) for pair, path in service.paths.items() if len(path) > 1]
         pairs = [
             {"source_lang": source, "target_lang": target, "models": [model.name for model in path]}
             for (source, target), path in [*alone, *pivots]
         ]
-        return JSONResponse({"models": listed, "pairs": pairs, "attention": engine == "pytorch"})
+        return JSONResponse({"models": listed, "pairs": pairs, "attention": service.engine == "pytorch"})
 
     @router.get("/health")
     async def health() -> Response:

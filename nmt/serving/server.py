@@ -39,9 +39,7 @@ def serve(
     with _listener(config) as listener, started(files, engine, runtime, config.workers) as submit:
         scheduler = Scheduler(submit, config)
         WAITING.set_function(lambda: scheduler.waiting)
-        app: ASGIApp = Guard(
-            create_app(Service(models, scheduler, config, engine.engine), engine.engine), config, token
-        )
+        app: ASGIApp = Guard(create_app(Service(models, scheduler, config, engine.engine)), config, token)
         if config.allow_origin:
             headers = ["Authorization", "Content-Type"]
             app = CORSMiddleware(app, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)

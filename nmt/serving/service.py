@@ -118,8 +118,6 @@ def paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, 
 
 
 _GREEDY = SearchConfig(beam=1)
-
-
 # The source language of a request that asks the server to identify it.
 AUTO = "auto"
 
@@ -170,8 +168,7 @@ class Service:
     def __init__(
         self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: str
     ) -> None:
-        self.models, self.scheduler, self.config = models, scheduler, config
-        self.constrains = engine == "pytorch"  # whether translations can be made to contain phrases
+        self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine
         self.glossaries = _glossaries(config.glossary)
         self.paths = paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
@@ -254,9 +251,9 @@ class Service:
             )
         glossary = self._glossary(body.glossary)
         of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, body)
-        constraints = tuple(body.constraints)
+        can_require = self.engine == "pytorch"  # otherwise, what markup must keep is inserted if it is lost
         requests = [
-            Request(s.text, body.prefix, (*constraints, *(s.phrases if self.constrains else ())))
+            Request(s.text, body.prefix, (*body.constraints, *(s.phrases if can_require else ())))
             for sentences in of_texts
             for s in sentences
         ]
