@@ -16,7 +16,6 @@ from nmt.model.architectures import parameter_count
 from nmt.serving import schema
 from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.texts import Sentence, Text, sentences_of
 from nmt.serving.workers import Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
@@ -26,6 +25,7 @@ from nmt.text.words import pharaoh
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Rescored, Target, fields_of
 from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms
+from nmt.translate.texts import Sentence, Text, sentences_of
 
 
 @dataclass(frozen=True)

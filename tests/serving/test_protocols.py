@@ -14,7 +14,7 @@ from servers import Answer, Server, head, serving
 import nmt
 from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
-from nmt.translate.markup import translate_markup
+from nmt.translate.texts import translate_markup
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 GERMAN = "Der alte Lehrer sieht einen Hund in dem schönen Park."

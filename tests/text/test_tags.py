@@ -12,8 +12,8 @@ from conftest import invented_pairs
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.data.folder import DataFolder
-from nmt.serving.texts import split
 from nmt.translate.requests import Request, encode
+from nmt.translate.texts import split
 
 Write = Callable[[str, list[tuple[str, str]]], str]
 

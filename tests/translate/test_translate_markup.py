@@ -9,8 +9,8 @@ import pytest
 
 from nmt import Translator
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.translate.markup import translate_markup
 from nmt.translate.requests import Request
+from nmt.translate.texts import translate_markup
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)

@@ -1,15 +1,17 @@
-"""The texts of a request: their sentences, and the translation from those of its sentences."""
+"""Texts of several sentences, with markup or without: their sentences, and their translation from those of these."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self
 
+from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
 from nmt.text.markup import Unit, parse
 from nmt.text.moses import base_language
 from nmt.text.words import AlignedWords
-from nmt.translate.requests import Hypothesis
+from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.translator import Translator
 
 
 class Sentence(NamedTuple):
@@ -37,9 +39,9 @@ class Text:
     parts: Sequence[str | Unit] | None
 
     @classmethod
-    def of(cls, source: str, markup: Literal["html", "xml"] | None) -> Self:
-        """Returns a text, with its units if it is marked up."""
-        return cls(source, parse(source, markup) if markup else None)
+    def of(cls, source: str, markup: Literal["html", "xml"] | None, blocks: Collection[str] | None = None) -> Self:
+        """Returns a text, with its units if it is marked up, as `nmt.text.markup.parse` explains."""
+        return cls(source, parse(source, markup, blocks) if markup else None)
 
     @property
     def units(self) -> list[Unit]:
@@ -110,3 +112,22 @@ def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
         found += f"{words[0]} "
         line = words[1] if len(words) > 1 else ""
     return found, line
+
+
+def translate_markup(
+    translator: Translator,
+    source: str,
+    markup: Literal["html", "xml"],
+    search: SearchConfig,
+    blocks: Collection[str] | None = None,
+) -> str:
+    """Returns the translation of a fragment of HTML or XML, as `nmt.text.markup.parse` explains.
+
+    Tags are put where the model's alignments are. A model without `--guided-alignment` aligns by the attention of its
+    last decoder layer, which makes more errors.
+    """
+    text = Text.of(source, markup, blocks)
+    sentences = sentences_of(text, translator.codec, split_lines=False)
+    requests = [Request(sentence.text, constraints=sentence.phrases) for sentence in sentences]
+    found = translator.hypotheses(requests, replace(search, alignments=True))
+    return text.translated(sentences, [best for best, *_ in found], translator.codec)

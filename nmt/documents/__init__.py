@@ -1,0 +1,1 @@
+"""Documents: files whose text is translated, while everything else in them stays."""

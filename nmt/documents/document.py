@@ -1,0 +1,57 @@
+"""What the formats of documents have in common: a document is its passages, and how it is written with others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from nmt.translate.texts import Text
+
+
+class Passage(NamedTuple):
+    """A text in a document that is translated by itself.
+
+    Attributes:
+        markup: how `text` marks up words. Elements of HTML end sentences as in a page; those of XML end none.
+    """
+
+    text: str
+    markup: Literal["html", "xml"] | None = None
+
+    def parsed(self) -> Text:
+        """Returns the text with its units. Raises NmtError if its markup is not well-formed."""
+        return Text.of(self.text, self.markup, () if self.markup == "xml" else None)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that was read.
+
+    Attributes:
+        passages: what is translated, in order.
+        write: returns the content of the file with the translation of each passage, in the same form.
+        skipped: the number of texts that stay as they are, by reason, such as "translated already".
+    """
+
+    passages: Sequence[Passage]
+    write: Callable[[Sequence[str]], bytes]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+class ReadOptions(NamedTuple):
+    """How a document is read.
+
+    Attributes:
+        name: of the file, for messages.
+        source_lang: language code of the text.
+        target_lang: language code of the translation, which some formats name.
+        all: translate anew what is translated already.
+    """
+
+    name: str
+    source_lang: str
+    target_lang: str
+    all: bool = False
+
+
+# Returns the document in a file with this content. Raises NmtError if the file is damaged.
+Reader = Callable[[bytes, ReadOptions], Document]
