@@ -139,24 +139,27 @@ class Update:
     target_tokens: int
 
 
-def _padded(sentences: Sequence[np.ndarray], multiple: int = 1) -> np.ndarray:
+def _padded(sentences: Sequence[np.ndarray], multiple: int = 1, least: int = 0) -> np.ndarray:
     """Returns the sentences as the rows of a matrix, padded with PAD to a width that is a multiple of `multiple`."""
-    longest = max(map(len, sentences))
+    longest = max(least, *map(len, sentences))
     matrix = np.full((len(sentences), longest + -longest % multiple), PAD, dtype=np.int64)
     for row, sentence in zip(matrix, sentences, strict=True):
         row[: len(sentence)] = sentence
     return matrix
 
 
-def make_side(blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1) -> BatchSide:
+def make_side(
+    blocks: Sequence[Sequence[np.ndarray]], multiple: int = 1, width_multiple: int = 1, least_width: int = 0
+) -> BatchSide:
     """Returns one side of a padded batch, in training or in translation.
 
     Args:
         blocks: the ids of each sentence, block by block, including BOS or EOS.
         multiple: the number of flat positions is padded to a multiple of this.
         width_multiple: the width of each block is padded to a multiple of this.
+        least_width: the width of each block is at least this.
     """
-    matrices = [_padded(block, width_multiple) for block in blocks]
+    matrices = [_padded(block, width_multiple, least_width) for block in blocks]
     widths = [matrix.shape[1] for matrix in matrices]
     lengths = [np.array([len(sentence) for sentence in block]) for block in blocks]
     positions = [np.tile(np.arange(width), len(block)) for width, block in zip(widths, blocks, strict=True)]

@@ -1,13 +1,17 @@
 """Decoding position by position: the decoder's state between steps, and one step for all hypotheses.
 
-Keys and values are computed once and cached. Position p is kept in slot p, or with a window, in slot p modulo the
-window. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no keys and values;
+Keys and values are computed once and cached. Those of a step are kept in the next slot, or with a window, in place of
+the oldest ones. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no keys and values;
 `DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
+
+Sentences can join between two steps. Their keys are preceded by hidden ones, which changes no bit of a sum on a CPU as
+long as rows are added one after the other: with at least `_LEAST_ROWS` of them and, with MKL, at most about 240.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
 P ≥ T·W rows of a cache, S source positions, N flat source positions, D d_model, H heads, K d_k, U d_v, V vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -24,6 +28,8 @@ from nmt.model.transformer import DecoderLayer, MultiHeadAttention, OutputLayer,
 _CPU_MULTIPLE = 32
 # Slots that a cache has room for at first; the room doubles when they are full.
 _FIRST_SLOTS = 16
+# A cache has at least so many rows for each sentence. Some are hidden. Sums over fewer rows are rounded in another way.
+_LEAST_ROWS = 16
 
 
 class CrossCache(NamedTuple):
@@ -40,6 +46,33 @@ class CrossCache(NamedTuple):
         """Returns the cache of some of the sentences."""
         bias_B11S = None if self.bias_B11S is None else self.bias_B11S[sentences_B]
         return type(self)(self.keys_BHSK[sentences_B], self.values_BHSU[sentences_B], bias_B11S)
+
+    @classmethod
+    def united(cls, blocks: Sequence[Self]) -> Self:
+        """Returns the sentences of all blocks as one block with a bias."""
+        width = max(block.keys_BHSK.shape[2] for block in blocks)
+        keys = [_padded(block.keys_BHSK, 0, width) for block in blocks]
+        values = [_padded(block.values_BHSU, 0, width) for block in blocks]
+        return cls(*map(_concatenated, (keys, values, [block.padded_bias(width) for block in blocks])))
+
+    def padded_bias(self, width: int) -> Tensor:
+        """Returns a bias for keys that are padded to this width."""
+        bias_B11S = self.bias_B11S
+        if bias_B11S is None:
+            bias_B11S = self.keys_BHSK.new_zeros(len(self.keys_BHSK), 1, 1, self.keys_BHSK.shape[2])
+        return F.pad(bias_B11S, (0, width - bias_B11S.shape[3]), value=-torch.inf)
+
+    def join(self, others: Self, places_X: Tensor, sentences: int) -> Self:
+        """Returns a block of so many sentences, with those of another block in these places."""
+        widest = max(self.keys_BHSK.shape[2], others.keys_BHSK.shape[2])
+        bias_B11S = _padded(self.padded_bias(widest), sentences)
+        bias_B11S[places_X] = others.padded_bias(widest)
+        keys_BHSK = _padded(self.keys_BHSK, sentences, widest)
+        values_BHSU = _padded(self.values_BHSU, sentences, widest)
+        width = others.keys_BHSK.shape[2]
+        keys_BHSK[places_X, :, :width], values_BHSU[places_X, :, :width] = others.keys_BHSK, others.values_BHSU
+        longest = int((bias_B11S == 0).any(0).sum())
+        return type(self)(keys_BHSK[:, :, :longest], values_BHSU[:, :, :longest], bias_B11S[..., :longest])
 
 
 @dataclass
@@ -58,7 +91,7 @@ class LayerCache:
         hypotheses = k_BHWK.shape[2]
         begin, end = slot * hypotheses, slots * hypotheses
         if end > self.keys_BHPK.shape[2]:
-            room = hypotheses * min(2 * slots, most or 2 * slots)
+            room = max(end, hypotheses * min(2 * slots, most or 2 * slots))
             self.keys_BHPK, self.values_BHPU = (
                 F.pad(x, (0, 0, 0, room - x.shape[2])) for x in (self.keys_BHPK, self.values_BHPU)
             )
@@ -75,6 +108,26 @@ class LayerCache:
         cross = tuple(block.keep(kept_B) for block, kept_B in zip(self.cross, of_blocks, strict=True) if len(kept_B))
         return type(self)(self.keys_BHPK[sentences_B], self.values_BHPU[sentences_B], cross)
 
+    def join(self, others: Self, places_X: Tensor, sentences: int, unneeded: int) -> Self:
+        """Returns a cache of so many sentences, with those of another cache, which begin now, in these places.
+
+        Args:
+            unneeded: rows at the beginning that are dropped.
+        """
+        cross = CrossCache.united(self.cross).join(CrossCache.united(others.cross), places_X, sentences)
+        keys_BHPK, values_BHPU = self.keys_BHPK[:, :, unneeded:], self.values_BHPU[:, :, unneeded:]
+        return type(self)(_padded(keys_BHPK, sentences), _padded(values_BHPU, sentences), (cross,))
+
+
+def _padded(x_BHSK: Tensor, sentences: int, width: int = 0) -> Tensor:
+    """Returns the tensor with at least so many sentences and positions."""
+    more, wider = max(0, sentences - len(x_BHSK)), max(0, width - x_BHSK.shape[2])
+    return F.pad(x_BHSK, (0, 0, 0, wider, 0, 0, 0, more)) if more or wider else x_BHSK
+
+
+def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
 
 @dataclass(frozen=True)
 class DecoderCache:
@@ -82,13 +135,18 @@ class DecoderCache:
 
     Attributes:
         layers: keys and values of every layer.
-        length: positions decoded so far.
-        ancestors_BWT: the ancestor of hypothesis w at slot t, as the number of a hypothesis of the same sentence.
+        length: steps so far.
+        ancestors_BWT: the ancestor of hypothesis w at slot t, as the number of a hypothesis of the same sentence; -1 if
+            there is none.
+        starts_B: the step at which each sentence began.
+        first: the step that the first slot belongs to.
     """
 
     layers: tuple[LayerCache, ...]
     length: int
     ancestors_BWT: Tensor
+    starts_B: Tensor
+    first: int = 0
 
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> Self:
         """Reorders the cache: new hypothesis w continues old hypothesis `parents_BW[b, w]`.
@@ -96,13 +154,31 @@ class DecoderCache:
         If `sentences_B` is given, keeps only the sentences at these places of the present axis B. `parents_BW` then has
         one row for each of them.
         """
-        layers, ancestors_BWT = self.layers, self.ancestors_BWT
+        layers, ancestors_BWT, starts_B = self.layers, self.ancestors_BWT, self.starts_B
         if sentences_B is not None:
             of_blocks = self._by_block(sentences_B)
             layers = tuple(layer.keep(sentences_B, of_blocks) for layer in layers)
             ancestors_BWT = ancestors_BWT[sentences_B]
+            starts_B = starts_B[sentences_B]
         index_BWT = parents_BW[:, :, None].expand(-1, -1, ancestors_BWT.shape[2])
-        return type(self)(layers, self.length, ancestors_BWT.gather(1, index_BWT))
+        return replace(self, layers=layers, ancestors_BWT=ancestors_BWT.gather(1, index_BWT), starts_B=starts_B)
+
+    def join(self, others: Self, places_X: Tensor) -> Self:
+        """Adds sentences that begin now: in these places of axis B, whose sentences are dropped, or behind the last.
+
+        The model must have neither learned positions, because those of a sentence that is done go on, nor a window.
+        """
+        present, beam, _ = self.ancestors_BWT.shape
+        sentences = max(present, int(places_X.max()) + 1)
+        starts_B = F.pad(self.starts_B, (0, sentences - present))
+        starts_B[places_X] = self.length
+        first = int(starts_B.min())
+        ancestors_BWT = F.pad(self.ancestors_BWT, (0, 0, 0, 0, 0, sentences - present))
+        ancestors_BWT[places_X] = -1
+        unneeded = first - self.first
+        both = zip(self.layers, others.layers, strict=True)
+        layers = tuple(x.join(y, places_X, sentences, unneeded * beam) for x, y in both)
+        return type(self)(layers, self.length, ancestors_BWT[:, :, unneeded:], starts_B, first)
 
     def _by_block(self, sentences_B: Tensor) -> list[Tensor]:
         """Returns which sentences of each block are among `sentences_B`, which ascend."""
@@ -120,7 +196,8 @@ def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> Decod
     assert not isinstance(mask, PackedMask)
     encoded_ND = model.encode(ids_N, source)
     layers = tuple(_start_layer(layer, encoded_ND, mask, beam) for layer in model.decoder)  # type: ignore[arg-type]
-    return DecoderCache(layers, 0, ids_N.new_empty(len(source.lengths_B), beam, 0))
+    sentences = len(source.lengths_B)
+    return DecoderCache(layers, 0, ids_N.new_empty(sentences, beam, 0), ids_N.new_zeros(sentences))
 
 
 def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, mask: tuple[BlockMask, ...], beam: int) -> LayerCache:
@@ -128,7 +205,7 @@ def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, mask: tuple[BlockMask,
     blocks = padded_blocks(mask, *layer.cross_attention.keys_values(encoded_ND))
     cross = tuple(CrossCache(_cacheable(k), _cacheable(v), block.bias) for block, k, v in blocks)
     sentences = sum(block.sentences for block in mask)
-    k_BHPK, v_BHPU = (x.new_empty(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x in cross[0][:2])
+    k_BHPK, v_BHPU = (x.new_zeros(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x in cross[0][:2])
     return LayerCache(k_BHPK, v_BHPU, cross)
 
 
@@ -145,7 +222,7 @@ class _Step:
         slot: the slot of the newest position.
         slots: the number of slots in use.
         most: the largest number of slots; None if there is no limit.
-        self_bias: hides from each hypothesis all rows except those of its ancestors, B1WP; None for one hypothesis.
+        self_bias: hides from each hypothesis all rows except those of its ancestors, B1WP.
     """
 
     sentences: int
@@ -153,7 +230,7 @@ class _Step:
     slot: int
     slots: int
     most: int | None
-    self_bias: Tensor | None
+    self_bias: Tensor
 
     def rows(self, x_RHK: Tensor) -> Tensor:
         """Returns the rows of hypotheses by sentence, BHWK."""
@@ -169,19 +246,26 @@ def step(
     """
     sentences, beam, _ = cache.ancestors_BWT.shape
     window = model.config.attention_window
-    slot = cache.length % (window or cache.length + 1)  # in a window, the newest position replaces the oldest
-    newest_BW1 = torch.arange(beam, device=ids_R.device).expand(sentences, -1)[:, :, None]
-    older = cache.ancestors_BWT[:, :, :slot], cache.ancestors_BWT[:, :, slot + 1 :]
-    ancestors_BWT = torch.cat((older[0], newest_BW1, older[1]), dim=2)
-    bias = _ancestors_bias(ancestors_BWT) if beam > 1 else None
-    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias)
+    slot = cache.length - cache.first
+    slot = slot % window if window else slot
+    missing = max(slot + 1, math.ceil(_LEAST_ROWS / beam)) - cache.ancestors_BWT.shape[2]
+    ancestors_BWT = F.pad(cache.ancestors_BWT, (0, max(0, missing)), value=-1)
+    ancestors_BWT[:, :, slot] = torch.arange(beam, device=ids_R.device)
+    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, _ancestors_bias(ancestors_BWT))
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if in_bf16 else ids_R
-    x_RD = model.embed_target(padded_R, torch.full_like(padded_R, cache.length), cache.length + 1)
+    x_RD = model.embed_target(padded_R, *_positions(cache, len(padded_R)))
     for layer, layer_cache in zip(model.decoder, cache.layers, strict=True):
         x_RD = _step_layer(layer, x_RD, layer_cache, now)  # type: ignore[arg-type]
     logits_RV = model.logits(model.decoder_norm(x_RD), output)[: len(ids_R)]
     return logits_RV, replace(cache, length=cache.length + 1, ancestors_BWT=ancestors_BWT)
+
+
+def _positions(cache: DecoderCache, rows: int) -> tuple[Tensor, int]:
+    """Returns the position of the newest token of each row, and a number above all of them."""
+    sentences, beam, _ = cache.ancestors_BWT.shape
+    positions_R = (cache.length - cache.starts_B).repeat_interleave(beam)
+    return F.pad(positions_R, (0, rows - sentences * beam)), cache.length + 1 - cache.first
 
 
 def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:

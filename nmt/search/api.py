@@ -22,6 +22,9 @@ class Cache(Protocol):
         one row for each of them.
         """
 
+    def join(self, others: Self, places_X: Tensor) -> Self:
+        """Adds sentences that begin now: in these places of axis B, whose sentences are dropped, or behind the last."""
+
 
 # (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
 Scorer = Callable[[Tensor, Tensor], Tensor]

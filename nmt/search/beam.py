@@ -11,6 +11,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt.config import SearchConfig
 from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis
@@ -106,24 +107,25 @@ def _diverse(log_probs_BWV: Tensor, offsets_BW: Tensor, k: int, rules: Rules) ->
 
 
 class _Finished:
-    """The best finished hypotheses of every sentence, best first, and at most as many as the beam has hypotheses.
+    """The best finished hypotheses of each sentence, best first, and at most as many as the beam has hypotheses.
 
     With --beam-groups, each group of a sentence counts as a sentence, here and in `_Beams`.
-
-    Args:
-        asked: what each sentence must contain.
-        possible: its prefix, and its constraints if all of them together fit into the maximum length.
     """
 
-    def __init__(self, asked: Sequence[Required], possible: Sequence[Required], config: SearchConfig) -> None:
-        self.asked, self.possible, self.config = asked, possible, config
-        self.beam = config.beam // config.beam_groups
-        self.found: list[list[TokenHypothesis]] = [[] for _ in asked]
+    def __init__(self, config: SearchConfig) -> None:
+        self.config, self.beam = config, config.beam // config.beam_groups
+        # What each sentence must contain; and whether it has constraints that fit into the maximum length together.
+        self.wanted: dict[int, tuple[Required, bool]] = {}
+        self.found: dict[int, list[TokenHypothesis]] = {}
+
+    def expect(self, sentence: int, asked: Required, is_constrained: bool) -> None:
+        """Adds a sentence."""
+        self.wanted[sentence], self.found[sentence] = (asked, is_constrained), []
 
     def add(self, ended: Iterable[tuple[int, list[int], list[float]]]) -> None:
         """Adds hypotheses, each with its sentence, its tokens without EOS, and the log P of the tokens and of EOS."""
         for sentence, tokens, log_probs in ended:
-            unmet = not self.asked[sentence].met_by(tokens)
+            unmet = not self.wanted[sentence][0].met_by(tokens)
             ranked = [*self.found[sentence], scored(tokens, log_probs, self.config.alpha, unmet)]
             self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.beam]
 
@@ -136,27 +138,26 @@ class _Finished:
         found, wanted = self.found[sentence], min(self.config.n_best, self.beam)
         if len(found) < wanted:
             return -math.inf
-        is_last = self.beam == 1 or (self.possible[sentence].constraints and len(found) == self.beam)
+        is_last = self.beam == 1 or (self.wanted[sentence][1] and len(found) == self.beam)
         return math.inf if is_last else found[wanted - 1].score
 
-    def best(self) -> list[list[TokenHypothesis]]:
-        """Returns the best hypotheses of each sentence, of all its groups and without duplicates, best first."""
-        found = []
-        for i in range(0, len(self.found), self.config.beam_groups):
-            groups = self.found[i : i + self.config.beam_groups]
-            distinct = {tuple(f.tokens): f for group in groups for f in group}
-            found.append(sorted(distinct.values(), key=lambda f: -f.score)[: self.config.n_best])
-        return found
+    def take(self, sentences: Iterable[int]) -> list[TokenHypothesis]:
+        """Removes groups of one sentence, and returns their best hypotheses without duplicates, best first."""
+        distinct = {tuple(f.tokens): f for sentence in sentences for f in self.found.pop(sentence)}
+        return sorted(distinct.values(), key=lambda f: -f.score)[: self.config.n_best]
 
 
 class _Beams:
-    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w."""
+    """The live hypotheses of the sentences still being searched; hypothesis w of sentence b is row b·W + w.
 
-    def __init__(self, rules: Rules, constraints: Constraints | None, beam: int, bos: int) -> None:
-        sentences, device = len(rules.max_lengths_B), rules.max_lengths_B.device
-        self.rules, self.constraints, self.beam = rules, constraints, beam
-        self.sentences_B = torch.arange(sentences, device=device)
-        self.max_lengths_B = rules.max_lengths_B
+    Args:
+        first: the number of the first sentence.
+    """
+
+    def __init__(self, rules: Rules, constraints: Constraints | None, beam: int, bos: int, first: int) -> None:
+        sentences, device = len(rules.ends_B), rules.ends_B.device
+        self.rules, self.constraints, self.beam, self.bos = rules, constraints, beam, bos
+        self.sentences_B = first + torch.arange(sentences, device=device)
         self.tokens_BWT = torch.full((sentences, beam, 1), bos, dtype=torch.long, device=device)
         # The log P of each token; that of BOS is never read.
         self.history_BWT = torch.zeros(sentences, beam, 1, device=device)
@@ -166,14 +167,14 @@ class _Beams:
 
     @property
     def length(self) -> int:
-        """The length of every output after this step, without BOS. Until then, BOS counts instead of the new token."""
+        """Steps up to now, with that being made: the length, without BOS, of outputs that began at the first one."""
         return self.tokens_BWT.shape[2]
 
     def candidates(self, scores_RV: Tensor) -> Candidates:
         """Returns the best 2W continuations, so that W live ones remain even if W of them end."""
         log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.beam))
         needed_BWX = self.constraints.needed() if self.constraints else None
-        self.rules.apply(log_probs_BWV, self.tokens_BWT, self.sentences_B, needed_BWX)
+        self.rules.apply(log_probs_BWV, self.tokens_BWT, needed_BWX)
         k, offsets_BW = 2 * self.beam, self.log_probs_BW
         if self.rules.config.beam_groups > 1:
             return _diverse(log_probs_BWV, offsets_BW, k, self.rules)
@@ -189,9 +190,11 @@ class _Beams:
         best_BW = candidates.log_probs_BC[:, : self.beam]
         b_E, w_E = (candidates.ended_BC[:, : self.beam] & best_BW.isfinite()).nonzero(as_tuple=True)
         parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
-        tokens_ET = self.tokens_BWT[b_E, parents_E, 1:]
-        log_probs_ET = torch.cat((self.history_BWT[b_E, parents_E, 1:], last_E[:, None]), 1)
-        return list(zip(self.sentences_B[b_E].tolist(), tokens_ET.tolist(), log_probs_ET.tolist(), strict=True))
+        tokens_ET = self.tokens_BWT[b_E, parents_E]
+        log_probs_ET = torch.cat((self.history_BWT[b_E, parents_E], last_E[:, None]), 1)
+        found = (self.sentences_B[b_E], self.rules.starts_B[b_E], tokens_ET, log_probs_ET)
+        rows = zip(*(x.tolist() for x in found), strict=True)
+        return [(sentence, tokens[start + 1 :], log_probs[start + 1 :]) for sentence, start, tokens, log_probs in rows]
 
     def advance(self, candidates: Candidates) -> Tensor:
         """Continues with the first W of the candidates that do not end; returns what they continue, BW."""
@@ -213,7 +216,8 @@ class _Beams:
         As a hypothesis grows, log P, which is negative, only falls. A larger penalty divides it and so raises the
         score. So no score exceeds log P now over the penalty at the maximum length.
         """
-        bounds_B = self.log_probs_BW.amax(1) / length_penalty(self.max_lengths_B, alpha)
+        longest_B = self.rules.ends_B - self.rules.starts_B
+        bounds_B = self.log_probs_BW.amax(1) / length_penalty(longest_B, alpha)
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def stop(self, done: Sequence[int]) -> None:
@@ -231,42 +235,105 @@ class _Beams:
         if len(chosen) > (1 - DONE_SHARE) * len(searched):
             return None
         chosen_B = torch.tensor(chosen, dtype=torch.long, device=self.tokens_BWT.device)
-        for name in ("sentences_B", "max_lengths_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
+        self.rules.change(chosen_B)
+        for name in ("sentences_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
             setattr(self, name, getattr(self, name)[chosen_B])
         if self.constraints:
             self.constraints.keep(chosen_B)
         return chosen_B if groups == 1 else chosen_B[::groups] // groups
 
+    def join(self, others: Self, places_X: Tensor) -> None:
+        """Puts other sentences, which begin now, in these places, which are free or follow the last one."""
+        count, steps = len(self.sentences_B), self.length - 1
+        order_B = torch.arange(max(count, int(places_X.max()) + 1), device=places_X.device)
+        order_B[places_X] = count + torch.arange(len(places_X), device=places_X.device)
+        self.rules.change(order_B, others.rules, steps)
+        others.tokens_BWT = F.pad(others.tokens_BWT, (steps, 0), value=self.bos)
+        others.history_BWT = F.pad(others.history_BWT, (steps, 0))
+        unneeded = int(self.rules.starts_B.min())
+        self.rules.forget(unneeded)
+        for name in ("sentences_B", "tokens_BWT", "history_BWT", "log_probs_BW"):
+            setattr(self, name, torch.cat((getattr(self, name), getattr(others, name)))[order_B])
+        self.tokens_BWT, self.history_BWT = self.tokens_BWT[:, :, unneeded:], self.history_BWT[:, :, unneeded:]
 
-def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
-    """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first.
+
+class BeamSearch:
+    """Beam search step by step. Other sentences can join between two steps.
 
     Each step ranks 2W continuations of the W live hypotheses. Of the best W, those that end in EOS are finished. The
     best W that do not end are the next live hypotheses. A sentence is done when no live hypothesis can still beat its
     n-th best finished one. A beam of one is greedy search, which ends with the first EOS. In diverse beam search, the
     groups of a sentence are searched side by side like sentences.
+
+    Attributes:
+        live: the numbers of the sentences still being searched; with --beam-groups, of their groups.
+        count: how many numbers were given.
     """
-    config, groups = batch.config, batch.config.beam_groups
-    beam = config.beam // groups
-    asked = [wanted for wanted in batch.required for _ in range(groups)]
-    max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
-    rules = Rules(replace(batch, required=asked, max_lengths_B=max_lengths_B))
-    possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.max_lengths_B.tolist(), strict=True)]
-    constraints = Constraints(possible, rules, beam) if any(wanted.constraints for wanted in possible) else None
-    beams = _Beams(rules, constraints, beam, batch.bos)
-    finished = _Finished(asked, possible, config)
-    live = set(range(len(asked)))
-    while live:
-        scores_RV, cache = step(beams.tokens_BWT[:, :, -1].flatten(), cache)
+
+    def __init__(self, step: Step, cache: Cache, batch: SearchBatch) -> None:
+        self.config, self.live = batch.config, set[int]()
+        self._step, self._cache = step, cache
+        self._finished, self.count = _Finished(batch.config), 0
+        self._beams = self._begun(batch)
+
+    def _begun(self, batch: SearchBatch) -> _Beams:
+        """Returns the beams of sentences that are to be searched. They get the next numbers."""
+        groups, first = self.config.beam_groups, self.count
+        beam = self.config.beam // groups
+        asked = [wanted for wanted in batch.required for _ in range(groups)]
+        max_lengths_B = batch.max_lengths_B.repeat_interleave(groups)
+        rules = Rules(replace(batch, required=asked, max_lengths_B=max_lengths_B))
+        possible = [within(wanted, limit) for wanted, limit in zip(asked, rules.ends_B.tolist(), strict=True)]
+        constraints = Constraints(possible, rules, beam) if any(wanted.constraints for wanted in possible) else None
+        for number, (wanted, kept) in enumerate(zip(asked, possible, strict=True), first):
+            self._finished.expect(number, wanted, bool(kept.constraints))
+        self.count += len(asked)
+        self.live.update(range(first, self.count))
+        return _Beams(rules, constraints, beam, batch.bos, first)
+
+    def join(self, cache: Cache, batch: SearchBatch) -> None:
+        """Adds sentences, which get the next numbers. Neither they nor others may have required tokens or groups.
+
+        Args:
+            cache: their state before the first token.
+        """
+        numbers = self._beams.sentences_B.tolist()
+        free = [b for b, number in enumerate(numbers) if number not in self.live]
+        more = max(0, len(batch.required) - len(free))
+        places = [*free, *range(len(numbers), len(numbers) + more)][: len(batch.required)]
+        places_X = torch.tensor(places, dtype=torch.long, device=batch.max_lengths_B.device)
+        self._beams.join(self._begun(batch), places_X)
+        self._cache = self._cache.join(cache, places_X)
+
+    def advance(self) -> dict[int, list[TokenHypothesis]]:
+        """Makes a step. Returns the hypotheses of each sentence that is done now, by its number."""
+        beams, groups = self._beams, self.config.beam_groups
+        scores_RV, cache = self._step(beams.tokens_BWT[:, :, -1].flatten(), self._cache)
         candidates = beams.candidates(scores_RV)
-        finished.add(beams.ended(candidates))
+        self._finished.add(beams.ended(candidates))
         parents_BW = _of_sentences(beams.advance(candidates), groups)
-        bounds = beams.bounds(config.alpha)
-        live &= {sentence for sentence, bound in bounds.items() if bound > finished.to_beat(sentence)}
-        beams.stop([b for b, sentence in enumerate(bounds) if sentence not in live])
-        chosen_B = beams.leave(live, bounds, groups)
-        cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
-    return finished.best()
+        bounds = beams.bounds(self.config.alpha)
+        done = {number for number in self.live if not bounds[number] > self._finished.to_beat(number)}
+        self.live -= done
+        beams.stop([b for b, number in enumerate(bounds) if number not in self.live])
+        chosen_B = beams.leave(self.live, bounds, groups)
+        self._cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
+        of_sentences = {
+            number // groups: range(number // groups * groups, (number // groups + 1) * groups) for number in done
+        }
+        return {
+            number: self._finished.take(of_one)
+            for number, of_one in of_sentences.items()
+            if self.live.isdisjoint(of_one)
+        }
+
+
+def beam_search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypothesis]]:
+    """Returns the `n_best` finished hypotheses of each sentence with the best scores, best first; see `BeamSearch`."""
+    search, found = BeamSearch(step, cache, batch), dict[int, list[TokenHypothesis]]()
+    while search.live:
+        found |= search.advance()
+    return [found[number] for number in range(len(batch.required))]
 
 
 def _of_sentences(parents_BW: Tensor, groups: int) -> Tensor:

@@ -31,25 +31,45 @@ class Rules:
         self.config, self.eos, self.never, self.scorer = batch.config, batch.eos, batch.never, batch.scorer
         device = batch.max_lengths_B.device
         lengths = [len(wanted.prefix) for wanted in batch.required]
-        self.longest_prefix = max(lengths)
+        longest = max(lengths)
         self.prefix_lengths_B = torch.tensor(lengths, device=device)
-        padded = [
-            [*wanted.prefix, *[batch.eos] * (self.longest_prefix - len(wanted.prefix))] for wanted in batch.required
-        ]
-        self.prefixes_BT = torch.tensor(padded, dtype=torch.long, device=device)
+        padded = [[*wanted.prefix, *[batch.eos] * (longest - len(wanted.prefix))] for wanted in batch.required]
+        self.prefixes_BT = torch.tensor(padded, dtype=torch.long, device=device).view(len(padded), longest)
+        self.starts_B = torch.zeros_like(self.prefix_lengths_B)
         # A prefix is never cut, so an output may have as many tokens as the prefix and EOS.
-        self.max_lengths_B = torch.maximum(batch.max_lengths_B, self.prefix_lengths_B + 1)
-        # The first length at which a hypothesis must end. A number on the host spares waiting for the device.
-        self.first_end = int(self.max_lengths_B.min())
+        self.ends_B = torch.maximum(batch.max_lengths_B, self.prefix_lengths_B + 1)
+        self._count()
 
-    def apply(
-        self, log_probs_BWV: Tensor, tokens_BWT: Tensor, sentences_B: Tensor, needed_BWX: Tensor | None = None
-    ) -> None:
+    def _count(self) -> None:
+        # Numbers on the host spare waiting for the device.
+        self.first_end = min(self.ends_B.tolist(), default=0)
+        self.last_start = max(self.starts_B.tolist(), default=0)
+
+    def change(self, order_B: Tensor, others: "Rules | None" = None, step: int = 0) -> None:
+        """Keeps some sentences, in a new order.
+
+        Args:
+            order_B: their places on the present axis B. Places behind it are those of `others`.
+            others: sentences without prefixes that begin at `step`, while those here have no prefixes either.
+        """
+        for name in ("prefix_lengths_B", "prefixes_BT", "starts_B", "ends_B"):
+            value = getattr(self, name)
+            if others is not None:
+                later = step if name in ("starts_B", "ends_B") else 0
+                value = torch.cat((value, getattr(others, name) + later))
+            setattr(self, name, value[order_B])
+        self._count()
+
+    def forget(self, steps: int) -> None:
+        """Counts lengths from a later step on, before which no sentence begins."""
+        self.starts_B, self.ends_B = self.starts_B - steps, self.ends_B - steps
+        self._count()
+
+    def apply(self, log_probs_BWV: Tensor, tokens_BWT: Tensor, needed_BWX: Tensor | None = None) -> None:
         """Changes the log P of the next token in place.
 
         Args:
-            tokens_BWT: BOS and the tokens so far.
-            sentences_B: the number that each sentence (or group of --beam-groups) had at the start of search.
+            tokens_BWT: BOS and the tokens so far; in front of them, BOS for each step before a sentence begins.
             needed_BWX: tokens that continue a required phrase, which may repeat an n-gram.
         """
         length = tokens_BWT.shape[2]  # of the output with the next token, because BOS does not count
@@ -58,23 +78,22 @@ class Rules:
         for token in self.never:
             log_probs_BWV[:, :, token] = -torch.inf
         if self.config.no_repeat_ngram:
-            pieces_BWT, exempt_BWX = tokens_BWT[:, :, 1:], self._exempt(tokens_BWT, sentences_B, needed_BWX)
+            pieces_BWT, exempt_BWX = tokens_BWT[:, :, 1:], self._exempt(tokens_BWT, needed_BWX)
             _block_repeats(log_probs_BWV, pieces_BWT, self.config.no_repeat_ngram, exempt_BWX)
-        if length <= self.config.min_length:
-            self._block_end(log_probs_BWV, self.max_lengths_B[sentences_B] > length)
+        if length <= self.last_start + self.config.min_length:
+            is_short_B = length - self.starts_B <= self.config.min_length
+            self._block_end(log_probs_BWV, is_short_B & (self.ends_B > length))
         if length >= self.first_end:
-            must_end_B = self.max_lengths_B[sentences_B] <= length
-            _force(log_probs_BWV, must_end_B, torch.full_like(sentences_B, self.eos))
-        if length <= self.longest_prefix:
-            forced_B = self.prefix_lengths_B[sentences_B] >= length
-            _force(log_probs_BWV, forced_B, self.prefixes_BT[sentences_B, length - 1])
+            _force(log_probs_BWV, self.ends_B <= length, torch.full_like(self.ends_B, self.eos))
+        if length <= self.prefixes_BT.shape[1]:
+            _force(log_probs_BWV, self.prefix_lengths_B >= length, self.prefixes_BT[:, length - 1])
 
-    def _exempt(self, tokens_BWT: Tensor, sentences_B: Tensor, needed_BWX: Tensor | None) -> Tensor | None:
+    def _exempt(self, tokens_BWT: Tensor, needed_BWX: Tensor | None) -> Tensor | None:
         """Returns the tokens that may repeat an n-gram: those of the prefix and of phrases; None if there are none."""
         length = tokens_BWT.shape[2]
-        if length > self.longest_prefix:
+        if length > self.prefixes_BT.shape[1]:
             return needed_BWX
-        prefix_BW1 = self.prefixes_BT[sentences_B, length - 1, None, None].expand(-1, tokens_BWT.shape[1], 1)
+        prefix_BW1 = self.prefixes_BT[:, length - 1, None, None].expand(-1, tokens_BWT.shape[1], 1)
         return prefix_BW1 if needed_BWX is None else torch.cat((prefix_BW1, needed_BWX), 2)
 
     def _block_end(self, log_probs_BWV: Tensor, chosen_B: Tensor) -> None:
@@ -210,7 +229,7 @@ class Constraints:
     """
 
     def __init__(self, required: Sequence[Required], rules: Rules, beam: int) -> None:
-        self.eos, self.device = rules.eos, rules.max_lengths_B.device
+        self.eos, self.device = rules.eos, rules.ends_B.device
         constraints = [wanted.constraints for wanted in required]
         phrases = [list(chain.from_iterable(several)) for several in constraints]
         owners = [[k for k, alternatives in enumerate(several) for _ in alternatives] for several in constraints]
@@ -224,7 +243,7 @@ class Constraints:
         rows = [[table[phrase] for phrase in several if table] for table, several in zip(tables, phrases, strict=True)]
         self.following_BAX = self._padded(rows, 0, size)
         self.constrained_B = torch.tensor([bool(several) for several in phrases], device=self.device)
-        self.room_B = rules.max_lengths_B - 1
+        self.room_B = rules.ends_B - 1
         self.states_BWA = self.lengths_BA[:, None].expand(-1, beam, -1) * 0
 
     def _padded(self, rows: Sequence[Sequence[Sequence[int]]], filling: int, least: int = 0) -> Tensor:

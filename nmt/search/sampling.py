@@ -105,13 +105,14 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
         log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, config.samples))
-        rules.apply(log_probs_BWV, samples.tokens_BWT, samples.sentences_B)
+        rules.apply(log_probs_BWV, samples.tokens_BWT)
         for sentence, number, hypothesis in samples.advance(log_probs_BWV, uniforms.next().to(device), batch.eos):
             found[sentence][number] = hypothesis
         chosen = samples.leave()
         if chosen:
             uniforms.keep(chosen)
             chosen_B = torch.tensor(chosen, device=device)
+            rules.change(chosen_B)
             cache = cache.select(parents_W.expand(len(chosen), -1), chosen_B)
     in_order = [[numbered[number] for number in range(config.samples)] for numbered in found]
     return [several if all(math.isfinite(one.score) for one in several) else [] for several in in_order]

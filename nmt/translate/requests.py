@@ -19,6 +19,8 @@ from nmt.text.words import AlignedWords, Given
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
+# Sums over fewer positions are rounded in another way, so that other sentences would change a translation's log P.
+LEAST_WIDTH = 16
 
 
 class Request(NamedTuple):
@@ -74,7 +76,7 @@ class EncodedRequest:
 
 def padded_width(ids: np.ndarray) -> int:
     """Returns the positions of a sentence with these ids and EOS in a padded batch."""
-    return math.ceil((len(ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+    return max(LEAST_WIDTH, math.ceil((len(ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
 
 def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None) -> Request:

@@ -3,7 +3,7 @@
 Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -21,15 +21,18 @@ from nmt.data.loader import make_side
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
-from nmt.model.incremental import DecoderCache, start, step
+from nmt.model.incremental import DecoderCache, start
+from nmt.model.incremental import step as step_model
 from nmt.model.transformer import OutputLayer, Transformer
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
+from nmt.search.beam import BeamSearch
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import Aligner, SentencePair
 from nmt.translate.requests import (
+    LEAST_WIDTH,
     WIDTH_MULTIPLE,
     EncodedRequest,
     Hypothesis,
@@ -101,6 +104,54 @@ class _EnsembleCache:
         if candidates is not None and sentences_B is not None:
             candidates = replace(candidates, bias_BV=candidates.bias_BV[sentences_B])
         return _EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches), candidates)
+
+    def join(self, others: "_EnsembleCache", places_X: Tensor) -> "_EnsembleCache":
+        caches = zip(self.caches, others.caches, strict=True)
+        return replace(self, caches=tuple(cache.join(other, places_X) for cache, other in caches))
+
+
+class RunningSearch:
+    """Beam search of lines that join it at any time, and leave it when they are done.
+
+    `Translator.can_join` says which lines can.
+    """
+
+    def __init__(self, translator: "Translator", search: SearchConfig) -> None:
+        self._translator, self._config = translator, search
+        self._search: BeamSearch | None = None
+        self._lines: dict[int, tuple[Hashable, EncodedRequest]] = {}  # by their numbers in the search
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The keys of the lines that are searched."""
+        return [key for key, _ in self._lines.values()]
+
+    @torch.no_grad()
+    def advance(self, lines: Mapping[Hashable, EncodedRequest], steps: int) -> dict[Hashable, list[Hypothesis]]:
+        """Adds lines, makes up to so many steps, and returns the translations of the lines that are done, by key."""
+        found: dict[int, list[TokenHypothesis]] = {}
+        with self._translator.session():
+            if lines:
+                self._join(lines)
+            while self._search and self._search.live and steps:
+                found |= self._search.advance()
+                steps -= 1
+        done = [self._lines.pop(number) for number in found]
+        if not self._lines:
+            self._search = None
+        translations = self._translator.translations([line for _, line in done], list(found.values()), self._config)
+        return dict(zip((key for key, _ in done), translations, strict=True))
+
+    def _join(self, lines: Mapping[Hashable, EncodedRequest]) -> None:
+        ordered = sorted(lines.items(), key=lambda item: padded_width(item[1].parts[0]))
+        sentences = [_Sentence(line.parts[0], line.required, line.number) for _, line in ordered]
+        cache, batch = self._translator.begun(sentences, self._config)
+        if self._search is None:
+            self._search, first = BeamSearch(self._translator.step, cache, batch), 0  # type: ignore[arg-type]
+        else:
+            first = self._search.count
+            self._search.join(cache, batch)
+        self._lines.update(enumerate(ordered, first))
 
 
 class Translator:
@@ -174,6 +225,13 @@ class Translator:
                 advance(len(batch))
         return found
 
+    def can_join(self, line: EncodedRequest, search: SearchConfig) -> bool:
+        """Returns whether a line can join a `RunningSearch`, which has no required tokens."""
+        plain = not (search.sample or search.scorer or search.beam_groups > 1 or self.vocabulary_map)
+        configs = [model.config for model in self.models]
+        endless = all(config.learned_positions is None and config.attention_window is None for config in configs)
+        return plain and endless and len(line.parts) == 1 and line.required == Required()
+
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for several calls of `search`, within which autocast converts each weight once."""
         return self.runtime.autocast()
@@ -202,6 +260,12 @@ class Translator:
         ]
         with self.session():
             found = self._search(sentences, search) if sentences else []
+        return self.translations(lines, found, search)
+
+    def translations(
+        self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[TokenHypothesis]], search: SearchConfig
+    ) -> list[list[Hypothesis]]:
+        """Returns the translations of lines from what was found for each of their parts."""
         if not all(found):  # search finds nothing if the model gives NaN
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
         texts = self._texts(lines, found)
@@ -234,14 +298,22 @@ class Translator:
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
     def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Searches all sentences together.
+        """Searches all sentences together."""
+        order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
+        cache, batch = self.begun([sentences[i] for i in order], search)
+        found = search_for(self.step, cache, batch)  # type: ignore[arg-type]
+        if cache.candidates:
+            ids = cache.candidates.ids_V.tolist()
+            found = [[replace(f, tokens=[ids[token] for token in f.tokens]) for f in of_one] for of_one in found]
+        return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    def begun(self, ordered: Sequence[_Sentence], search: SearchConfig) -> tuple[_EnsembleCache, SearchBatch]:
+        """Encodes sentences, which are in the order of their padded widths, and returns what search begins with.
 
         Their sources lie in blocks of one padded width each, so none is padded to the width of another.
         """
-        order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
-        ordered = [sentences[i] for i in order]
         blocks = [[with_eos(s.ids) for s in block] for _, block in groupby(ordered, key=lambda s: padded_width(s.ids))]
-        side = make_side(blocks, multiple=_POSITIONS, width_multiple=WIDTH_MULTIPLE).to(self.runtime.device)
+        side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, LEAST_WIDTH).to(self.runtime.device)
         candidates = self._candidates(ordered, self.vocabulary_map) if self.vocabulary_map else None
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
         batch = SearchBatch(
@@ -254,13 +326,7 @@ class Translator:
             never=(PAD, BOS),  # imported models may give BOS a high probability
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
-        if candidates:
-            batch = candidates.restricted(batch)
-        found = search_for(self._step, _EnsembleCache(states, candidates), batch)  # type: ignore[arg-type]
-        if candidates:
-            ids = candidates.ids_V.tolist()
-            found = [[replace(f, tokens=[ids[token] for token in f.tokens]) for f in of_one] for of_one in found]
-        return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+        return _EnsembleCache(states, candidates), candidates.restricted(batch) if candidates else batch
 
     def _candidates(self, sentences: Sequence[_Sentence], vocabulary_map: VocabularyMap) -> _Candidates:
         """Returns the candidates of sentences: those of the map, and what their translations must contain."""
@@ -279,7 +345,7 @@ class Translator:
             self._scorers[name] = extensions.scorer(name)(self.codec)
         return self._scorers[name]
 
-    def _step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
+    def step(self, tokens_R: Tensor, cache: _EnsembleCache) -> tuple[Tensor, _EnsembleCache]:
         """Returns scores RV of the next token: the logits, or for an ensemble, the log of the summed probabilities.
 
         Search normalises them, so that the sum becomes the average.
@@ -288,7 +354,7 @@ class Translator:
         ids_R = chosen.ids_V[tokens_R] if chosen else tokens_R
         layers = chosen.outputs if chosen else [None] * len(self.models)
         states = zip(self.models, cache.caches, layers, strict=True)
-        outputs = [step(model, ids_R, state, layer) for model, state, layer in states]
+        outputs = [step_model(model, ids_R, state, layer) for model, state, layer in states]
         caches = replace(cache, caches=tuple(c for _, c in outputs))
         logits = [logits_RV.float() for logits_RV, _ in outputs]
         if chosen:
