@@ -11,15 +11,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import forks
 
+from nmt.serving import server as server_module
 from nmt.serving.scheduler import Scheduler
-from nmt.serving.workers import Translate
+from nmt.serving.workers import Submit, Work
 
 _LIMIT_SECONDS = 60  # a server that says or answers nothing for longer hangs
 
@@ -115,7 +118,7 @@ def hold() -> None:
     The server writes its events to standard output: "queued" for a request that has entered the queue, "batch" before a
     batch, and "gone" when it has given up a request.
     """
-    run, work = Scheduler.run, Translate.__call__
+    run, started, thread = Scheduler.run, server_module.started, ThreadPoolExecutor(1)
 
     async def told(*arguments: Any) -> Any:
         os.write(1, b"queued\n")  # the items are in the queue before the server handles anything else
@@ -125,12 +128,17 @@ def hold() -> None:
             os.write(1, b"gone\n")
             raise
 
-    def held(*arguments: Any) -> Any:
+    def held(submit: Submit, work: Work) -> Any:
         os.write(1, b"batch\n")
         os.read(0, 1)
-        return work(*arguments)
+        return submit(work).result()
 
-    Scheduler.run, Translate.__call__ = told, held  # type: ignore[method-assign]
+    @contextmanager
+    def all_held(*arguments: Any) -> Iterator[list[Submit]]:
+        with started(*arguments) as submits:
+            yield [partial(thread.submit, held, submit) for submit in submits]
+
+    Scheduler.run, server_module.started = told, all_held  # type: ignore[method-assign]
 
 
 def new_interpreter() -> None:

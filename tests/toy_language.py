@@ -27,6 +27,12 @@ class History:
         tokens = [[self.tokens[b][w] for w in parents] for b, parents in zip(chosen, parents_BW.tolist(), strict=True)]
         return History([self.sentences[b] for b in chosen], tokens)
 
+    def join(self, others: "History", places_X: Tensor) -> "History":
+        said = dict(enumerate(zip(self.sentences, self.tokens, strict=True)))
+        said |= zip(places_X.tolist(), zip(others.sentences, others.tokens, strict=True), strict=True)
+        sentences, tokens = zip(*(said[place] for place in range(len(said))), strict=True)
+        return History(list(sentences), list(tokens))
+
 
 @cache
 def _table(vocabulary: int) -> tuple[Tensor, ...]:
@@ -60,14 +66,7 @@ class Language:
         required: Sequence[Required] | None = None,
         streams: Sequence[int] | None = None,
     ) -> list[list[TokenHypothesis]]:
-        numbers = sentences or list(range(len(max_lengths)))
-        cache = History(numbers, [[()] * config.hypotheses for _ in numbers])
-        required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
-        lengths_B = torch.tensor(max_lengths)
-        batch = SearchBatch(
-            max_lengths_B=lengths_B, bos=BOS, eos=EOS, config=config, required=required, streams=streams
-        )
-        return search(self.step, cache, batch)
+        return search(self.step, *begun(max_lengths, config, sentences, required, streams))
 
     def token_log_probs(self, sentence: int, tokens: Sequence[int]) -> list[float]:
         """log P of the tokens and EOS."""
@@ -82,6 +81,21 @@ class Language:
         """Every output of at most `longest` tokens, EOS included."""
         others = [t for t in range(self.vocabulary) if t != EOS]
         return [o for n in range(longest) for o in itertools.product(others, repeat=n)]
+
+
+def begun(
+    max_lengths: list[int],
+    config: SearchConfig,
+    sentences: list[int] | None = None,
+    required: Sequence[Required] | None = None,
+    streams: Sequence[int] | None = None,
+) -> tuple[History, SearchBatch]:
+    """Returns what search begins with."""
+    numbers = sentences or list(range(len(max_lengths)))
+    required, streams = required or [Required()] * len(numbers), streams or range(len(numbers))
+    lengths_B = torch.tensor(max_lengths)
+    batch = SearchBatch(max_lengths_B=lengths_B, bos=BOS, eos=EOS, config=config, required=required, streams=streams)
+    return History(numbers, [[()] * config.hypotheses for _ in numbers]), batch
 
 
 class Scripted(Language):

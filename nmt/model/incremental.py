@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nmt.config import ModelConfig
 from nmt.model.attention import padded_blocks, widened
 from nmt.model.masks import BlockMask, Layout, PackedMask, cross_attention_mask, visible_bias
 from nmt.model.transformer import DecoderLayer, MultiHeadAttention, OutputLayer, Transformer
@@ -164,10 +165,7 @@ class DecoderCache:
         return replace(self, layers=layers, ancestors_BWT=ancestors_BWT.gather(1, index_BWT), starts_B=starts_B)
 
     def join(self, others: Self, places_X: Tensor) -> Self:
-        """Adds sentences that begin now: in these places of axis B, whose sentences are dropped, or behind the last.
-
-        The model must have neither learned positions, because those of a sentence that is done go on, nor a window.
-        """
+        """Adds sentences that begin now: in these places of axis B, whose sentences are dropped, or behind the last."""
         present, beam, _ = self.ancestors_BWT.shape
         sentences = max(present, int(places_X.max()) + 1)
         starts_B = F.pad(self.starts_B, (0, sentences - present))
@@ -188,6 +186,15 @@ class DecoderCache:
             found.append(sentences_B[(sentences_B >= first) & (sentences_B < end)] - first)
             first = end
         return found
+
+
+def can_join(config: ModelConfig) -> bool:
+    """Returns whether `DecoderCache.join` works with this model.
+
+    The positions of a sentence that is done go on until another one takes its place. Models with learned positions may
+    have none for them.
+    """
+    return config.learned_positions is None and config.attention_window is None
 
 
 def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> DecoderCache:

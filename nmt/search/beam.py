@@ -294,6 +294,8 @@ class BeamSearch:
     def join(self, cache: Cache, batch: SearchBatch) -> None:
         """Adds sentences, which get the next numbers. Neither they nor others may have required tokens or groups.
 
+        No output may have BOS, which stands for the steps before a sentence begins.
+
         Args:
             cache: their state before the first token.
         """

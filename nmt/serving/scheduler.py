@@ -1,4 +1,4 @@
-"""Decides which sentences of all waiting requests are worked on together, and in which order.
+"""Decides what each worker does next: which waiting sentences it takes, and in which order.
 
 A request takes its turn by the tokens that it has already got, so that a long one does not hold up short ones
 (start-time fair queueing, Goyal et al. 1996). A worker takes no more than its share of the tokens, so that the others
@@ -8,8 +8,10 @@ get work too. Everything here runs in the event loop.
 import asyncio
 import math
 from bisect import insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -18,24 +20,26 @@ from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.guard import BATCHES, RETRY
 
-# Submits items of one kind, as the kind and the payloads, and returns their future results.
-Submit = Callable[[tuple[Hashable, list[Any]]], "Future[Sequence[Any]]"]
+# Submits an operation and its payloads to a worker, and returns the future result.
+Submit = Callable[[tuple[Any, list[Any]]], "Future[Any]"]
 
 
 class Item(NamedTuple):
     """What a worker does for a request.
 
     Attributes:
-        kind: items of the same kind can be worked on together.
+        kind: the operation. Items of the same kind can be worked on together.
         payload: what the worker gets.
         tokens: how much work it is.
         shares: whether it may be worked on together with others.
+        joins: the operation that advances a search which the item can join at any time; None if there is none.
     """
 
     kind: Hashable
     payload: Any
     tokens: int
     shares: bool = True
+    joins: Hashable | None = None
 
 
 class _Waiting(NamedTuple):
@@ -44,15 +48,34 @@ class _Waiting(NamedTuple):
     result: "asyncio.Future[Any]"
 
 
+@dataclass(eq=False)
+class _Worker:
+    """A worker, and its running searches: their items by key. The search that has waited longest is first.
+
+    Attributes:
+        has_done_batch: whether the last call was a batch.
+    """
+
+    submit: Submit
+    running: dict[Hashable, dict[int, _Waiting]] = field(default_factory=dict)
+    has_done_batch: bool = False
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all running searches."""
+        return sum(one.item.tokens for items in self.running.values() for one in items.values())
+
+
 class Scheduler:
     """A bounded queue in front of the workers."""
 
-    def __init__(self, submit: Submit, config: ServeConfig) -> None:
-        self._submit, self._config, self._idle_workers = submit, config, config.workers
+    def __init__(self, submits: Sequence[Submit], config: ServeConfig) -> None:
+        self._workers = [_Worker(submit) for submit in submits]
+        self._config, self._keys = config, count()
         self._queues: dict[Hashable, list[_Waiting]] = {}
-        self._now = 0  # the turn of the newest batch
-        self._tokens_at_work = 0
-        self._running: set[asyncio.Task[None]] = set()
+        self._now = 0  # the latest turn of the items that were taken
+        self._tokens_in_batches = 0
 
     @property
     def waiting(self) -> int:
@@ -71,7 +94,7 @@ class Scheduler:
         if self.waiting + len(items) > most:
             raise HTTPException(503, "too many sentences are waiting; try again later", RETRY)
         waiting = self._queued(items)
-        self._start_batches()
+        self._start_workers()
         try:
             return list(await asyncio.gather(*(one.result for one in waiting)))
         finally:
@@ -82,7 +105,7 @@ class Scheduler:
         for item in items:
             turn += item.tokens
             waiting.append(_Waiting(turn, item, asyncio.get_running_loop().create_future()))
-            insort(self._queues.setdefault(item.kind, []), waiting[-1], key=lambda one: one.turn)
+            insort(self._queues.setdefault(item.joins or item.kind, []), waiting[-1], key=lambda one: one.turn)
         return waiting
 
     def _drop(self, waiting: Sequence[_Waiting]) -> None:
@@ -94,59 +117,125 @@ class Scheduler:
             self._forget_empty(kind)
 
     def _forget_empty(self, kind: Hashable) -> None:
-        if not self._queues[kind]:
+        if not self._queues.get(kind, True):
             del self._queues[kind]
 
-    def _start_batches(self) -> None:
-        while self._idle_workers and self._queues:
-            batch = self._next_batch()
-            self._idle_workers -= 1
-            self._tokens_at_work += sum(one.item.tokens for one in batch)
-            task = asyncio.create_task(self._work(batch))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    def _start_workers(self) -> None:
+        for worker in self._workers:
+            if worker.task is None and self._queues:
+                worker.task = asyncio.create_task(self._work(worker))
 
-    def _next_batch(self) -> list[_Waiting]:
-        """Takes the item whose turn it is, and as many of its kind as fit into a worker's share."""
-        queue = min(self._queues.values(), key=lambda queue: queue[0].turn)
-        tokens = self._tokens_at_work + sum(one.item.tokens for one in queue)
-        batch = [queue.pop(0)]
-        self._now = max(self._now, batch[0].turn)
-        share = math.ceil(tokens / self._config.workers)
-        room = min(self._config.batch_tokens, share) - batch[0].item.tokens
-        while batch[0].item.shares and queue and queue[0].item.shares and queue[0].item.tokens <= room:
-            room -= queue[0].item.tokens
-            batch.append(queue.pop(0))
-        self._forget_empty(batch[0].item.kind)
-        return batch
+    async def _work(self, worker: _Worker) -> None:
+        """Has a worker work until there is nothing to do for it.
 
-    async def _work(self, batch: list[_Waiting]) -> None:
-        """Has a batch worked on. If it fails, its items are tried one by one, so that one cannot spoil others."""
-        BATCHES.observe(len(batch))
-        found = await self._found(batch)
-        if isinstance(found, Exception) and len(batch) > 1:
-            for one in batch:
-                if not one.result.done():
-                    _answer([one], await self._found([one]))
-        self._tokens_at_work -= sum(one.item.tokens for one in batch)
-        self._idle_workers += 1
-        self._start_batches()  # before the answers are made, which takes long, so that the worker need not wait
-        _answer(batch, found)
+        While it makes steps of a running search, it already gets its next call, so that it need not wait for the event
+        loop. After a batch, the next call is chosen when the batch is done, so that it is as large as possible.
+        """
+        last: tuple[_Call, Future[Any]] | None = None
+        while True:
+            if last and last[0].batch:
+                await self._receive(worker, *last)
+                last = None
+            call = self._next_call(worker)
+            submitted = (call, worker.submit((call.operation, call.payloads))) if call else None
+            if last:
+                await self._receive(worker, *last)
+            if not submitted and not last:
+                break
+            last = submitted
+        worker.task = None
 
-    async def _found(self, batch: Sequence[_Waiting]) -> Sequence[Any] | Exception:
-        """Returns the results of a batch, or why it failed."""
-        try:
-            return await asyncio.wrap_future(self._submit((batch[0].item.kind, [one.item.payload for one in batch])))
-        except Exception as error:
-            return error
+    def _next_call(self, worker: _Worker) -> "_Call | None":
+        """Returns what the worker does next. Batches take turns with running searches."""
+        head = min((queue[0] for queue in self._queues.values()), key=lambda one: one.turn, default=None)
+        if head and not head.item.joins and not (worker.running and worker.has_done_batch):
+            worker.has_done_batch = True
+            items = self._taken(worker, head.item.kind, least=1, latest=math.inf)
+            self._tokens_in_batches += sum(one.item.tokens for one in items)
+            BATCHES.observe(len(items))
+            return _Call(head.item.kind, [one.item.payload for one in items], items)
+        worker.has_done_batch = False
+        begun = [head.item.joins] if head and head.item.joins and head.item.joins not in worker.running else []
+        for search in [*begun, *worker.running]:
+            turns = [queue[0].turn for kind, queue in self._queues.items() if kind != search]
+            items = self._taken(worker, search, least=0 if worker.running else 1, latest=min(turns, default=math.inf))
+            joining = {next(self._keys): one for one in items}
+            if joining or search in worker.running:
+                worker.running[search] = worker.running.pop(search, {}) | joining  # now behind the others
+                BATCHES.observe(len(worker.running[search]))
+                payloads = [(key, one.item.payload) for key, one in joining.items()]
+                return _Call(search, payloads, keys=frozenset(worker.running[search]))
+        return None
+
+    def _taken(self, worker: _Worker, kind: Hashable, least: int, latest: float) -> list[_Waiting]:
+        """Takes items of a kind: at least so many, and those up to the latest turn that fit into the worker's share."""
+        queue = self._queues.get(kind, [])
+        at_work = self._tokens_in_batches + sum(one.tokens for one in self._workers)
+        share = math.ceil((at_work + sum(one.item.tokens for one in queue)) / len(self._workers))
+        room = min(self._config.batch_tokens, share) - worker.tokens
+        taken: list[_Waiting] = []
+        while queue:
+            one = queue[0]
+            fits = one.item.tokens <= room and one.turn <= latest and one.item.shares
+            if len(taken) >= least and not (fits and all(other.item.shares for other in taken)):
+                break
+            taken.append(queue.pop(0))
+            room -= one.item.tokens
+            self._now = max(self._now, one.turn)
+        self._forget_empty(kind)
+        return taken
+
+    async def _receive(self, worker: _Worker, call: "_Call", result: "Future[Any]") -> None:
+        """Gives items what was found. If a call has failed, its items are tried alone, so that none spoils others."""
+        found = await _found(result)
+        failed = isinstance(found, Exception)
+        if call.batch:
+            self._tokens_in_batches -= sum(one.item.tokens for one in call.batch)
+            if failed and len(call.batch) > 1:
+                await self._alone(worker, call.batch)
+                return
+            for one, result in zip(call.batch, [found] if failed else found, strict=True):
+                _give(one, result)
+            return
+        items = worker.running.get(call.operation, {})
+        for key, result in () if failed else found.done.items():
+            _give(items.pop(key), result)
+        # A worker that has died, and was replaced, does not know the items of earlier calls.
+        lost = [items.pop(key) for key in call.keys & items.keys() if failed or key not in found.running]
+        if not items:
+            worker.running.pop(call.operation, None)
+        await self._alone(worker, lost)
+
+    async def _alone(self, worker: _Worker, items: Sequence[_Waiting]) -> None:
+        """Has items worked on one by one."""
+        for one in items:
+            if not one.result.done():
+                found = await _found(worker.submit((one.item.kind, [one.item.payload])))
+                _give(one, found if isinstance(found, Exception) else found[0])
 
 
-def _answer(batch: Sequence[_Waiting], found: Sequence[Any] | Exception) -> None:
-    """Sets the result of each item that has none yet; an item whose request has ended or failed has one."""
-    for number, one in enumerate(batch):
-        if one.result.done():
-            continue
-        if isinstance(found, Exception):
-            one.result.set_exception(found)
-        else:
-            one.result.set_result(found[number])
+class _Call(NamedTuple):
+    """What a worker is asked for: a batch of items, or the next steps of a running search with items of these keys."""
+
+    operation: Hashable
+    payloads: list[Any]
+    batch: Sequence[_Waiting] = ()
+    keys: Set[int] = frozenset()
+
+
+async def _found(result: "Future[Any]") -> Any:
+    """Returns what a worker has found, or why it failed."""
+    try:
+        return await asyncio.wrap_future(result)
+    except Exception as error:
+        return error
+
+
+def _give(one: _Waiting, found: Any) -> None:
+    """Sets the result of an item. An item whose request has ended or failed has one already."""
+    if one.result.done():
+        return
+    if isinstance(found, Exception):
+        one.result.set_exception(found)
+    else:
+        one.result.set_result(found)

@@ -36,10 +36,10 @@ def serve(
     token = token_in(config.token_file)
     models = load_models(checkpoints, named)
     files = [ModelFile(name, model.path, digest_of(model.path)) for name, model in models.items()]
-    with _listener(config) as listener, started(files, engine, runtime, config.workers) as submit:
-        scheduler = Scheduler(submit, config)
+    with _listener(config) as listener, started(files, engine, runtime, config.workers) as submits:
+        scheduler = Scheduler(submits, config)
         WAITING.set_function(lambda: scheduler.waiting)
-        app: ASGIApp = Guard(create_app(Service(models, scheduler, config, engine.engine)), config, token)
+        app: ASGIApp = Guard(create_app(Service(models, scheduler, config, engine)), config, token)
         if config.allow_origin:
             headers = ["Authorization", "Content-Type"]
             app = CORSMiddleware(app, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 from nmt.checkpoint_file import read_codec, read_model_config
-from nmt.config import SearchConfig, ServeConfig
+from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
+from nmt.model.incremental import can_join as model_can_join
 from nmt.serving import schema
 from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.workers import Alternatives, Attention, Score, Translate
+from nmt.serving.workers import Advance, Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, label_of
@@ -26,6 +27,7 @@ from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Rescored, Target, fields_of
 from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms
 from nmt.translate.texts import Sentence, Text, sentences_of
+from nmt.translate.translator import can_join
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,12 @@ class ServedModel:
     name: str
     path: str
     codec: TextCodec
-    parameters: int
+    config: ModelConfig
+
+    @property
+    def has_searches(self) -> bool:
+        """Whether sentences can join a running search with this model."""
+        return model_can_join(self.config)
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -47,7 +54,13 @@ class ServedModel:
         config = self.codec.config
         langs = {"source_lang": config.source_lang, "target_lang": config.target_lang}
         spaces = self.codec.target_has_spaces
-        return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
+        return {
+            "name": self.name,
+            **langs,
+            "target_spaces": spaces,
+            "parameters": parameter_count(self.config, self.codec),
+            "engine": engine,
+        }
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
@@ -85,7 +98,7 @@ def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
 def _load(name: str | None, path: str) -> ServedModel:
     codec = read_codec(path)
     name = name or f"{codec.config.source_lang}-{codec.config.target_lang}"
-    return ServedModel(name, path, codec, parameter_count(read_model_config(path), codec))
+    return ServedModel(name, path, codec, read_model_config(path))
 
 
 def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:
@@ -166,9 +179,11 @@ class Service:
     """What the routes call. Answers are JSON values as `nmt.serving.schema` describes them."""
 
     def __init__(
-        self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: str
+        self, models: Mapping[str, ServedModel], scheduler: Scheduler, config: ServeConfig, engine: EngineConfig
     ) -> None:
-        self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine
+        self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
+        # Whether sentences can join running searches, if their models and options allow that.
+        self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
         self.glossaries = _glossaries(config.glossary)
         self.paths = paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
@@ -275,8 +290,19 @@ class Service:
     ) -> list[list[Hypothesis]]:
         encoded = await asyncio.to_thread(encode, model.codec, requests, 1, search)
         operation = Translate(model.name, search, pieces)
-        items = [Item(operation, line, max(1, line.width), len(line.parts) <= 1) for line in encoded]
-        return await self.scheduler.run(items)
+        running = Advance(operation) if self.has_searches and model.has_searches else None
+        return await self.scheduler.run(
+            [
+                Item(
+                    operation,
+                    line,
+                    tokens=max(1, line.width),
+                    shares=len(line.parts) <= 1,
+                    joins=running if can_join(line, search) else None,
+                )
+                for line in encoded
+            ]
+        )
 
     async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
         """Returns log P, pieces and alignments of the translations of a request."""

@@ -1,11 +1,11 @@
 """The workers that compute for the service, and what they do with a batch."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
@@ -17,6 +17,7 @@ from nmt.translate.engines import Engine, PyTorchEngine, load_engine
 from nmt.translate.formats import Rescored
 from nmt.translate.requests import EncodedRequest, Hypothesis
 from nmt.translate.rescoring import EncodedPair
+from nmt.translate.translator import RunningSearch
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,25 @@ class Translate:
     def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each sentence."""
         return engine.search(payloads, self.search, log_probs=self.log_probs)
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Makes some steps of the running search of an operation. The payloads are sentences that join it, with keys."""
+
+    operation: Translate
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.operation.model
+
+
+class Progress(NamedTuple):
+    """What `Advance` gives: the translations of the sentences that are done, by key, and the keys of the others."""
+
+    done: dict[Hashable, list[Hypothesis]]
+    running: list[Hashable]
 
 
 @dataclass(frozen=True)
@@ -69,7 +89,9 @@ class Attention:
 
 
 # What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
-Operation = Translate | Score | Alternatives | Attention
+Operation = Translate | Advance | Score | Alternatives | Attention
+# Steps of search after which sentences can join. Fewer shorten the wait for it, and take more messages.
+_STEPS = 4
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
 # An operation and what it is applied to. None only loads the models.
@@ -85,47 +107,60 @@ class ModelFile:
     digest: str
 
 
+Submit = Callable[[Work], "Future[Any]"]
+
+
 @contextmanager
 def started(
     models: Sequence[ModelFile], engine: EngineConfig, runtime: RuntimeConfig, workers: int
-) -> Iterator[Callable[[Any], "Future[Any]"]]:
-    """Yields a function that submits `Work`, after all workers have loaded the models."""
-    make_work = partial(_working, models, engine, runtime)
+) -> Iterator[list[Submit]]:
+    """Yields a function for each worker that submits `Work` to it, after all workers have loaded the models."""
     if workers > 1:
         share_cores(workers)
-        pool = worker_pool(make_work, workers, _ATTEMPTS, preload="nmt.serving.workers")
-    else:
-        pool = _thread(make_work)
-    with pool as submit:
-        for loaded in [submit((None, ())) for _ in range(workers)]:
+    with ExitStack() as pools:
+        # Even a single worker is a process of its own: a thread would share the interpreter with the event loop.
+        made = [partial(_made, models, engine, runtime, number) for number in range(workers)]
+        contexts = [worker_pool(make, 1, _ATTEMPTS, preload="nmt.serving.workers") for make in made]
+        submits = list(map(pools.enter_context, contexts))
+        for loaded in [submit((None, ())) for submit in submits]:
             loaded.result()
-        yield submit
+        yield submits
 
 
-@contextmanager
-def _thread(make_work: Callable[[int], Callable[[Work], Any]]) -> Iterator[Callable[[Any], "Future[Any]"]]:
-    """Yields a function that submits `Work` to a thread of this process."""
-    with ThreadPoolExecutor(1, "nmt-worker") as thread:
-        work = thread.submit(make_work, 0).result()
-        yield lambda work_to_do: thread.submit(work, work_to_do)
-
-
-def _working(
-    models: Sequence[ModelFile], config: EngineConfig, runtime: RuntimeConfig, number: int
-) -> Callable[[Work], Sequence[Any]]:
-    """Loads the models, and returns the function that applies operations in worker `number`.
-
-    If there are several GPUs, the worker uses the one with its number.
-    """
+def _made(
+    models: Sequence[ModelFile],
+    config: EngineConfig,
+    runtime: RuntimeConfig,
+    number: int,
+    _: int,  # the pool has only this worker
+) -> "_Worker":
+    """Makes worker `number`, which uses the GPU with its number if there are several."""
     engines = {}
     for model in models:
         if digest_of(model.path) != model.digest:
             raise NmtError(f"{model.path} has changed since nmt serve started; start it again")
         engines[model.name] = load_engine([model.path], config, runtime, number)
         engines[model.name].session().__enter__()  # until the worker ends
+    return _Worker(engines)
 
-    def work(work_to_do: Work) -> Sequence[Any]:
-        operation, payloads = work_to_do
-        return operation(engines[operation.model], payloads) if operation else []
 
-    return work
+class _Worker:
+    """Applies operations, and keeps the searches that sentences can join."""
+
+    def __init__(self, engines: dict[str, Engine]) -> None:
+        self._engines, self._searches = engines, dict[Translate, RunningSearch]()
+
+    def __call__(self, work: Work) -> Any:
+        operation, payloads = work
+        if operation is None:
+            return None
+        engine = self._engines[operation.model]
+        if not isinstance(operation, Advance):
+            return operation(engine, payloads)
+        assert isinstance(engine, PyTorchEngine)
+        # A search that fails is not kept.
+        search = self._searches.pop(operation.operation, None) or RunningSearch(engine, operation.operation.search)
+        done = search.advance(dict(payloads), _STEPS)
+        if search.keys:
+            self._searches[operation.operation] = search
+        return Progress(done, search.keys)

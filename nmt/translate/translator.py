@@ -110,10 +110,17 @@ class _EnsembleCache:
         return replace(self, caches=tuple(cache.join(other, places_X) for cache, other in caches))
 
 
+def can_join(line: EncodedRequest, search: SearchConfig) -> bool:
+    """Returns whether a line can join a `RunningSearch`. Its model must allow that too."""
+    is_plain = not (search.sample or search.scorer or search.beam_groups > 1)
+    return is_plain and len(line.parts) == 1 and line.required == Required()
+
+
 class RunningSearch:
     """Beam search of lines that join it at any time, and leave it when they are done.
 
-    `Translator.can_join` says which lines can.
+    The translations are the same as in batches. See `can_join` and `nmt.model.incremental.can_join`. The translator
+    must not have a vocabulary map.
     """
 
     def __init__(self, translator: "Translator", search: SearchConfig) -> None:
@@ -224,13 +231,6 @@ class Translator:
                     found[index] = result
                 advance(len(batch))
         return found
-
-    def can_join(self, line: EncodedRequest, search: SearchConfig) -> bool:
-        """Returns whether a line can join a `RunningSearch`, which has no required tokens."""
-        plain = not (search.sample or search.scorer or search.beam_groups > 1 or self.vocabulary_map)
-        configs = [model.config for model in self.models]
-        endless = all(config.learned_positions is None and config.attention_window is None for config in configs)
-        return plain and endless and len(line.parts) == 1 and line.required == Required()
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for several calls of `search`, within which autocast converts each weight once."""

@@ -1,16 +1,19 @@
 """Beam search and diverse beam search against a plain loop. test_required.py compares with an enumeration."""
 
 import math
+import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_language import BOS, EOS, Language, Scripted
+from toy_language import BOS, EOS, History, Language, Scripted, begun
 
 from nmt.config import SearchConfig
-from nmt.search.beam import largest
+from nmt.search.api import SearchBatch, TokenHypothesis
+from nmt.search.beam import BeamSearch, beam_search, largest
 
 SEEDS = st.integers(0, 10_000)
 
@@ -79,3 +82,28 @@ def test_search_as_in_a_loop_over_hypotheses(
     for hypothesis in found:
         assert hypothesis.log_probs == pytest.approx(language.token_log_probs(0, hypothesis.tokens), abs=1e-4)
         assert hypothesis.score == pytest.approx(language.score(0, hypothesis.tokens, alpha), abs=1e-4)
+
+
+@settings(max_examples=100)
+@given(SEEDS, st.integers(1, 4), st.integers(0, 3), st.sampled_from([None, 1, 2]))
+def test_sentences_that_join_a_search_get_what_they_would_get_alone(
+    seed: int, beam: int, min_length: int, ngram: int | None
+) -> None:
+    language, draw = Language(seed, vocabulary=6), random.Random(seed)
+    config = SearchConfig(beam=beam, n_best=draw.randint(1, beam), min_length=min_length, no_repeat_ngram=ngram)
+    lengths = [draw.randint(1, 8) for _ in range(draw.randint(2, 12))]
+
+    def begin(numbers: list[int]) -> tuple[History, SearchBatch]:
+        cache, batch = begun([lengths[number] for number in numbers], config, numbers)
+        return cache, replace(batch, never=(BOS,))
+
+    expected = [beam_search(language.step, *begin([number]))[0] for number in range(len(lengths))]
+    running, found, waiting = BeamSearch(language.step, *begin([0])), dict[int, list[TokenHypothesis]](), lengths[1:]
+    while len(found) < len(lengths):
+        count, first = min(len(waiting), draw.randint(0, 4)), len(lengths) - len(waiting)
+        if count:
+            running.join(*begin(list(range(first, first + count))))
+        waiting = waiting[count:]
+        if running.live:
+            found |= running.advance()
+    assert [found[number] for number in range(len(lengths))] == expected

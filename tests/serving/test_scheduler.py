@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -11,6 +12,7 @@ from virtual_time import in_virtual_time
 from nmt.config import ServeConfig
 from nmt.errors import NmtError
 from nmt.serving.scheduler import Item, Scheduler
+from nmt.serving.workers import Progress
 
 
 class Workers:
@@ -19,7 +21,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self.batches: list[str] = []
         self._futures: list[Future[Sequence[str]]] = []
-        self.scheduler = Scheduler(self._submit, ServeConfig(workers=count, batch_tokens=4, max_waiting=10))
+        self.scheduler = Scheduler([self._submit] * count, ServeConfig(workers=count, batch_tokens=4, max_waiting=10))
 
     def _submit(self, batch: tuple[Hashable, list[str]]) -> "Future[Sequence[str]]":
         self.batches.append("".join(batch[1]))
@@ -149,3 +151,84 @@ async def test_the_rest_of_a_request_that_has_failed_is_not_tried(workers: Worke
         await request
     await workers.finish(2)
     assert workers.batches == ["abc", "a", "b"]
+
+
+class Searching(Workers):
+    """Also records the calls of running searches, as the names that join, and finishes names when told to."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.names: dict[int, str] = {}
+
+    def _submit(self, batch: tuple[Hashable, list[Any]]) -> "Future[Any]":
+        if not str(batch[0]).startswith("search"):
+            return super()._submit(batch)
+        self.names |= dict(batch[1])
+        self.batches.append(f"{batch[0]}: {''.join(name for _, name in batch[1])}")
+        self._futures.append(Future())
+        return self._futures[-1]
+
+    async def advance(self, number: int, done: str, running: str) -> None:
+        """Ends a call, after which these names are done, and these are searched."""
+        keys = {name: key for key, name in self.names.items()}
+        found = {keys[name]: name.upper() for name in done}
+        self._futures[number].set_result(Progress(found, [keys[name] for name in running]))
+        await settled()
+
+
+def joining(names: str, kind: str = "a", tokens: int = 1) -> list[Item]:
+    return [Item(kind, name, tokens, joins=f"search {kind}") for name in names]
+
+
+@in_virtual_time
+async def test_items_join_a_running_search_and_leave_it_when_they_are_done() -> None:
+    workers = Searching(1)
+    first = await workers.request(*joining("ab"))
+    assert workers.batches == ["search a: ab", "search a: "]  # the worker need not wait for its second call
+    second = await workers.request(*joining("cde"))
+    await workers.advance(0, done="a", running="b")
+    assert workers.batches[2:] == ["search a: cde"]  # there is room for four tokens
+    await workers.advance(1, done="", running="b")
+    await workers.advance(2, done="bc", running="de")
+    assert await first == ["A", "B"]
+    third = await workers.request(*joining("f"))
+    await workers.advance(3, done="", running="de")
+    await workers.advance(4, done="ed", running="")
+    assert await second == ["C", "D", "E"]
+    await workers.advance(5, done="f", running="")
+    assert await third == ["F"]
+
+
+@in_virtual_time
+async def test_running_searches_and_batches_take_turns() -> None:
+    workers = Searching(1)
+    for item in (*joining("a"), *joining("b", kind="b"), *items("cd", kind="score", shares=False)):
+        await workers.request(item)
+    for number in range(8):
+        if workers.batches[number] in "cd":
+            await workers.finish(number)
+        else:
+            await workers.advance(number, done="", running=workers.batches[number][len("search ")])
+    after_two = ["search b: b", "c", "search a: ", "d", "search b: ", "search a: ", "search b: "]
+    assert workers.batches[2:9] == after_two
+
+
+@in_virtual_time
+async def test_items_that_a_new_worker_does_not_know_are_tried_alone() -> None:
+    workers = Searching(1)
+    request = await workers.request(*joining("ab"))
+    await workers.advance(0, done="", running="b")  # the process has died and was replaced
+    await workers.finish(workers.batches.index("a"))
+    await workers.advance(1, done="b", running="")
+    assert await request == ["A", "B"]
+
+
+@in_virtual_time
+async def test_the_items_of_a_search_that_fails_are_tried_alone() -> None:
+    workers = Searching(1)
+    request = await workers.request(*joining("ab"))
+    await workers.fail(0, "one of them")
+    await workers.finish(workers.batches.index("a"))
+    await workers.finish(workers.batches.index("b"))
+    await workers.advance(1, done="", running="")
+    assert await request == ["A", "B"]

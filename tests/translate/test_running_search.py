@@ -1,0 +1,46 @@
+"""Lines that join a running search get the translations that they would get alone."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from nmt import Translator
+from nmt.config import RuntimeConfig, SearchConfig
+from nmt.translate.requests import Hypothesis, Request, encode
+from nmt.translate.translator import RunningSearch
+
+WORDS = ["ba", "de", "ki", "lo", "mu"]
+
+
+@pytest.fixture(scope="module")
+def translator(trained: Path) -> Translator:
+    return Translator.load(trained / "run" / "best.safetensors", runtime=RuntimeConfig(device="cpu", precision="fp32"))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchConfig(n_best=2, max_length_offset=9),
+        SearchConfig(beam=1, alignments=True, max_length_offset=4),
+        SearchConfig(beam=3, min_length=40, max_length_offset=60, no_repeat_ngram=2),
+    ],
+)
+def test_lines_join_and_leave_at_any_time(translator: Translator, search: SearchConfig) -> None:
+    draw = random.Random(search.beam)
+    lines = [" ".join(draw.choices(WORDS, k=draw.choice([1, 3, 9, 30]))) for _ in range(40)]
+    alone = [translator.hypotheses([line], search)[0] for line in lines]
+    waiting = dict(enumerate(encode(translator.codec, [Request(line) for line in lines], 1, search)))
+    running, found = RunningSearch(translator, search), dict[int, list[Hypothesis]]()
+    longest_company = 0
+    while waiting or running.keys:
+        new = {key: waiting.pop(key) for key in list(waiting)[: draw.choice([0, 1, 2, 5])]}
+        found |= running.advance(new, draw.choice([1, 2, 5]))  # type: ignore[arg-type]
+        longest_company = max(longest_company, len(running.keys))
+    assert longest_company > 3
+    for key, hypotheses in enumerate(alone):
+        assert [(h.text, h.pieces, h.alignment) for h in found[key]] == [
+            (h.text, h.pieces, h.alignment) for h in hypotheses
+        ]
+        for joined, expected in zip(found[key], hypotheses, strict=True):
+            assert joined.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
