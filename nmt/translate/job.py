@@ -1,8 +1,8 @@
 """Translation as a job: the work that workers share, and its output."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -139,17 +139,28 @@ class JobOutput:
                 yield self.job.record(row, Place(name_of(files[0]), line, number))
 
     def _write_shards(self) -> dict[str, Any] | None:
+        with self.finished_shards() as folder:
+            return None if self.options.shard else self._merge(folder)
+
+    @contextmanager
+    def finished_shards(self, make_input: Callable[[], None] = lambda: None) -> Iterator[JobFolder]:
+        """Yields the folder of the job when its shards are done; with --shard, those of this part.
+
+        Args:
+            make_input: makes the input files, if the command does that itself.
+        """
         models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             segments=self.segments,
             columns=self.flags,
             shard_rows=self.options.shard_lines or self.shard_rows,
             settings=models | dict(self.settings),
+            make_input=make_input,
         )
         with job_folder(self.output, "--output", preparation, self.options) as folder:
             if not self.options.merge:
                 finish_shards(self.job, folder, self.options, self.workers, self.progress)
-            return None if self.options.shard else self._merge(folder)
+            yield folder
 
     def _merge(self, folder: JobFolder) -> dict[str, Any]:
         totals: dict[str, Any] = {}
@@ -199,6 +210,16 @@ def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
     """Returns how many lines a shard has: MAXI_BATCH, or fewer for a large model on a CPU."""
     size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
     return MAXI_BATCH if runtime.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
+
+
+def settings_of_files(engine: EngineConfig, glossary: str | None, output: str, options: JobConfig) -> dict[str, str]:
+    """Returns the content of the files that the output depends on besides models and lines, by flag."""
+    if engine.vocabulary_map is not None and options.cluster:
+        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
+    paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": glossary}
+    given = {flag: path for flag, path in paths.items() if path is not None}
+    refuse_inputs(output, given.values(), f"--output {output}")
+    return {flag: f"SHA-256 {digest_of(path)[:16]}…" for flag, path in given.items()}
 
 
 def settings_of(*configs: Config) -> dict[str, Any]:
