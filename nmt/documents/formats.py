@@ -7,7 +7,16 @@ from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError
 
 # The module that reads each format, by the last part of a file's name. Modules import their libraries when needed.
-_MODULES = {"txt": "plain"}
+_MODULES = {
+    "txt": "plain",
+    "html": "html_page",
+    "htm": "html_page",
+    "json": "json_strings",
+    "md": "markdown",
+    "markdown": "markdown",
+    "srt": "subtitles",
+    "vtt": "subtitles",
+}
 FORMATS = tuple(_MODULES)
 
 

@@ -11,9 +11,9 @@ inserted.
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html import escape, unescape
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Literal, NamedTuple
@@ -62,7 +62,7 @@ class Token(NamedTuple):
     raw: str
     name: str = ""
     text: str = ""
-    is_kept: bool = False  # a start tag whose content is not translated
+    is_kept: bool = False  # an element that is not translated, or its start tag
 
 
 @dataclass
@@ -132,6 +132,29 @@ def parse(text: str, markup: Literal["html", "xml"], blocks: Collection[str] | N
     return parts
 
 
+def with_attributes(html: str, change: Callable[[str, str, str], str]) -> str:
+    """Returns repaired HTML with other values of attributes. Elements that are not translated keep theirs.
+
+    Args:
+        change: returns the new value, given the names of element and attribute in lower case, and the value.
+    """
+
+    def changed(element: str, match: re.Match[str]) -> str:
+        name, equals, written = re.split(r"(\s*=\s*)", match[0], maxsplit=1) if "=" in match[0] else (match[0], "", "")
+        quote = written[0] if written.startswith(("'", '"')) else ""
+        old = unescape(written[1:-1] if quote else written)
+        new = change(element, name.lower(), old) if equals else old
+        return match[0] if new == old else "".join([name, equals, quote or '"', escape(new), quote or '"'])
+
+    def written(token: Token) -> str:
+        if token.is_kept or not token.name or token.kind == "end":
+            return token.raw
+        start = 1 + len(token.name)
+        return token.raw[:start] + re.sub(_ATTRIBUTE, partial(changed, token.name), token.raw[start:])
+
+    return "".join(map(written, _nested(html, is_html=True)))
+
+
 def _has_text(token: Token) -> bool:
     return token.kind == "text" and bool(unescape(token.raw).strip())
 
@@ -167,12 +190,13 @@ def _markup(match: re.Match[str], is_html: bool) -> Token:
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
-    if not name or match["empty"] or (is_html and name in _VOID.split()):
-        return Token("leaf", raw, name, " ".join(raw[9:-3].split()) if raw.startswith("<![CDATA[") else "")
+    if not name:
+        return Token("leaf", raw, text=" ".join(raw[9:-3].split()) if raw.startswith("<![CDATA[") else "")
     pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, match["attributes"])[::-1])
     values = {key.strip().lower(): value.strip().strip("\"'").lower() for key, _, value in pairs}
     is_kept = is_html and (name in _UNTRANSLATED.split() or "notranslate" in values.get("class", "").split())
-    return Token("start", raw, name, is_kept=is_kept or values.get("translate") == "no")
+    is_empty = match["empty"] or (is_html and name in _VOID.split())
+    return Token("leaf" if is_empty else "start", raw, name, is_kept=is_kept or values.get("translate") == "no")
 
 
 def _nested(text: str, *, is_html: bool) -> list[Token]:
@@ -192,7 +216,8 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
         tokens.append(Token("end", raw, name))
         if tokens[start].is_kept:
             words = "".join(unescape(token.raw) if token.kind == "text" else token.text for token in tokens[start:])
-            tokens[start:] = [Token("leaf", "".join(t.raw for t in tokens[start:]), name, " ".join(words.split()))]
+            whole = "".join(token.raw for token in tokens[start:])
+            tokens[start:] = [Token("leaf", whole, name, " ".join(words.split()), is_kept=True)]
 
     for token in [*_scanned(text, is_html), Token("end", "")]:
         if token.kind == "end" and (counts[token.name] or not token.name):
