@@ -2,7 +2,7 @@
 
 import sys
 from itertools import chain
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 from nmt.text.glossary import Glossary
+
+if TYPE_CHECKING:
+    from nmt.jobs.run import LineJob
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -29,29 +32,17 @@ def generate(
     through a pipe are answered at once.
     """
     from nmt.jobs.ray import connected
-    from nmt.translate.formats import LineFormat
-    from nmt.translate.job import (
-        JobOutput,
-        TranslationJob,
-        check_files,
-        placed,
-        settings_of,
-        settings_of_files,
-        shard_rows,
-    )
+    from nmt.translate.job import JobOutput, check_files, placed, settings_of, settings_of_files, shard_rows
 
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
-    settings = settings_of_files(engine, files.glossary, files.output, options)
-    settings |= {"--input-format": files.input_format, "--output-format": files.output_format}
-    glossary = None if files.glossary is None else Glossary.read(files.glossary)
+    settings = settings_of_files(engine, files.glossary, files.output, options) | files.formats
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         runtime = placed(runtime, options, engine.engine)
         totals = JobOutput(
-            job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines, glossary),
+            job=_job(tuple(checkpoints), files, search, runtime, engine),
             segments=files.segments,
             flags=("--input", *files.by_flag),
             output=files.output,
@@ -62,6 +53,19 @@ def generate(
             progress=progress,
         ).write()
     _warn_of_unmet(totals or {})
+
+
+def _job(
+    models: tuple[str, ...], files: TranslationFiles, search: SearchConfig, runtime: RuntimeConfig, engine: EngineConfig
+) -> "LineJob":
+    from nmt.translate.formats import LineFormat
+    from nmt.translate.job import HtmlJob, TranslationJob, with_alignments
+
+    glossary = None if files.glossary is None else Glossary.read(files.glossary)
+    if files.html:
+        return HtmlJob(models, runtime, with_alignments(search, "--html"), engine, glossary)
+    lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
+    return TranslationJob(models, runtime, search, engine, lines, glossary)
 
 
 def _warn_of_unmet(totals: dict[str, Any]) -> None:

@@ -96,11 +96,17 @@ class TranslationFiles(Config):
     constraints: str | None = files_option(
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
+    html: bool = files_option(
+        False, "Lines are HTML. The translation has the tags around the words that are aligned with those in them."
+    )
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.html and (self.by_flag or "jsonl" in (self.input_format, self.output_format)):
+            other = next(iter(self.by_flag), "jsonl")
+            raise NmtError(f"--html works with lines of text alone, but {other} was given; leave out one of them")
         if self.input_format == "jsonl" and self.by_flag:
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
@@ -121,6 +127,15 @@ class TranslationFiles(Config):
         """The files beside the input, by flag."""
         beside = {"--prefixes": self.prefixes, "--constraints": self.constraints}
         return {flag: path for flag, path in beside.items() if path is not None}
+
+    @property
+    def formats(self) -> dict[str, str]:
+        """The forms of input and output, by flag."""
+        return {
+            "--input-format": self.input_format,
+            "--output-format": self.output_format,
+            "--html": "given" if self.html else "not given",
+        }
 
     @property
     def segments(self) -> list[list[str]]:

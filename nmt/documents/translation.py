@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from nmt.translate.job import (
     settings_of,
     settings_of_files,
     shard_rows,
+    with_alignments,
 )
 from nmt.translate.requests import Hypothesis, Request
 from nmt.translate.texts import Sentence, sentences_of
@@ -153,13 +154,11 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    if search.outputs > 1 or search.alignments:
-        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
-        raise NmtError(f"{flag} does not work with documents, which have one translation; leave it out")
+    aligned = with_alignments(search, "nmt translate-file")
     with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
         import sentencex  # noqa: F401
     documents = Documents(paths, files, search)
-    search = replace(search, alignments=documents.has_markup)
+    search = aligned if documents.has_markup else search
     outputs = [report.file.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
     inputs = [*(report.file.path for report in documents.reports if report.document), *files.model]

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt import __version__, console
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
@@ -24,8 +24,18 @@ from nmt.text.corpus import maxi_batches_of, name_of, read_rows
 from nmt.text.glossary import Glossary
 from nmt.translate.engines import Engine, load_engine
 from nmt.translate.formats import LineFormat
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, batches, encode, with_terms
+from nmt.translate.requests import (
+    EncodedRequest,
+    Hypothesis,
+    Request,
+    batches,
+    encode,
+    longest_first,
+    padded_width,
+    with_terms,
+)
 from nmt.translate.rescoring import ModelJob
+from nmt.translate.texts import Sentence, Text, sentences_of
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,73 @@ class TranslationProcessor:
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls."""
         return self.engine.session()
+
+
+class HtmlLine(NamedTuple):
+    """A line of HTML: its sentences, one for each unit, and their text processing."""
+
+    text: Text
+    place: str
+    sentences: Sequence[Sentence]
+    codec: TextCodec
+
+
+@dataclass(frozen=True)
+class HtmlJob(ModelJob):
+    """Translates lines of HTML, each as `nmt.translate.texts.translate_markup` does."""
+
+    search: SearchConfig
+    engine: EngineConfig
+    glossary: Glossary | None
+
+    def load(self, process: int) -> "HtmlProcessor":
+        """Loads the model; on GPU number `process` if there are several."""
+        return HtmlProcessor(load_engine(self.models, self.engine, self.runtime, process), self.search)
+
+    def record(self, row: Row, place: Place) -> tuple[Text, str]:
+        """Returns the text in a row, and its place. Raises NmtError with the place if the HTML is not whole."""
+        try:
+            return Text.of(row[0], "html"), str(place)
+        except NmtError as error:
+            raise NmtError(f"{place}: {error}") from error
+
+    def batched(self, codec: TextCodec, records: Sequence[tuple[Text, str]], first_number: int) -> Iterator[Batch]:
+        """Yields the batches of a maxi-batch of lines, longest first."""
+        lines = [HtmlLine(*record, sentences_of(record[0], codec, split_lines=False), codec) for record in records]
+        encoded = [encode(codec, self._requests(line), n, self.search) for n, line in enumerate(lines, first_number)]
+        tokens = [sum(padded_width(part) for sentence in line for part in sentence.parts) for line in encoded]
+        for batch in longest_first(tokens, self.search.tokens_at_once(device_type(self.runtime))):
+            yield Batch([first_number + i for i in batch], [lines[i] for i in batch], [encoded[i] for i in batch])
+
+    def _requests(self, line: HtmlLine) -> list[Request]:
+        requests = [Request(text, constraints=phrases, place=line.place) for _, text, phrases in line.sentences]
+        return [with_terms(line.codec, request, self.glossary) for request in requests]
+
+    def output(self, record: HtmlLine, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
+        """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
+        unmet = {"unmet": 1, "first unmet": record.place} if any(h.unmet for h in result) else {}
+        return record.text.translated(record.sentences, result, record.codec) + "\n", unmet
+
+
+class HtmlProcessor:
+    """An engine that translates the sentences of lines; a `nmt.jobs.run.Processor`."""
+
+    def __init__(self, engine: Engine, search: SearchConfig) -> None:
+        self.engine, self.search = engine, search
+        self.codec, self.session = engine.codec, engine.session
+
+    def __call__(self, batch: Sequence[Sequence[EncodedRequest]]) -> list[list[Hypothesis]]:
+        """Returns the best translation of each sentence of each line."""
+        found = iter(self.engine.search(list(chain.from_iterable(batch)), self.search, log_probs=False))
+        return [[next(found)[0] for _ in line] for line in batch]
+
+
+def with_alignments(search: SearchConfig, user: str) -> SearchConfig:
+    """Returns a search that aligns words, for text with markup. Raises NmtError if it has several outputs."""
+    if search.outputs > 1 or search.alignments:
+        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
+        raise NmtError(f"{flag} does not work with {user}, which writes one translation without links; leave it out")
+    return replace(search, alignments=True)
 
 
 # On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
