@@ -26,8 +26,8 @@ _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 _LEAD = re.compile(r"(?:\{\\[^{}]*\}|<v[\s.][^<>]*>|\s)*(?:[-–—]\s*)?")
 _DASH = re.compile(r"[-–—]\s*$")
 _SENTENCE_END = re.compile(r"""[.!?…。！？♪][\s"'»”’)\]]*$""")
-# Scripts without spaces, which are cut anywhere.
-_UNSPACED = re.compile("[\u0e00-\u0fff\u3040-\u9fff]")
+# Where text is cut: before a space, unless a dash follows, and before any character of scripts without spaces.
+_CUT = re.compile(" (?![-–—])|[\u0e00-\u0fff\u3040-\u9fff]")
 
 
 class _Part(NamedTuple):
@@ -157,7 +157,7 @@ def _cut(text: str, goals: Sequence[float]) -> list[str]:
     tags = [tag.span() for tag in _TAG.finditer(text)]
     inside = {place for start, stop in tags for place in range(start, stop)}
     visible = [place for place in range(len(text)) if place not in inside]
-    spaces = [i for i, place in enumerate(visible) if text[place] == " " or (i and _UNSPACED.match(text, place))]
+    spaces = [i for i, place in enumerate(visible) if i and _CUT.match(text, place)]
     parts, start = list[str](), 0
     for number, goal in enumerate(goals):
         left = len(goals) - number - 1  # keep a space for each part that follows
@@ -183,5 +183,5 @@ def _balanced(parts: Iterable[str]) -> Iterator[str]:
                     pass
             elif tag[3] and not tag[2]:
                 opened.append((tag[3], tag[0]))
-        opened = [(name, tag) for name, tag in opened if f"</{name}" in "".join(rest[number + 1 :])]
+        opened = [(name, tag) for name, tag in opened if f"</{name}>" in "".join(rest[number + 1 :])]
         yield before + part + "".join(f"</{name}>" for name, _ in reversed(opened))
