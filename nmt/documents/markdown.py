@@ -124,7 +124,8 @@ class _Block:
         lines = text.split("\n")
         if self._is_paragraph:
             lines = [new for line in lines for new in self._wrapped(line)]
-            if block := _BLOCK.match(lines[0]):
+            block = _BLOCK.match(lines[0])
+            if block and not _BLOCK.match(self._source[0]):
                 lines[0] = f"{block[0]}\\{lines[0][block.end() :]}"
         prefixes = [*self._prefixes[1:], *self._prefixes[-1:] * len(lines)]
         return lines[0] + "".join(

@@ -140,10 +140,10 @@ class _Group:
 
     def divided(self, translation: str) -> list[str]:
         """Returns the translation of each part, in proportion to the lengths of the parts."""
-        text = self._inline.written(translation, str if self._has_entities else unescape)
-        ends = list(accumulate(len(part.visible) + 1 for part in self.parts))
-        scale = len(_TAG.sub("", text)) / max(1, ends[-1] - 1)
-        return list(_balanced(_cut(text, [(end - 1) * scale for end in ends[:-1]])))
+        ends = list(accumulate(len(self._escaped(part.visible)) + 1 for part in self.parts))
+        scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
+        cut = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
+        return [self._inline.written(part, str if self._has_entities else unescape) for part in cut]
 
 
 def _wrapped(text: str) -> list[str]:
@@ -172,16 +172,10 @@ def _cut(text: str, goals: Sequence[float]) -> list[str]:
 
 
 def _balanced(parts: Iterable[str]) -> Iterator[str]:
-    """Yields parts in which the tags that are open at a cut are closed, and opened again in the next part."""
-    opened: list[tuple[str, str]] = []  # name and start tag
-    rest = list(parts)
-    for number, part in enumerate(rest):
-        before = "".join(tag for _, tag in opened)
-        for tag in _TAG.finditer(part):
-            if tag[2] and tag[3] in dict(opened):
-                while opened.pop()[0] != tag[3]:
-                    pass
-            elif tag[3] and not tag[2]:
-                opened.append((tag[3], tag[0]))
-        opened = [(name, tag) for name, tag in opened if f"</{name}>" in "".join(rest[number + 1 :])]
-        yield before + part + "".join(f"</{name}>" for name, _ in reversed(opened))
+    """Yields parts of HTML in which the elements that are open at a cut end, and begin again in the next part."""
+    opened: list[str] = []
+    for part in parts:
+        before = "".join(f"<g{number}>" for number in opened)
+        for end, number in re.findall(r"<(/?)g(\d+)>", part):
+            opened = opened[:-1] if end else [*opened, number]
+        yield before + part + "".join(f"</g{number}>" for number in reversed(opened))
