@@ -106,6 +106,9 @@ class Unit:
 
     def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
         """Returns the translation with markup, given the alignment between the words of `source` and of it."""
+        if len(self.nodes) == 1 and isinstance(self.spellings, str) and ">" not in self.text:
+            before, after = _edges(self.text)
+            return before + escape(translation.strip(), quote=False) + after
         return "".join(_Restoration(self, translation, alignment).written())
 
 
@@ -258,29 +261,46 @@ def _blocks(tokens: Sequence[Token], names: Collection[str] | None) -> list[bool
 
 
 def _unit(tokens: Sequence[Token]) -> Unit:
-    text: list[tuple[str, str]] = []
+    texts: list[str] = []
+    spellings: list[Sequence[str]] = []
     owners: list[int] = []
     nodes: list[Node] = []
     unclosed: list[int] = []
     for token in [Token("start", ""), *tokens, Token("end", "")]:
         if token.kind in ("start", "leaf"):
-            nodes.append(Node(unclosed[-1] if unclosed else -1, token.raw, len(text), token.kind == "leaf"))
+            nodes.append(Node(unclosed[-1] if unclosed else -1, token.raw, len(owners), token.kind == "leaf"))
             unclosed.append(len(nodes) - 1)
-        added = list(_characters(token.raw) if token.kind == "text" else zip(token.text, token.text, strict=True))
-        text.extend(added)
-        owners.extend(unclosed[-1:] * len(added))
+        text, spelling = _characters(token.raw) if token.kind == "text" else (token.text, token.text)
+        texts.append(text)
+        spellings.append(spelling)
+        owners.extend(unclosed[-1:] * len(text))
         if token.kind in ("end", "leaf"):
             node = nodes[unclosed.pop()]
-            node.end, node.stop, node.last = "" if node.is_leaf else token.raw, len(text), len(nodes)
-    return Unit("".join(c for c, _ in text), [spelling for _, spelling in text], owners, nodes)
+            node.end, node.stop, node.last = "" if node.is_leaf else token.raw, len(owners), len(nodes)
+    text = "".join(texts)
+    is_plain = all(isinstance(spelling, str) for spelling in spellings)
+    return Unit(
+        text, text if is_plain else list(chain(*spellings)), owners if len(nodes) > 255 else bytes(owners), nodes
+    )
 
 
-def _characters(raw: str) -> Iterator[tuple[str, str]]:
-    """Yields the characters of text without tags, and how it writes each of them."""
+def _characters(raw: str) -> tuple[str, Sequence[str]]:
+    """Returns the characters of text without tags, and how it writes each of them."""
+    if "&" not in raw and "<" not in raw:
+        return raw, raw
+    spellings: list[str] = []
+    decoded = []
     for part in re.findall(rf"{_REFERENCE}|[\s\S]", raw):
-        decoded = unescape(part)
-        is_reference = len(part) > 1 == len(decoded)
-        yield from ((c, part if is_reference else {"&": "&amp;", "<": "&lt;"}.get(c, c)) for c in decoded)
+        characters = unescape(part)
+        is_reference = len(part) > 1 == len(characters)
+        decoded.append(characters)
+        spellings += [part if is_reference else {"&": "&amp;", "<": "&lt;"}.get(c, c) for c in characters]
+    return "".join(decoded), spellings
+
+
+def _edges(text: str) -> tuple[str, str]:
+    """Returns the spaces around text."""
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
 
 
 class _Restoration:
@@ -288,8 +308,9 @@ class _Restoration:
 
     def __init__(self, unit: Unit, translation: str, alignment: Sequence[AlignedWords]) -> None:
         self.unit, self.nodes, text = unit, unit.nodes, unit.text
-        before, after = (len(text) - len(stripped) for stripped in (text.lstrip(), text.rstrip()))
-        self.target = text[:before] + translation.strip() + text[len(text) - after :]
+        left, right = _edges(text)
+        self.target = left + translation.strip() + right
+        before, after = len(left), len(right)
         self.origins: list[int | None] = [None] * len(self.target)
         self._map((0, before), (0, before))
         self._map((len(text) - after, len(text)), (len(self.target) - after, len(self.target)))
