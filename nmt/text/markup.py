@@ -366,6 +366,9 @@ class _Restoration:
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
         sides, words = (self.unit.text, self.target), (source, target)
+        if sides[0][slice(*source)].isalpha() and sides[1][slice(*target)].isalpha():
+            self._map(source, target)
+            return
         cuts = [
             [match.span(i) for i in (1, 2, 3)]
             for side, word in zip(sides, words, strict=True)
@@ -383,8 +386,9 @@ class _Restoration:
         places: Sequence[int] = range(*source)
         if self.unit.text[slice(*source)] != self.target[slice(*target)]:
             owners = self.unit.owners
-            ((owner, _),) = Counter(owners[place] for place in places).most_common(1)
-            places = [place for place in places if owners[place] == owner]
+            if len(set(owners[slice(*source)])) > 1:
+                ((owner, _),) = Counter(owners[place] for place in places).most_common(1)
+                places = [place for place in places if owners[place] == owner]
             length = target[1] - target[0]
             places = [places[i * (len(places) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = places
@@ -426,8 +430,9 @@ class _Restoration:
                     sides = (self.target[max(0, place - 1) : place], self.target[place : place + 1])
                     left, right = (" " if node.place < node.stop and side.strip() else "" for side in sides)
                     yield f"{left}{node.start}{right}"
-            yield from self._tags(here, owner)
-            here = owner
+            if owner != here:
+                yield from self._tags(here, owner)
+                here = owner
             if place < len(self.target) and not self.nodes[owner].is_leaf:
                 character, origin = self.target[place], self.origins[place]
                 is_same = origin is not None and self.unit.text[origin] == character
