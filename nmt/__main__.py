@@ -31,6 +31,8 @@ def _can_be_resumed(arguments: list[str]) -> bool:
             return True
         case ["generate" | "rescore", *options]:
             return any(option == "--output" or option.startswith("--output=") for option in options)
+        case ["translate-file", *options]:
+            return not {"-", "--output=-"} & set(options)
     return False
 
 

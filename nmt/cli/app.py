@@ -23,6 +23,7 @@ from nmt.cli.rescore import rescore
 from nmt.cli.score import score
 from nmt.cli.serve import serve
 from nmt.cli.train import EXAMPLES, train
+from nmt.cli.translate_file import translate_file
 from nmt.cli.trees import trees
 from nmt.cli.vocabulary_map import vocabulary_map
 from nmt.errors import INTERRUPTED_EXIT_CODE, NmtError, StoppedError
@@ -41,6 +42,7 @@ for command in (
     train,
     average_checkpoints,
     generate,
+    translate_file,
     rescore,
     score,
     serve,

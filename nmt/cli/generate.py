@@ -2,15 +2,17 @@
 
 import sys
 from itertools import chain
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
-from nmt.errors import NmtError
 from nmt.text.glossary import Glossary
+
+if TYPE_CHECKING:
+    from nmt.jobs.run import LineJob
 
 
 @flags(files=TranslationFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
@@ -30,20 +32,17 @@ def generate(
     through a pipe are answered at once.
     """
     from nmt.jobs.ray import connected
-    from nmt.translate.formats import LineFormat
-    from nmt.translate.job import JobOutput, TranslationJob, check_files, placed, settings_of, shard_rows
+    from nmt.translate.job import JobOutput, check_files, placed, settings_of, settings_of_files, shard_rows
 
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
-    settings = _settings(engine, files, options)
-    glossary = None if files.glossary is None else Glossary.read(files.glossary)
+    settings = settings_of_files(engine, files.glossary, files.output, options) | files.formats
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         runtime = placed(runtime, options, engine.engine)
         totals = JobOutput(
-            job=TranslationJob(tuple(checkpoints), runtime, search, engine, lines, glossary),
+            job=_job(tuple(checkpoints), files, search, runtime, engine),
             segments=files.segments,
             flags=("--input", *files.by_flag),
             output=files.output,
@@ -56,22 +55,22 @@ def generate(
     _warn_of_unmet(totals or {})
 
 
+def _job(
+    models: tuple[str, ...], files: TranslationFiles, search: SearchConfig, runtime: RuntimeConfig, engine: EngineConfig
+) -> "LineJob":
+    from nmt.translate.formats import LineFormat
+    from nmt.translate.job import HtmlJob, TranslationJob, with_alignments
+
+    glossary = None if files.glossary is None else Glossary.read(files.glossary)
+    if files.html:
+        return HtmlJob(models, runtime, with_alignments(search, "--html"), engine, glossary)
+    lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
+    return TranslationJob(models, runtime, search, engine, lines, glossary)
+
+
 def _warn_of_unmet(totals: dict[str, Any]) -> None:
     if totals:
         console.warn(
             f"constraints or terms are missing in the translations of {console.counted(totals['unmet'], 'line')}, "
             f"first in that of {totals['first unmet']}; raise --max-length-offset or leave some out"
         )
-
-
-def _settings(engine: EngineConfig, files: TranslationFiles, options: JobConfig) -> dict[str, str]:
-    """Returns the formats, and the content of the files with which a job is resumed."""
-    from nmt.files import digest_of, refuse_inputs
-
-    if engine.vocabulary_map is not None and options.cluster:
-        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
-    paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": files.glossary}
-    given = {flag: path for flag, path in paths.items() if path is not None}
-    refuse_inputs(files.output, given.values(), f"--output {files.output}")
-    formats = {"--input-format": files.input_format, "--output-format": files.output_format}
-    return formats | {flag: f"SHA-256 {digest_of(path)[:16]}…" for flag, path in given.items()}

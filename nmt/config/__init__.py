@@ -5,7 +5,7 @@ This package does not import torch, so that `nmt --help` is fast.
 
 from nmt.config.cleaning import CleanConfig
 from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
-from nmt.config.jobs import JobConfig, RescoringFiles, TranslationFiles
+from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
 from nmt.config.model import ModelConfig
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
@@ -15,6 +15,7 @@ __all__ = [
     "BatchConfig",
     "CleanConfig",
     "DataConfig",
+    "DocumentFiles",
     "EngineConfig",
     "JobConfig",
     "ModelConfig",

@@ -21,6 +21,11 @@ workers_option = partial(
     at_least=1,
     at_most=MOST_PROCESSES,
 )
+glossary_option = partial(
+    files_option,
+    help="File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
+    "target term, any of which will do, follow after tabs.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +96,17 @@ class TranslationFiles(Config):
     constraints: str | None = files_option(
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
-    glossary: str | None = files_option(
-        None,
-        "File of terms that translations must have, one a line: source term, tab, target term. Other forms of the "
-        "target term, any of which will do, follow after tabs.",
+    html: bool = files_option(
+        False, "Lines are HTML. The translation has the tags around the words that are aligned with those in them."
     )
+    glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.html and (self.by_flag or "jsonl" in (self.input_format, self.output_format)):
+            other = next(iter(self.by_flag), "jsonl")
+            raise NmtError(f"--html works with lines of text alone, but {other} was given; leave out one of them")
         if self.input_format == "jsonl" and self.by_flag:
             raise NmtError(
                 "--prefixes and --constraints go with text, but --input-format is jsonl; put them into the objects"
@@ -122,9 +129,41 @@ class TranslationFiles(Config):
         return {flag: path for flag, path in beside.items() if path is not None}
 
     @property
+    def formats(self) -> dict[str, str]:
+        """The forms of input and output, by flag."""
+        return {
+            "--input-format": self.input_format,
+            "--output-format": self.output_format,
+            "--html": "given" if self.html else "not given",
+        }
+
+    @property
     def segments(self) -> list[list[str]]:
         """The files that are read side by side, for each input."""
         return [[path, *self.by_flag.values()] for path in self.input]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFiles(Config):
+    """The model of `nmt translate-file`, what it writes, and how it reads documents."""
+
+    model: tuple[str, ...] = files_option(help="Checkpoint file. Given several times, they form an ensemble.")
+    output: str | None = files_option(
+        None,
+        "File to write, or folder if several documents are given; - is standard output. By default, report.html "
+        "becomes report.de.html if the target language is de.",
+    )
+    format: str | None = files_option(
+        None, "Format of the documents, such as html, if their names do not end in it. Standard input needs it."
+    )
+    all: bool = files_option(False, "Also translate what a document says is translated already.")
+    glossary: str | None = glossary_option(None)
+    workers: int | None = workers_option(None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = {"--output": self.output, "--glossary": self.glossary}
+        _check_names((flag, path) for flag, path in given.items() if path is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,12 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from typing import Literal, NamedTuple
 
+from nmt.errors import NmtError
 from nmt.translate.texts import Text
 
 
@@ -20,6 +23,20 @@ class Passage(NamedTuple):
     def parsed(self) -> Text:
         """Returns the text with its units. Raises NmtError if its markup is not well-formed."""
         return Text.of(self.text, self.markup, () if self.markup == "xml" else None)
+
+
+def literal(text: str) -> Passage:
+    """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
+    return Passage(escape(text, quote=False), "html")
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts the name of a file before the messages of errors."""
+    try:
+        yield
+    except NmtError as error:
+        raise NmtError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,35 @@ from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError
 
 # The module that reads each format, by the last part of a file's name. Modules import their libraries when needed.
-_MODULES = {"txt": "plain"}
+_MODULES = {
+    "txt": "plain",
+    "html": "html_page",
+    "htm": "html_page",
+    "json": "json_strings",
+    "md": "markdown",
+    "markdown": "markdown",
+    "srt": "subtitles",
+    "vtt": "subtitles",
+}
 FORMATS = tuple(_MODULES)
+
+
+def suffix_of(name: str) -> str:
+    """Returns the last part of a file's name, by which its format is known."""
+    return Path(name).suffix.removeprefix(".").lower()
+
+
+def check_format(form: str | None) -> None:
+    """Raises NmtError if --format names no format."""
+    if form is not None and form not in FORMATS:
+        raise NmtError(f"--format must be one of {', '.join(FORMATS)}, but is {form!r:.40}")
 
 
 def format_of(name: str) -> str:
     """Returns the format of a file. Raises NmtError if no format has this name."""
-    suffix = Path(name).suffix.removeprefix(".").lower()
-    if suffix not in _MODULES:
+    if suffix_of(name) not in _MODULES:
         raise NmtError(f"{name} has no known format; name the file *.{', *.'.join(FORMATS)}, or give --format")
-    return suffix
+    return suffix_of(name)
 
 
 def read_document(data: bytes, form: str, options: ReadOptions) -> Document:

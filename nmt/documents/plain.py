@@ -1,12 +1,25 @@
-"""Plain text: each line is a passage of its own."""
+"""Plain text: each line is translated by itself. Line ends, indentation and a byte order mark stay."""
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Sequence
 
 from nmt.documents.document import Document, Passage, ReadOptions
 from nmt.errors import NmtError
 
+_LINE = re.compile(r"([^\S\r\n]*)([^\r\n]*?)([^\S\r\n]*(?:\r\n|\n|\r|\Z))")
+
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of plain text."""
-    return Document([Passage(decoded(data, options))], lambda translations: "".join(translations).encode())
+    text = decoded(data, options)
+    lines = "\n".join(line for _, line, _ in _LINE.findall(text))
+
+    def write(translations: Sequence[str]) -> bytes:
+        translated = zip(_LINE.finditer(text), translations[0].split("\n"), strict=True)
+        return encoded("".join(f"{line[1]}{new}{line[3]}" for line, new in translated), data)
+
+    return Document([Passage(lines)], write)
 
 
 def decoded(data: bytes, options: ReadOptions) -> str:
@@ -20,3 +33,8 @@ def decoded(data: bytes, options: ReadOptions) -> str:
     if "\0" in text:
         raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; is it a text file?")
     return text
+
+
+def encoded(text: str, data: bytes) -> bytes:
+    """Returns text in UTF-8, with a byte order mark if `data` has one."""
+    return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")

@@ -41,6 +41,7 @@ class Preparation:
         shard_rows: how many rows a shard should have.
         settings: what the result depends on besides the text of the input, by name.
         prepare: makes what all shards need, in the folder it is given.
+        make_input: makes the files of the input, if the command does that itself. Only one process at a time calls it.
     """
 
     segments: Sequence[Sequence[str]]
@@ -48,6 +49,7 @@ class Preparation:
     shard_rows: int
     settings: Mapping[str, Any]
     prepare: Callable[[Path, Plan], None] = lambda _, __: None
+    make_input: Callable[[], None] = lambda: None
 
     def settings_with(self, plan: Plan) -> dict[str, Any]:
         """Returns the settings and the digests of the input as plain data."""
@@ -61,6 +63,7 @@ class Preparation:
 
     def plan(self, saved: Plan | None = None) -> Plan:
         """Returns the plan. The files are not read if they are those of `saved` and have not changed."""
+        self.make_input()
         paths = [[os.path.abspath(path) for path in paths] for paths in self.segments]
         if saved is not None and paths == saved.paths and not saved.changed:
             return saved

@@ -11,9 +11,9 @@ inserted.
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html import escape, unescape
 from itertools import accumulate, chain, groupby, pairwise
 from typing import Literal, NamedTuple
@@ -62,7 +62,7 @@ class Token(NamedTuple):
     raw: str
     name: str = ""
     text: str = ""
-    is_kept: bool = False  # a start tag whose content is not translated
+    is_kept: bool = False  # an element that is not translated, or its start tag
 
 
 @dataclass
@@ -106,6 +106,9 @@ class Unit:
 
     def restored(self, translation: str, alignment: Sequence[AlignedWords]) -> str:
         """Returns the translation with markup, given the alignment between the words of `source` and of it."""
+        if len(self.nodes) == 1 and isinstance(self.spellings, str) and ">" not in self.text:
+            before, after = _edges(self.text)
+            return before + escape(translation.strip(), quote=False) + after
         return "".join(_Restoration(self, translation, alignment).written())
 
 
@@ -130,6 +133,29 @@ def parse(text: str, markup: Literal["html", "xml"], blocks: Collection[str] | N
         is_unit = not block and any(map(_has_text, group))
         parts.append(_unit(group) if is_unit else "".join(token.raw for token in group))
     return parts
+
+
+def with_attributes(html: str, change: Callable[[str, str, str], str]) -> str:
+    """Returns repaired HTML with other values of attributes. Elements that are not translated keep theirs.
+
+    Args:
+        change: returns the new value, given the names of element and attribute in lower case, and the value.
+    """
+
+    def changed(element: str, match: re.Match[str]) -> str:
+        name, equals, written = re.split(r"(\s*=\s*)", match[0], maxsplit=1) if "=" in match[0] else (match[0], "", "")
+        quote = written[0] if written.startswith(("'", '"')) else ""
+        old = unescape(written[1:-1] if quote else written)
+        new = change(element, name.lower(), old) if equals else old
+        return match[0] if new == old else "".join([name, equals, quote or '"', escape(new), quote or '"'])
+
+    def written(token: Token) -> str:
+        if token.is_kept or not token.name or token.kind == "end":
+            return token.raw
+        start = 1 + len(token.name)
+        return token.raw[:start] + re.sub(_ATTRIBUTE, partial(changed, token.name), token.raw[start:])
+
+    return "".join(map(written, _nested(html, is_html=True)))
 
 
 def _has_text(token: Token) -> bool:
@@ -167,12 +193,13 @@ def _markup(match: re.Match[str], is_html: bool) -> Token:
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)
-    if not name or match["empty"] or (is_html and name in _VOID.split()):
-        return Token("leaf", raw, name, " ".join(raw[9:-3].split()) if raw.startswith("<![CDATA[") else "")
+    if not name:
+        return Token("leaf", raw, text=" ".join(raw[9:-3].split()) if raw.startswith("<![CDATA[") else "")
     pairs = (attribute.partition("=") for attribute in re.findall(_ATTRIBUTE, match["attributes"])[::-1])
     values = {key.strip().lower(): value.strip().strip("\"'").lower() for key, _, value in pairs}
     is_kept = is_html and (name in _UNTRANSLATED.split() or "notranslate" in values.get("class", "").split())
-    return Token("start", raw, name, is_kept=is_kept or values.get("translate") == "no")
+    is_empty = match["empty"] or (is_html and name in _VOID.split())
+    return Token("leaf" if is_empty else "start", raw, name, is_kept=is_kept or values.get("translate") == "no")
 
 
 def _nested(text: str, *, is_html: bool) -> list[Token]:
@@ -192,7 +219,8 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
         tokens.append(Token("end", raw, name))
         if tokens[start].is_kept:
             words = "".join(unescape(token.raw) if token.kind == "text" else token.text for token in tokens[start:])
-            tokens[start:] = [Token("leaf", "".join(t.raw for t in tokens[start:]), name, " ".join(words.split()))]
+            whole = "".join(token.raw for token in tokens[start:])
+            tokens[start:] = [Token("leaf", whole, name, " ".join(words.split()), is_kept=True)]
 
     for token in [*_scanned(text, is_html), Token("end", "")]:
         if token.kind == "end" and (counts[token.name] or not token.name):
@@ -233,29 +261,46 @@ def _blocks(tokens: Sequence[Token], names: Collection[str] | None) -> list[bool
 
 
 def _unit(tokens: Sequence[Token]) -> Unit:
-    text: list[tuple[str, str]] = []
+    texts: list[str] = []
+    spellings: list[Sequence[str]] = []
     owners: list[int] = []
     nodes: list[Node] = []
     unclosed: list[int] = []
     for token in [Token("start", ""), *tokens, Token("end", "")]:
         if token.kind in ("start", "leaf"):
-            nodes.append(Node(unclosed[-1] if unclosed else -1, token.raw, len(text), token.kind == "leaf"))
+            nodes.append(Node(unclosed[-1] if unclosed else -1, token.raw, len(owners), token.kind == "leaf"))
             unclosed.append(len(nodes) - 1)
-        added = list(_characters(token.raw) if token.kind == "text" else zip(token.text, token.text, strict=True))
-        text.extend(added)
-        owners.extend(unclosed[-1:] * len(added))
+        text, spelling = _characters(token.raw) if token.kind == "text" else (token.text, token.text)
+        texts.append(text)
+        spellings.append(spelling)
+        owners.extend(unclosed[-1:] * len(text))
         if token.kind in ("end", "leaf"):
             node = nodes[unclosed.pop()]
-            node.end, node.stop, node.last = "" if node.is_leaf else token.raw, len(text), len(nodes)
-    return Unit("".join(c for c, _ in text), [spelling for _, spelling in text], owners, nodes)
+            node.end, node.stop, node.last = "" if node.is_leaf else token.raw, len(owners), len(nodes)
+    text = "".join(texts)
+    is_plain = all(isinstance(spelling, str) for spelling in spellings)
+    return Unit(
+        text, text if is_plain else list(chain(*spellings)), owners if len(nodes) > 255 else bytes(owners), nodes
+    )
 
 
-def _characters(raw: str) -> Iterator[tuple[str, str]]:
-    """Yields the characters of text without tags, and how it writes each of them."""
+def _characters(raw: str) -> tuple[str, Sequence[str]]:
+    """Returns the characters of text without tags, and how it writes each of them."""
+    if "&" not in raw and "<" not in raw:
+        return raw, raw
+    spellings: list[str] = []
+    decoded = []
     for part in re.findall(rf"{_REFERENCE}|[\s\S]", raw):
-        decoded = unescape(part)
-        is_reference = len(part) > 1 == len(decoded)
-        yield from ((c, part if is_reference else {"&": "&amp;", "<": "&lt;"}.get(c, c)) for c in decoded)
+        characters = unescape(part)
+        is_reference = len(part) > 1 == len(characters)
+        decoded.append(characters)
+        spellings += [part if is_reference else {"&": "&amp;", "<": "&lt;"}.get(c, c) for c in characters]
+    return "".join(decoded), spellings
+
+
+def _edges(text: str) -> tuple[str, str]:
+    """Returns the spaces around text."""
+    return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
 
 
 class _Restoration:
@@ -263,8 +308,9 @@ class _Restoration:
 
     def __init__(self, unit: Unit, translation: str, alignment: Sequence[AlignedWords]) -> None:
         self.unit, self.nodes, text = unit, unit.nodes, unit.text
-        before, after = (len(text) - len(stripped) for stripped in (text.lstrip(), text.rstrip()))
-        self.target = text[:before] + translation.strip() + text[len(text) - after :]
+        left, right = _edges(text)
+        self.target = left + translation.strip() + right
+        before, after = len(left), len(right)
         self.origins: list[int | None] = [None] * len(self.target)
         self._map((0, before), (0, before))
         self._map((len(text) - after, len(text)), (len(self.target) - after, len(self.target)))
@@ -320,6 +366,9 @@ class _Restoration:
     def _map_word(self, source: _Span, target: _Span) -> None:
         """Maps punctuation to punctuation, and each part of the word to a part if they have equally many."""
         sides, words = (self.unit.text, self.target), (source, target)
+        if sides[0][slice(*source)].isalpha() and sides[1][slice(*target)].isalpha():
+            self._map(source, target)
+            return
         cuts = [
             [match.span(i) for i in (1, 2, 3)]
             for side, word in zip(sides, words, strict=True)
@@ -337,8 +386,9 @@ class _Restoration:
         places: Sequence[int] = range(*source)
         if self.unit.text[slice(*source)] != self.target[slice(*target)]:
             owners = self.unit.owners
-            ((owner, _),) = Counter(owners[place] for place in places).most_common(1)
-            places = [place for place in places if owners[place] == owner]
+            if len(set(owners[slice(*source)])) > 1:
+                ((owner, _),) = Counter(owners[place] for place in places).most_common(1)
+                places = [place for place in places if owners[place] == owner]
             length = target[1] - target[0]
             places = [places[i * (len(places) - 1) // max(1, length - 1)] for i in range(length)]
         self.origins[slice(*target)] = places
@@ -380,8 +430,9 @@ class _Restoration:
                     sides = (self.target[max(0, place - 1) : place], self.target[place : place + 1])
                     left, right = (" " if node.place < node.stop and side.strip() else "" for side in sides)
                     yield f"{left}{node.start}{right}"
-            yield from self._tags(here, owner)
-            here = owner
+            if owner != here:
+                yield from self._tags(here, owner)
+                here = owner
             if place < len(self.target) and not self.nodes[owner].is_leaf:
                 character, origin = self.target[place], self.origins[place]
                 is_same = origin is not None and self.unit.text[origin] == character

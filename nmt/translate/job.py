@@ -1,12 +1,12 @@
 """Translation as a job: the work that workers share, and its output."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nmt import __version__, console
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
@@ -24,8 +24,18 @@ from nmt.text.corpus import maxi_batches_of, name_of, read_rows
 from nmt.text.glossary import Glossary
 from nmt.translate.engines import Engine, load_engine
 from nmt.translate.formats import LineFormat
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, batches, encode, with_terms
+from nmt.translate.requests import (
+    EncodedRequest,
+    Hypothesis,
+    Request,
+    batches,
+    encode,
+    longest_first,
+    padded_width,
+    with_terms,
+)
 from nmt.translate.rescoring import ModelJob
+from nmt.translate.texts import Sentence, Text, sentences_of
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,73 @@ class TranslationProcessor:
     def session(self) -> AbstractContextManager[object]:
         """Returns a context for many calls."""
         return self.engine.session()
+
+
+class HtmlLine(NamedTuple):
+    """A line of HTML: its sentences, one for each unit, and their text processing."""
+
+    text: Text
+    place: str
+    sentences: Sequence[Sentence]
+    codec: TextCodec
+
+
+@dataclass(frozen=True)
+class HtmlJob(ModelJob):
+    """Translates lines of HTML, each as `nmt.translate.texts.translate_markup` does."""
+
+    search: SearchConfig
+    engine: EngineConfig
+    glossary: Glossary | None
+
+    def load(self, process: int) -> "HtmlProcessor":
+        """Loads the model; on GPU number `process` if there are several."""
+        return HtmlProcessor(load_engine(self.models, self.engine, self.runtime, process), self.search)
+
+    def record(self, row: Row, place: Place) -> tuple[Text, str]:
+        """Returns the text in a row, and its place. Raises NmtError with the place if the HTML is not whole."""
+        try:
+            return Text.of(row[0], "html"), str(place)
+        except NmtError as error:
+            raise NmtError(f"{place}: {error}") from error
+
+    def batched(self, codec: TextCodec, records: Sequence[tuple[Text, str]], first_number: int) -> Iterator[Batch]:
+        """Yields the batches of a maxi-batch of lines, longest first."""
+        lines = [HtmlLine(*record, sentences_of(record[0], codec, split_lines=False), codec) for record in records]
+        encoded = [encode(codec, self._requests(line), n, self.search) for n, line in enumerate(lines, first_number)]
+        tokens = [sum(padded_width(part) for sentence in line for part in sentence.parts) for line in encoded]
+        for batch in longest_first(tokens, self.search.tokens_at_once(device_type(self.runtime))):
+            yield Batch([first_number + i for i in batch], [lines[i] for i in batch], [encoded[i] for i in batch])
+
+    def _requests(self, line: HtmlLine) -> list[Request]:
+        requests = [Request(text, constraints=phrases, place=line.place) for _, text, phrases in line.sentences]
+        return [with_terms(line.codec, request, self.glossary) for request in requests]
+
+    def output(self, record: HtmlLine, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
+        """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
+        unmet = {"unmet": 1, "first unmet": record.place} if any(h.unmet for h in result) else {}
+        return record.text.translated(record.sentences, result, record.codec) + "\n", unmet
+
+
+class HtmlProcessor:
+    """An engine that translates the sentences of lines; a `nmt.jobs.run.Processor`."""
+
+    def __init__(self, engine: Engine, search: SearchConfig) -> None:
+        self.engine, self.search = engine, search
+        self.codec, self.session = engine.codec, engine.session
+
+    def __call__(self, batch: Sequence[Sequence[EncodedRequest]]) -> list[list[Hypothesis]]:
+        """Returns the best translation of each sentence of each line."""
+        found = iter(self.engine.search(list(chain.from_iterable(batch)), self.search, log_probs=False))
+        return [[next(found)[0] for _ in line] for line in batch]
+
+
+def with_alignments(search: SearchConfig, user: str) -> SearchConfig:
+    """Returns a search that aligns words, for text with markup. Raises NmtError if it has several outputs."""
+    if search.outputs > 1 or search.alignments:
+        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
+        raise NmtError(f"{flag} does not work with {user}, which writes one translation without links; leave it out")
+    return replace(search, alignments=True)
 
 
 # On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
@@ -139,17 +216,28 @@ class JobOutput:
                 yield self.job.record(row, Place(name_of(files[0]), line, number))
 
     def _write_shards(self) -> dict[str, Any] | None:
+        with self.finished_shards() as folder:
+            return None if self.options.shard else self._merge(folder)
+
+    @contextmanager
+    def finished_shards(self, make_input: Callable[[], None] = lambda: None) -> Iterator[JobFolder]:
+        """Yields the folder of the job when its shards are done; with --shard, those of this part.
+
+        Args:
+            make_input: makes the input files, if the command does that itself.
+        """
         models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             segments=self.segments,
             columns=self.flags,
             shard_rows=self.options.shard_lines or self.shard_rows,
             settings=models | dict(self.settings),
+            make_input=make_input,
         )
         with job_folder(self.output, "--output", preparation, self.options) as folder:
             if not self.options.merge:
                 finish_shards(self.job, folder, self.options, self.workers, self.progress)
-            return None if self.options.shard else self._merge(folder)
+            yield folder
 
     def _merge(self, folder: JobFolder) -> dict[str, Any]:
         totals: dict[str, Any] = {}
@@ -199,6 +287,16 @@ def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
     """Returns how many lines a shard has: MAXI_BATCH, or fewer for a large model on a CPU."""
     size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
     return MAXI_BATCH if runtime.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
+
+
+def settings_of_files(engine: EngineConfig, glossary: str | None, output: str, options: JobConfig) -> dict[str, str]:
+    """Returns the content of the files that the output depends on besides models and lines, by flag."""
+    if engine.vocabulary_map is not None and options.cluster:
+        raise NmtError("--vocabulary-map does not work with --cluster: other machines lack the file; leave out one")
+    paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": glossary}
+    given = {flag: path for flag, path in paths.items() if path is not None}
+    refuse_inputs(output, given.values(), f"--output {output}")
+    return {flag: f"SHA-256 {digest_of(path)[:16]}…" for flag, path in given.items()}
 
 
 def settings_of(*configs: Config) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from commands import failed, run
 
 from nmt import Translator
 from nmt.config import RuntimeConfig, SearchConfig
@@ -43,3 +44,37 @@ def test_tags_follow_the_alignment_of_the_model(translator: Translator) -> None:
         output = translate_markup(translator, "Ba de ki lo".replace(word, f"<b>{word}</b>"), "html", SEARCH)
         marked = " ".join(re.findall("<b>(.*?)</b>", output)).split()
         assert marked == [best.text.split()[target] for source, target in best.alignment if source == number]
+
+
+LINES = [
+    "Ba <b>de</b> ki.",
+    "",
+    "<p>Lo <i class=x>mu {name}</i><p>Na <code>po</code> ra",
+    "Ba de & si",
+    "<br>",
+    "<li>Tu ve</ul> <img src=y alt=z>",
+]
+OPTIONS = ["--max-length-offset=15", "--no-repeat-ngram=1", "--min-length=15", "--device=cpu", "--precision=fp32"]
+
+
+@pytest.mark.parametrize("extra", [[], ["--workers=2"], ["--batch-tokens=1"], ["--shard-lines=2"]])
+def test_lines_of_html(trained: Path, translator: Translator, tmp_path: Path, extra: list[str]) -> None:
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
+    files = [f"--input={tmp_path}/in", f"--output={tmp_path}/out"]
+    run("generate", trained / "run" / "best.safetensors", "--html", *files, *OPTIONS, *extra)
+    expected = [translate_markup(translator, line, "html", SEARCH) for line in LINES]
+    assert (tmp_path / "out").read_text().split("\n") == [*expected, ""]
+
+
+def test_html_that_is_not_whole_names_the_line(trained: Path) -> None:
+    said = failed("generate", trained / "run" / "best.safetensors", "--html", "--device=cpu", stdin=b"a\n<!-- b\n")
+    assert said == "error: standard input, line 2: the HTML has <!-- at character 1, which does not end; add its end"
+
+
+@pytest.mark.parametrize(("option", "named"), [
+    ("--n-best=2", "--n-best"), ("--alignments", "--alignments"), ("--prefixes=x", "--prefixes"),
+    ("--constraints=x", "--constraints"), ("--output-format=jsonl", "jsonl"), ("--input-format=jsonl", "jsonl"),
+])  # fmt: skip
+def test_what_html_does_not_work_with(option: str, named: str) -> None:
+    said = failed("generate", "model", "--html", option)
+    assert said.startswith("error: --") and named in said and "leave" in said

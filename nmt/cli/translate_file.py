@@ -1,0 +1,60 @@
+"""`nmt translate-file` translates documents."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from nmt import console
+from nmt.cli.flags import flags
+from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.errors import NmtError
+
+if TYPE_CHECKING:
+    from nmt.documents.translation import Report
+
+# A row of the table, which may have a message, stays on one line.
+_WIDTH = 10_000
+
+
+@flags(files=DocumentFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
+def translate_file(
+    documents: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Documents, or folders of documents; - is standard input.")
+    ],
+    files: DocumentFiles,
+    search: SearchConfig,
+    options: JobConfig,
+    runtime: RuntimeConfig,
+    engine: EngineConfig,
+) -> None:
+    """Translate documents. What is not text stays as it is.
+
+    A sentence that occurs several times is translated once. If the command is interrupted, the same command resumes.
+    """
+    from nmt.documents.formats import check_format
+    from nmt.documents.translation import translate
+    from nmt.jobs.ray import connected
+
+    check_format(files.format)
+    with connected(options), console.Progress("translate", None, "sentence") as progress:
+        reports = translate(documents, files, search, options, runtime, engine, progress)
+    if options.shard is None:
+        _show(reports)
+    if failed := sum(report.document is None for report in reports):
+        raise NmtError(
+            f"{failed:,} of {console.counted(len(reports), 'file')} cannot be translated; the table says why"
+        )
+
+
+def _show(reports: "list[Report]") -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("file", "passages", "sentences", "left as they are"):
+        table.add_column(name, justify="right" if name in ("passages", "sentences") else "left")
+    for file, document, sentences, failure in reports:
+        skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
+        passages = f"{len(document.passages):,}" if document else ""
+        table.add_row(escape(file.path), passages, f"{sentences:,}" if document else "", escape(", ".join(skipped)))
+    Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)

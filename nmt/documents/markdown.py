@@ -1,0 +1,361 @@
+"""Markdown: headings, paragraphs, list items, table cells, HTML blocks, and alternative texts of images.
+
+Only the text of these is replaced, so that the file keeps its own way of writing everything else. Code, URLs, front
+matter and reference definitions stay.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from html import unescape
+from itertools import accumulate, count
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.inline import Inline
+from nmt.documents.plain import decoded, encoded
+from nmt.errors import NmtError, importing
+from nmt.text.markup import with_attributes
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
+# A task or the label of a footnote at the beginning of a paragraph.
+_LABEL = re.compile(r"(?:\[[ xX]\]|\[\^[^\]\s]+\]:)\s+|")
+# URLs and references to footnotes, in text.
+_KEPT = re.compile(r"((?:https?://|www\.)[^\s<>]*[\w/]|\[\^[^\]\s]+\])")
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
+_SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
+# What may need another spelling in Markdown than in HTML.
+_WRITTEN = re.compile(rf"&#?\w+;|{_SPECIAL.pattern}")
+# The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
+_BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=+|-+)\s*$)")
+_EMPTY = re.compile(r"<g(\d+)></g\1>")
+
+
+def read(data: bytes, options: ReadOptions) -> Document:
+    """Returns the document in a file of Markdown."""
+    text = decoded(data, options)
+    lines = _LINE.findall(text)
+    starts = list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
+    found = list(_blocks([line for line, _ in lines]))
+    blocks = [block for block in found if block.locate(lines, starts)]
+    skipped = len(found) - len(blocks)
+
+    def write(translations: Sequence[str]) -> bytes:
+        rest, parts, place = iter(translations), list[str](), 0
+        for block in blocks:
+            parts += [text[place : block.start], block.written(rest)]
+            place = block.stop
+        return encoded("".join([*parts, text[place:]]), data)
+
+    passages = [passage for block in blocks for passage in block.content.passages]
+    return Document(passages, write, {"of a form that cannot be written": skipped} if skipped else {})
+
+
+def _blocks(lines: list[str]) -> Iterator["_Block"]:
+    """Yields what is translated in a file."""
+    parser, tokens, env = _parser(), list["Token"](), dict[str, Any]()
+    source = "\n".join(lines)
+    front = _FRONT_MATTER.match(source)
+    matter = source[: front.end()] if front else ""
+    parser.block.parse("\n" * matter.count("\n") + source[len(matter) :], parser, env, tokens)
+    parent, cells = "", dict[int, int]()
+    for token in tokens:
+        if token.map and token.type == "inline" and any(map(str.isalpha, token.content)):
+            yield _Block(_Content(parser, env, token.content), token.content, token.map[0], parent, cells)
+        if token.map and token.type == "html_block" and any(map(str.isalpha, _TAG.sub("", token.content))):
+            content = token.content.removesuffix("\n")
+            yield _Block(_HtmlContent(content), content, token.map[0], token.type, cells)
+        parent = token.type
+
+
+class _Block:
+    """A block whose text is replaced.
+
+    Attributes:
+        start, stop: where its content is in the file, once it was located.
+    """
+
+    start = stop = 0
+
+    def __init__(
+        self, content: "_Content | _HtmlContent", source: str, first: int, kind: str, cells: dict[int, int]
+    ) -> None:
+        """Makes a block.
+
+        Args:
+            source: its content without what its lines begin with.
+            first: the number of its first line, from 0.
+            kind: the token around it.
+            cells: the end of the last cell that was located in each line.
+        """
+        self.content, self._source, self._first, self._cells = content, source.split("\n"), first, cells
+        self._is_cell, self._is_paragraph = kind in ("th_open", "td_open"), kind == "paragraph_open"
+        self._prefixes: list[str] = []
+        self._end = "\n"
+
+    def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
+        """Returns whether the content can be replaced; finds it in the lines of the file."""
+        for number, part in enumerate(self._source, self._first):
+            written = part.replace("|", "\\|") if self._is_cell else part
+            line, _ = lines[number]
+            place = line.find(written, self._cells.get(number, 0)) if self._is_cell else line.rfind(written)
+            if place < 0:
+                return False
+            self._prefixes.append(line[:place])
+            self.stop = starts[number] + place + len(written)
+            if self._is_cell:
+                self._cells[number] = place + len(written)
+        self.start = starts[self._first] + len(self._prefixes[0])
+        self._end = lines[self._first][1]
+        return self.content.is_sound
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Returns the content with the next translations."""
+        text = self.content.written(translations)
+        if self._is_cell:
+            return text.replace("|", "\\|")
+        lines = text.split("\n")
+        if self._is_paragraph:
+            lines = [new for line in lines for new in self._wrapped(line)]
+            block = _BLOCK.match(lines[0])
+            if block and not _BLOCK.match(self._source[0]):
+                lines[0] = f"{block[0]}\\{lines[0][block.end() :]}"
+        prefixes = [*self._prefixes[1:], *self._prefixes[-1:] * len(lines)]
+        return lines[0] + "".join(
+            f"{self._end}{prefix}{line}" for prefix, line in zip(prefixes, lines[1:], strict=False)
+        )
+
+    def _wrapped(self, line: str) -> list[str]:
+        """Returns lines as wide as those of the source, if it has several."""
+        width = max(map(len, self._source))
+        if len(self._source) == 1 or len(line) <= width:
+            return [line]
+        found: list[str] = []
+        for part in wrap(line, width, break_long_words=False, break_on_hyphens=False):
+            if found and _BLOCK.match(part):
+                found[-1] += f" {part}"
+            else:
+                found.append(part)
+        found[-1] += line[len(line.rstrip()) :]  # spaces that break a line
+        return found
+
+
+class _HtmlContent:
+    """An HTML block. It is left as it is if a tag in it has no counterpart."""
+
+    def __init__(self, source: str) -> None:
+        self.passages = [Passage(source, "html")]
+        try:
+            self.is_sound = with_attributes(source, lambda _, __, value: value) == source
+        except NmtError:  # a comment does not end
+            self.is_sound = False
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Returns the block with the next translation."""
+        return next(translations)
+
+
+class _Content:
+    """Inline content: its segments between hard line breaks, and its images."""
+
+    is_sound = True
+
+    def __init__(self, parser: "MarkdownIt", env: dict[str, Any], source: str) -> None:
+        self.source, self._parse = source, partial(_pieces, parser, env)
+        self._references: dict[str, str] = {}  # how the source writes a character, by its reference in HTML
+        self._images: dict[str, _Content] = {}  # alternative texts, by image
+        self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
+        label = _LABEL.match(source)
+        self._segments = [(label[0] if label else "", Inline())]  # with what is before it
+        for piece in self._parse(source[len(self._segments[0][0]) :]):
+            self._add(piece)
+            if piece.kind == "image" and piece.shown:
+                self._images[piece.whole] = _Content(parser, env, piece.shown)
+            if piece.label is not None:
+                end = "[]" if piece.raw.endswith("[]") else ""
+                self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
+
+    def _add(self, piece: "_Piece") -> None:
+        inline = self._segments[-1][1]
+        if piece.kind == "break" and not inline.is_open:
+            self._segments.append((piece.raw, Inline()))
+        elif piece.kind == "text":
+            text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
+            inline.text(text.replace(">", "&gt;"))
+        elif piece.kind == "char":
+            inline.text(self._reference(piece.shown, piece.raw))
+        elif piece.kind == "start":
+            inline.start(piece.raw, piece.shown)
+        elif piece.kind == "end":
+            inline.end(piece.whole, piece.shown)
+        else:
+            inline.leaf(piece.whole, piece.shown if piece.kind == "leaf" else "")
+
+    def _reference(self, character: str, raw: str) -> str:
+        """Returns a reference to a character in HTML. The number of zeros in it tells how the source writes it."""
+        for zeros in count():
+            reference = f"&#{'0' * zeros}{ord(character)};"
+            if self._references.setdefault(reference, raw) == raw:
+                break
+        return reference
+
+    @property
+    def passages(self) -> list[Passage]:
+        """What is translated: the segments, and then the images."""
+        images = [passage for content in self._images.values() for passage in content.passages]
+        return [Passage(inline.html, "html") for _, inline in self._segments] + images
+
+    def written(self, translations: Iterator[str]) -> str:
+        """Returns the content with the next translations."""
+        segments = [(before, inline, next(translations)) for before, inline in self._segments]
+        images = {
+            raw: f"![{content.written(translations)}{raw[2 + len(content.source) :]}"
+            for raw, content in self._images.items()
+        }
+        return "".join(before + self._segment(inline, html, images) for before, inline, html in segments)
+
+    def _segment(self, inline: Inline, html: str, images: Mapping[str, str]) -> str:
+        """Returns a translated segment. If its markup would be another one, all special characters are escaped."""
+        html = _EMPTY.sub(lambda pair: pair[0] if inline.starts[int(pair[1])][0] in "[<" else "", html)
+        for is_cautious in (False, True):
+            expected: list[str] = []
+
+            def markup(raw: str, expected: list[str] = expected) -> str:
+                expected.append(images.get(raw, raw))
+                return expected[-1]
+
+            text = inline.written(html, partial(self._text, is_cautious), markup)
+            if expected == [piece.whole for piece in self._parse(text) if piece.kind not in ("text", "char")]:
+                break
+        for full, short in self._shortcuts.items():
+            text = text.replace(full, short)
+        return text
+
+    def _text(self, is_cautious: bool, html: str) -> str:
+        def written(match: re.Match[str]) -> str:
+            character = unescape(match[0])
+            is_special = bool(_SPECIAL.fullmatch(character))
+            raw = self._references.get(match[0], f"\\{character}" if is_special else character)
+            return f"\\{raw}" if is_cautious and is_special and raw == character else raw
+
+        return _WRITTEN.sub(written, html)
+
+
+class _Piece(NamedTuple):
+    """A part of inline content.
+
+    Attributes:
+        kind: text, char (a character that is escaped), start, end or leaf (markup), image, or break (of a line).
+        shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
+        label: the label of a link or image that is found by its text.
+    """
+
+    kind: str
+    raw: str
+    shown: str = ""
+    label: str | None = None
+
+    @property
+    def whole(self) -> str:
+        """The markup with the label of a link or image, which stays if its text is translated."""
+        return self.raw if self.label is None else f"{self.raw.removesuffix('[]')}[{self.label}]"
+
+
+def _pieces(parser: "MarkdownIt", env: dict[str, Any], content: str) -> Iterator[_Piece]:
+    """Yields the parts of inline content."""
+    tokens: list[Token] = []
+    parser.inline.parse(content, parser, env, tokens)
+    place, labels = 0, list[int]()
+    for token in tokens:
+        start, stop = token.meta.get("span", (0, 0))
+        start -= token.type == "strong_open"  # the span is that of one of two characters
+        stop += token.type == "strong_close"
+        if stop <= place or token.type in ("text", "softbreak"):
+            continue
+        if token.type == "hardbreak":
+            start = place + len(content[place:start].rstrip(" "))
+        yield from _text_pieces(content[place:start])
+        if token.type == "link_open":
+            labels.append(stop)
+        label = content[labels.pop() : start] if token.type == "link_close" else token.content
+        yield _piece(token, content[start:stop], label)
+        place = stop
+    yield from _text_pieces(content[place:])
+
+
+def _text_pieces(text: str) -> Iterator[_Piece]:
+    for i, part in enumerate(_KEPT.split(text)):
+        if part:
+            yield _Piece("leaf" if i % 2 else "text", part, part)
+
+
+def _piece(token: "Token", raw: str, label: str) -> _Piece:
+    is_shortcut = raw.removeprefix(f"![{label}") in ("]", "][]")
+    match token.type:
+        case "html_inline":
+            tag = _TAG.fullmatch(raw)
+            return _Piece("end" if tag[1] else "start", raw, tag[2]) if tag else _Piece("leaf", raw)
+        case "text_special":
+            return _Piece("char" if len(token.content) == 1 else "leaf", raw, token.content)
+        case "image":
+            return _Piece("image", raw, label, label if is_shortcut else None)
+        case "link_close":
+            return _Piece("end", raw, token.tag, label if is_shortcut else None)
+        case "link_open" if token.markup == "autolink":
+            return _Piece("leaf", raw, raw[1:-1])
+        case "hardbreak":
+            return _Piece("break", raw)
+        case "code_inline":
+            return _Piece("leaf", raw, token.content)
+    return _Piece("start" if token.nesting > 0 else "end", raw, token.tag)
+
+
+def _parser() -> "MarkdownIt":
+    """Returns a parser whose inline tokens have the span in the text that they are from as `meta["span"]`."""
+    with importing("markdown_it", "Markdown", "markdown-it-py"):
+        from markdown_it import MarkdownIt
+        from markdown_it.rules_block import reference
+
+    def definition(state: Any, line: int, last: int, silent: bool) -> bool:
+        is_footnote = state.src.startswith("[^", state.bMarks[line] + state.tShift[line])
+        return not is_footnote and reference(state, line, last, silent)
+
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.block.ruler.at("reference", definition)
+    parser.inline.ruler2.disable("fragments_join")
+    for rule in parser.inline.ruler.__rules__:
+        if rule.enabled:
+            parser.inline.ruler.at(rule.name, _recording(rule.name, rule.fn))
+    return parser
+
+
+def _recording(name: str, rule: Callable[..., bool]) -> Callable[..., bool]:
+    """Returns a rule of the parser that also notes the spans of its tokens."""
+
+    def run(state: "StateInline", silent: bool) -> bool:
+        start, known, has_text = state.pos, len(state.tokens), bool(state.pending)
+        if not rule(state, silent):
+            return False
+        added = state.tokens[known:]
+        if has_text and added and added[0].type == "text":  # the text before the markup
+            del added[0]
+        if name == "link" and added:
+            middle = state.md.helpers.parseLinkLabel(state, start, True)
+            added[0].meta["span"], added[-1].meta["span"] = (start, start + 1), (middle, state.pos)
+        elif name in ("emphasis", "strikethrough"):
+            for token in added:
+                token.meta["span"] = (start, start + len(token.content))
+                start += len(token.content)
+        else:
+            for token in added:
+                token.meta["span"] = (start, state.pos)
+        return True
+
+    return run

@@ -1,0 +1,222 @@
+"""Translates documents as one job: each different sentence once, and then the documents are written."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from nmt import console
+from nmt.checkpoint_file import read_codec
+from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
+from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.files import DocumentFile, document_files
+from nmt.documents.formats import format_of, read_document
+from nmt.errors import NmtError, importing
+from nmt.files import STDIO, missing_folders, output_file, remove_empty, replaced_file, writing
+from nmt.jobs.plan import Row
+from nmt.jobs.run import MAXI_BATCH, Place, do_maxi_batches, in_line_order
+from nmt.signals import cleaning_up, end_as_usual
+from nmt.text.corpus import MaxiBatches, name_of
+from nmt.text.glossary import Glossary
+from nmt.text.words import parse_pharaoh
+from nmt.translate.formats import LineFormat
+from nmt.translate.job import (
+    JobOutput,
+    TranslationJob,
+    check_files,
+    is_resumable,
+    placed,
+    settings_of,
+    settings_of_files,
+    shard_rows,
+    with_alignments,
+)
+from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.texts import Sentence, sentences_of
+
+_ADVICE = "correct that and start the same command again"
+
+
+class Report(NamedTuple):
+    """What became of a file.
+
+    Attributes:
+        document: None if the file cannot be translated.
+        sentences: the number of sentences in its passages.
+        failure: why the file cannot be translated.
+    """
+
+    file: DocumentFile
+    document: Document | None
+    sentences: int = 0
+    failure: str = ""
+
+
+class Documents:
+    """The documents in files, their different sentences, and the translation of each of these.
+
+    Args:
+        options: with the flags of the command and the longest sentence of `search`.
+    """
+
+    def __init__(self, paths: Sequence[str], options: DocumentFiles, search: SearchConfig) -> None:
+        self.codec, self._options, self._longest = read_codec(options.model[0]), options, search.max_source_length
+        self.has_markup = False
+        # What `nmt generate` writes for each sentence and what its translation must contain.
+        self._lines: dict[tuple[str, tuple[str, ...]], str] = {}
+        files = document_files(paths, options.output, options.format, self.codec.config.target_lang)
+        self.reports = [self._read(file) for file in files]
+        if not any(report.document for report in self.reports):
+            raise NmtError(
+                self.reports[0].failure if len(files) == 1 else f"{', '.join(paths)}: no file can be translated"
+            )
+
+    def _read(self, file: DocumentFile) -> Report:
+        config, name = self.codec.config, name_of(file.path)
+        options = ReadOptions(name, config.source_lang, config.target_lang, self._options.all)
+        try:
+            data = sys.stdin.buffer.read() if file.path == STDIO else Path(file.path).read_bytes()
+            document = read_document(data, self._options.format or format_of(name), options)
+            return Report(file, document, sum(map(self._add, document.passages)))
+        except NmtError as error:
+            return Report(file, None, failure=str(error))
+        except OSError as error:
+            return Report(file, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
+
+    def _add(self, passage: Passage) -> int:
+        """Adds the sentences of a passage. Returns their number."""
+        self.has_markup |= passage.markup is not None
+        found = [self._key(sentence) for sentence in sentences_of(passage.parsed(), self.codec, split_lines=True)]
+        self._lines.update(dict.fromkeys(found, ""))
+        return len(found)
+
+    def _key(self, sentence: Sentence) -> tuple[str, tuple[str, ...]]:
+        """Returns a sentence and its phrases. One that is translated in parts cannot have any."""
+        _, text, phrases = sentence
+        # A character has at most four pieces, which are its bytes.
+        if phrases and len(text) > self._longest // 4 and len(self.codec.encode_source([text])[0]) > self._longest:
+            return text, ()
+        return text, phrases
+
+    def requests(self) -> Iterator[Request]:
+        """Yields the request for each sentence."""
+        return (Request(text, constraints=phrases) for text, phrases in self._lines)
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Writes the documents with the translations of the sentences, as `nmt generate` writes them."""
+        self._lines = dict(zip(self._lines, lines, strict=True))
+        for file, document, *_ in self.reports:
+            if document:
+                content = document.write([self._translated(passage) for passage in document.passages])
+                folder = Path(file.output).parent
+                with writing(folder, _ADVICE):
+                    folder.mkdir(parents=True, exist_ok=True)
+                with output_file(file.output) as out:
+                    out.write(content)
+
+    def _translated(self, passage: Passage) -> str:
+        text = passage.parsed()
+        sentences = sentences_of(text, self.codec, split_lines=True)
+        return text.translated(sentences, [self._hypothesis(sentence) for sentence in sentences], self.codec)
+
+    def _hypothesis(self, sentence: Sentence) -> Hypothesis:
+        line = self._lines[self._key(sentence)]
+        text, _, links = line.rpartition(" ||| ") if self.has_markup else (line, "", "")
+        return Hypothesis(text, 0.0, [], [], alignment=tuple(parse_pharaoh(links)))
+
+
+@dataclass(frozen=True)
+class SentencesJob(TranslationJob):
+    """A `TranslationJob` whose messages show the sentence, because users do not see the file with the lines."""
+
+    def record(self, row: Row, place: Place) -> Request:
+        """Returns the request of a row."""
+        request = super().record(row, place)
+        return request._replace(place=f"the sentence {request.source:.80}")
+
+
+def translate(
+    paths: Sequence[str],
+    files: DocumentFiles,
+    search: SearchConfig,
+    options: JobConfig,
+    runtime: RuntimeConfig,
+    engine: EngineConfig,
+    progress: console.Progress,
+) -> list[Report]:
+    """Translates documents. Returns what became of each. With --shard, no document is written.
+
+    Raises:
+        NmtError: no document can be read, or translation or writing failed.
+        StoppedError: a signal asked the process to end, and the same command resumes the job.
+    """
+    aligned = with_alignments(search, "nmt translate-file")
+    with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
+        import sentencex  # noqa: F401
+    documents = Documents(paths, files, search)
+    search = aligned if documents.has_markup else search
+    outputs = [report.file.output for report in documents.reports]
+    output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
+    inputs = [*(report.file.path for report in documents.reports if report.document), *files.model]
+    glossary = None if files.glossary is None else Glossary.read(files.glossary)
+    runtime = placed(runtime, options, engine.engine)
+    job = JobOutput(
+        job=SentencesJob(files.model, runtime, search, engine, LineFormat("jsonl"), glossary),
+        segments=[[f"{os.path.realpath(output)}.sentences"]],
+        flags=["the text of the documents"],
+        output=output,
+        settings=settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options),
+        shard_rows=shard_rows(files.model, runtime),
+        options=options,
+        workers=files.workers,
+        progress=progress,
+    )
+    check_files(inputs, outputs[0], options)
+    if is_resumable(inputs, outputs[0]):
+        _translate_in_shards(documents, job)
+    else:
+        documents.write(_directly_translated(documents, job))
+    return documents.reports
+
+
+def _directly_translated(documents: Documents, job: JobOutput) -> Iterator[str]:
+    """Yields the line of output for each sentence, without a folder for what is finished."""
+    end_as_usual()
+    maxi_batches = MaxiBatches(documents.requests(), MAXI_BATCH)
+    with closing(do_maxi_batches(job.job, maxi_batches.take, job.workers or 1)) as batches:
+        for request, result in in_line_order(batches, job.progress.advance):
+            yield job.job.output(request, result)[0].removesuffix("\n")
+
+
+def _translate_in_shards(documents: Documents, job: JobOutput) -> None:
+    """Translates as a job that can be resumed, until all documents are written."""
+    ((name,),) = job.segments
+    sentences = Path(name)
+    content = "".join(
+        json.dumps({"source": request.source, "constraints": request.constraints}) + "\n"
+        for request in documents.requests()
+    ).encode()
+
+    def make_input() -> None:
+        if not sentences.exists() or sentences.read_bytes() != content:
+            with replaced_file(sentences, _ADVICE) as file:
+                file.write(content)
+
+    missing = missing_folders(sentences.parent)
+    with cleaning_up():
+        try:
+            with job.finished_shards(make_input) as folder:
+                if not job.options.shard:
+                    lines = (
+                        line for _, result in folder.results() for line in result.content.decode().split("\n")[:-1]
+                    )
+                    documents.write(lines)
+                    folder.finish()
+        finally:
+            if not os.path.exists(f"{os.path.realpath(job.output)}.unfinished"):
+                sentences.unlink(missing_ok=True)
+                remove_empty(missing)

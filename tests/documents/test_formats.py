@@ -1,0 +1,317 @@
+"""Documents of each format: what is translated, what stays, and what damaged files do."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.formats import read_document
+from nmt.errors import NmtError
+from nmt.text.markup import Unit
+
+OPTIONS = ReadOptions("the file", "en", "de")
+
+
+def read(text: str | bytes, form: str) -> Document:
+    return read_document(text if isinstance(text, bytes) else text.encode(), form, OPTIONS)
+
+
+def translated(text: str, form: str, translate: Callable[[str], str] = str.upper) -> str:
+    """Returns a document whose words are translated one by one, except for those that stay."""
+    document = read(text, form)
+    return document.write([of_passage(passage, translate) for passage in document.passages]).decode()
+
+
+def of_passage(passage: Passage, translate: Callable[[str], str]) -> str:
+    parts = passage.parsed().parts
+    return translate(passage.text) if parts is None else "".join(of_part(part, translate) for part in parts)
+
+
+def of_part(part: str | Unit, translate: Callable[[str], str]) -> str:
+    if isinstance(part, str):
+        return part
+    kept = "|".join(map(re.escape, part.phrases))
+    cut = re.split(f"({kept})", part.source) if kept else [part.source]
+    words = "".join(text if i % 2 else translate(text) for i, text in enumerate(cut))
+    return part.restored(words, [(i, i) for i in range(min(len(words.split()), len(part.source.split())))])
+
+
+PLAIN = "\ufeffOne. Two!\r\n\r\n \tthree \nfour\rfive"
+HTML = """<!DOCTYPE html>
+<html lang="en"><head><title>My page</title><meta charset=utf-8><style>a{b:c}</style></head>
+<body class='x'><h1 title="A &amp; B">Hello <b title='see "this"'>big</b> world</h1>
+<img alt=word src=a.png><img alt="stays" translate=no><input placeholder="Type {name} here" disabled aria-label="box">
+<pre title="stays">code</pre><!-- <b title="stays"> --><script>var s="<b title='stays'>";</script></body></html>
+"""
+MARKDOWN = """---
+title: stays
+---
+
+# A heading with `code` and *stress* #
+
+Some **bold** text with [a link](https://x.org/a_b "title") and ![the image](pic.png), that
+goes on with snake_case and 5 * 3 and \\*escaped\\* &amp; AT&T and
+https://example.org/foo_bar~baz.
+
+> - item one
+>   more of it
+> - [ ] task to do
+> 1. first <b>raw</b> item<br>here
+
+| Head | Other \\| one |
+|------|:-----:|
+| cell **x** | two `c|d` |
+
+Hard break here\x20\x20
+next line and\\
+third line.
+
+Setext title
+============
+
+[shortcut] and [collapsed][] and [full text][ref], ***both*** ~~gone~~ <https://auto.link>, ![pic] noted[^1].
+
+[^1]: The note text.
+
+[shortcut]: http://x 'title'
+[ref]: http://x
+
+    code block
+
+```python
+code = "fence"
+```
+
+<div align="center">
+ <p>HTML text <img src="x"></p>
+</div>
+"""
+JSON = """{
+\t"a": "Hello {name}",  "k:e\\"y": ["x", 1, true, null, "two\\nlines", "Click <b>here</b>, now", "5 < 6 & ab", "#12"],
+ "b" : {"c":"\\u00e4h", "d": "\\ud800 half"}}"""
+SRT = """1
+00:00:01,000 --> 00:00:04,000
+Hello there. I am walking
+
+2
+00:00:04,500 --> 00:00:06,000 X1:1
+<i>down the long</i> road
+to {my} home & yours.
+
+3
+00:00:07,000 --> 00:00:09,000
+- What?
+- <b>Nothing</b> at all
+
+4
+00:00:10,000 --> 00:00:11,000
+...
+
+5
+00:00:12,000 --> 00:00:13,000
+{\\an8}<font color="red">A line has
+more</font> words
+6
+00:00:14,000 --> 00:00:15,000
+and goes on."""
+VTT = """WEBVTT - title
+
+STYLE
+::cue { color: red }
+
+NOTE a comment
+
+intro
+00:01.000 --> 00:04.000 align:start
+<v Fred>Hello <c.x>big</c> world &amp; all
+
+00:05.000 --> 00:06.000
+<00:05.500>and <i>more text</i> here.
+"""
+SAMPLES = {"txt": PLAIN, "html": HTML, "md": MARKDOWN, "json": JSON, "srt": SRT, "vtt": VTT}
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_document_with_its_own_text_is_the_same_file(form: str, end: str, mark: str) -> None:
+    text = mark + SAMPLES[form].removeprefix("\ufeff").replace("\n", end)
+    document = read(text, form)
+    same = document.write([passage.text for passage in document.passages]).decode()
+    assert same.replace('lang="de"', 'lang="en"') == text
+    assert translated(text, form, str).replace('lang="de"', 'lang="en"').split() == text.split()
+
+
+def test_plain_text_in_capitals() -> None:
+    assert translated(PLAIN, "txt") == PLAIN.upper()
+
+
+def test_html_in_capitals() -> None:
+    expected = HTML
+    for old, new in {
+        "My page": "MY PAGE", '"en"': '"de"', "Hello ": "HELLO ", ">big<": ">BIG<", " world": " WORLD",
+        "'see \"this\"'": "'SEE &quot;THIS&quot;'", "alt=word": 'alt="WORD"', "Type {name} here": "TYPE {name} HERE",
+        '"box"': '"BOX"',
+    }.items():  # fmt: skip
+        assert old in expected
+        expected = expected.replace(old, new)
+    assert translated(HTML, "html") == expected
+
+
+def capitals(text: str, *kept: str) -> str:
+    """Returns a text in capitals, except for some parts."""
+    found = text.upper()
+    for part in kept:
+        assert part in text
+        found = found.replace(part.upper(), part)
+    return found
+
+
+def test_markdown_in_capitals() -> None:
+    kept = ["title: stays", "`code`", '(https://x.org/a_b "title")', "pic.png", "https://example.org/foo_bar~baz"]
+    kept += ["&amp;", "<b>", "</b>", "<br>", "<https://auto.link>", "[^1]", "    code block", "d` |"]
+    kept += ['```python\ncode = "fence"\n```', '<div align="center">', "<p>", '<img src="x"></p>', "</div>"]
+    kept += ["[shortcut]: http://x 'title'", "[ref]: http://x", "[ref]"]
+    expected = capitals(MARKDOWN, *kept).replace("[SHORTCUT] AND", "[SHORTCUT][shortcut] AND")
+    assert translated(MARKDOWN, "md") == expected
+
+
+def test_subtitles_in_capitals() -> None:
+    expected = capitals(SRT, "<i>", "</i>", "{my}", "<b>", "</b>", '<font color="red">', "</font>", "\\an8")
+    # Lines that fit into one are joined.
+    assert translated(SRT, "srt") == expected.replace("ROAD\nTO", "ROAD TO").replace("HAS\nMORE", "HAS MORE")
+    head, text = VTT.split("<v Fred>")
+    assert translated(VTT, "vtt") == head + capitals(
+        f"<v Fred>{text}", "<v Fred>", "<c.x>", "</c>", "&amp;", "<i>", "</i>"
+    )
+
+
+def test_json_in_capitals() -> None:
+    output = translated(JSON, "json")
+    assert output == (
+        '{\n\t"a": "HELLO {name}",  "k:e\\"y": ["X", 1, true, null, "TWO\\nLINES", "CLICK <b>HERE</b>, NOW", '
+        '"5 < 6 & AB", "#12"],\n "b" : {"c":"\\u00c4H", "d": "\\ud800 half"}}'
+    )
+    assert '"ÄH"' in translated(JSON.replace("\\u00e4", "ä"), "json")
+
+
+# Markdown
+
+
+def test_text_that_would_be_markup_is_escaped() -> None:
+    for word, written in {
+        "*": r"\*", "[a](b)": r"\[a\](b)", "`x`": r"\`x\`", "<b>": r"\<b>", "&amp;": r"\&amp;", "1.": r"1\.",
+        "-": r"\-", "#": r"\#", "> a": r"\> a", "~~a~~": r"\~\~a\~\~", "a_b_": r"a\_b\_", "\\": r"\\",
+    }.items():  # fmt: skip
+        assert (
+            read("word\n", "md").write([of_passage(read("word", "md").passages[0], lambda _, w=word: w)])
+            == f"{written}\n".encode()
+        )
+    assert translated("| a | b |\n|---|---|\n| c | d |\n", "md", lambda _: "x|y").count(r"x\|y") == 4
+
+
+def test_literal_characters_that_become_markup_elsewhere_are_escaped() -> None:
+    """The first star stands alone in the source, but would begin emphasis in the translation."""
+    document = read("a * b, c* d", "md")
+    (unit,) = document.passages[0].parsed().units
+    moved = unit.restored("*b c* a d", [(1, 0), (3, 1), (0, 2), (4, 3)])
+    output = document.write([moved]).decode()
+    assert output.replace("\\", "") == "*b c* a d"
+    assert not re.search(r"(?<!\\)\*b c(?<!\\)\*", output)
+
+
+def test_a_paragraph_of_several_lines_is_wrapped() -> None:
+    words = " ".join(["word", "1.", "word", "-", "word"] * 9)
+    output = translated("> - first line of text\n>   second\n", "md", lambda _: words)
+    first, *others = output.removesuffix("\n").split("\n")
+    assert first.startswith("> - word") and len(others) > 5
+    assert all(line.startswith(">   word") and len(line) < 40 for line in others)
+    assert output.replace(">   ", "").replace("> - ", "").split() == words.split()
+
+
+# Subtitles
+
+
+def test_a_sentence_is_divided_over_its_cues() -> None:
+    times = "00:00:0{}.000 --> 00:00:0{}.000\n{}\n"
+    cues = ["<i>This is a long beginning</i>", "of a", "very long sentence with words that need two lines."]
+    source = "WEBVTT\n\n" + "\n".join(times.format(i, i + 1, text) for i, text in enumerate(cues))
+    document = read(source, "vtt")
+    (unit,) = document.passages[0].parsed().units
+    assert unit.source == "This is a long beginning of a very long sentence with words that need two lines."
+    target = "Dies ist ein langer Anfang eines sehr langen Satzes mit Wörtern die zwei Zeilen brauchen."
+    links = [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4), (4, 6), (5, 5), (6, 6)]
+    output = document.write([unit.restored(target, links)]).decode()
+    shown = [part.split("\n", 1)[1].strip() for part in output.split("\n\n")[1:]]
+    assert shown[0] == "<i>Dies ist ein langer Anfang</i>"
+    assert re.sub("<[^>]*>", "", " ".join(shown)).split() == target.split()
+    assert all(shown) and len(shown) == 3
+    lines = shown[2].split("\n")
+    assert len(lines) == 2 and max(map(len, lines)) <= 42
+
+
+def test_each_speaker_is_translated_alone() -> None:
+    passages = read(SRT, "srt").passages
+    texts = [re.sub("<[^>]*>", "", passage.text) for passage in passages]
+    assert texts == [
+        "Hello there. I am walking down the long road to {my} home &amp; yours.", "What?", "Nothing at all",
+        "A line has more words and goes on.",
+    ]  # fmt: skip
+
+
+# Damaged files
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+def test_what_is_no_text_is_refused(form: str) -> None:
+    for data, said in (
+        (b"a\xff", "the file is not UTF-8 at byte 1; convert it, such as with iconv --to-code UTF-8"),
+        ("a".encode("utf-16"), "the file is not UTF-8 at byte 0; convert it, such as with iconv --to-code UTF-8"),
+        (b"ab\0", "the file has a NUL byte at character 3; is it a text file?"),
+    ):
+        with pytest.raises(NmtError) as error:
+            read(data, form)
+        assert str(error.value) == said
+
+
+@pytest.mark.parametrize("form, text, said", [
+    ("html", "a<!-- b", "the file: the HTML has <!-- at character 2, which does not end; add its end"),
+    ("json", '{"a": }', "the file is not JSON (Expecting value: line 1 column 7 (char 6)); correct it"),
+    ("json", "[" * 100_000, "the file is not JSON (maximum recursion depth exceeded"),
+    ("json", "", "the file is not JSON ("),
+    ("srt", "no times", "the file has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?"),
+])  # fmt: skip
+def test_damaged_files_are_refused(form: str, text: str, said: str) -> None:
+    with pytest.raises(NmtError) as error:
+        read(text, form)
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("form", ["txt", "html", "md", "srt", "vtt"])
+def test_an_empty_file_stays_empty(form: str) -> None:
+    assert translated("", form) == ""
+
+
+@pytest.mark.parametrize("form", SAMPLES)
+@given(data=st.data())
+def test_damaged_documents_are_refused_or_stay_what_they_are(form: str, data: st.DataObject) -> None:
+    """Parts of a sample in any order: what is written is a document of the same passages in capitals."""
+    sample = SAMPLES[form]
+    cuts = st.tuples(*[st.integers(0, len(sample))] * 2).map(sorted)
+    parts = st.one_of(cuts.map(lambda cut: sample[slice(*cut)]), st.text(max_size=5))
+    text = "".join(data.draw(st.lists(parts, max_size=4)))
+    try:
+        document = read(text, form)
+        output = translated(text, form)
+    except NmtError:
+        return
+    if form not in ("html", "md"):  # which are repaired
+        assert document.write([passage.text for passage in document.passages]).decode() == text
+    again = read(output, form)
+    if form == "json":
+        assert str(json.loads(output)).upper() == str(json.loads(text)).upper()
+    assert len(again.passages) == len(document.passages)

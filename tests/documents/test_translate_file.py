@@ -1,0 +1,103 @@
+"""`nmt translate-file` translates documents as a job."""
+
+import signal
+from pathlib import Path
+
+import forks
+import pytest
+from checkpoints import eloquent_checkpoint, saved, some_sentences
+from commands import failed, run
+from forks import At
+
+from nmt import Translator
+from nmt.config import RuntimeConfig, SearchConfig
+
+Words = list[str | Path]  # of a command
+OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(eloquent_checkpoint(1), tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def translator(model: Path) -> Translator:
+    return Translator.load(model, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+
+
+def translated(translator: Translator, sentence: str) -> str:
+    return translator.translate([sentence], SearchConfig(max_length_offset=3))[0]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Returns a folder with two documents and files that are none."""
+    folder = tmp_path / "site"
+    (folder / "inner").mkdir(parents=True)
+    first, second = ("\n".join(some_sentences(30, seed)) for seed in (1, 2))
+    (folder / "one.txt").write_text(first)
+    (folder / "inner" / "two.TXT").write_text(f"{second}\n{first}\n")
+    (folder / "image.png").write_bytes(b"\0")
+    (folder / ".hidden.txt").write_text("few words")
+    return folder
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def command(model: Path, site: Path, tmp_path: Path) -> Words:
+    return ["translate-file", site, "--model", model, *OPTIONS, "--shard-lines=10", "--output", tmp_path / "out"]
+
+
+def test_lines_of_text_are_translated_between_what_surrounds_them(
+    model: Path, translator: Translator, tmp_path: Path
+) -> None:
+    (tmp_path / "note.txt").write_bytes("\ufeffSome words. A few more!\r\n\r\n \tpieces \na few\r".encode())
+    said = run("translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS).stderr
+    some, few, pieces, a_few = (translated(translator, s) for s in ("Some words.", "A few more!", "pieces", "a few"))
+    expected = f"\ufeff{some} {few}\r\n\r\n \t{pieces} \n{a_few}\r"
+    assert (tmp_path / "note.de.txt").read_bytes().decode() == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["note.de.txt", "note.txt"]
+    assert said.splitlines()[-1].split() == [str(tmp_path / "note.txt"), "1", "4"]
+
+
+def test_standard_streams(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_bytes(b"Some words.\n")
+    run("translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS)
+    piped = run("translate-file", "-", "--format=txt", "--model", model, *OPTIONS, stdin=b"Some words.\n").stdout
+    assert piped == (tmp_path / "note.de.txt").read_bytes()
+    assert "standard input has no known format" in failed("translate-file", "-", "--model", model, stdin=b"a")
+
+
+def test_a_sentence_in_several_documents_is_translated_once(command: Words, site: Path, tmp_path: Path) -> None:
+    different = {line for path in site.rglob("[a-z]*.[tT]*") for line in path.read_text().splitlines()}
+    assert f"translate: {len(different)} sentences" in run(*command).stderr
+    found = tree(tmp_path / "out")
+    assert found.keys() == {"one.txt", "inner/two.TXT"}
+    assert found["one.txt"] in found["inner/two.TXT"]
+
+
+def test_files_that_cannot_be_translated_do_not_stop_the_others(command: Words, site: Path, tmp_path: Path) -> None:
+    run(*command[:-1], tmp_path / "expected")
+    (site / "bad.txt").write_bytes(b"\xff")
+    said = run(*command, site / "missing.txt", site / "image.png", code=1).stderr
+    assert tree(tmp_path / "out") == tree(tmp_path / "expected")
+    assert "bad.txt is not UTF-8 at byte 0; convert it" in said
+    assert "missing.txt cannot be read (No such file or directory); check the path" in said
+    assert "image.png has no known format" in said
+    assert said.splitlines()[-1] == "error: 3 of 5 files cannot be translated; the table says why"
+
+
+def test_an_interrupted_job_resumes(command: Words, tmp_path: Path) -> None:
+    run(*command[:-1], tmp_path / "expected")
+    out = tmp_path / "out"
+    forks.run(*command, before=At("nmt.jobs.folder.JobFolder.add", call=3, do=signal.SIGTERM, after=True), code=75)
+    assert not out.exists()
+    forks.run(*command, before=At("nmt.documents.translation.output_file", call=2), code=-signal.SIGKILL)
+    assert list(tree(out)) == ["inner/two.TXT"]
+    assert "translate:" not in run(*command).stderr
+    assert tree(out) == tree(tmp_path / "expected")
+    assert not list(tmp_path.glob("out.*"))
