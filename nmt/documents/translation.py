@@ -108,7 +108,8 @@ class Documents:
 
     def write(self, lines: Iterable[str]) -> None:
         """Writes the documents with the translations of the sentences, as `nmt generate` writes them."""
-        self._lines = dict(zip(self._lines, lines, strict=True))
+        for key, line in zip(self._lines, lines, strict=True):
+            self._lines[key] = line
         for file, document, *_ in self.reports:
             if document:
                 content = document.write([self._translated(passage) for passage in document.passages])
@@ -121,7 +122,7 @@ class Documents:
     def _translated(self, passage: Passage) -> str:
         text = passage.parsed()
         sentences = sentences_of(text, self.codec, split_lines=True)
-        return text.translated(sentences, [self._hypothesis(sentence) for sentence in sentences], self.codec)
+        return text.translated(sentences, map(self._hypothesis, sentences), self.codec)
 
     def _hypothesis(self, sentence: Sentence) -> Hypothesis:
         line = self._lines[self._key(sentence)]
