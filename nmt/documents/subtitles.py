@@ -4,7 +4,6 @@ A sentence that goes on over several cues is translated as a whole, and its tran
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape, unescape
 from itertools import accumulate, pairwise
@@ -57,28 +56,31 @@ class _Part(NamedTuple):
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of SRT or WebVTT."""
     text = decoded(data, options)
-    lines = [line for line, _ in _LINE.findall(text)]
-    cues = list(_cues(lines))
+    lines = _LINE.findall(text)
+    starts = list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
+    cues = list(_cues([line for line, _ in lines]))
+    # Where the text of each cue begins and ends in the file.
+    spans = [(starts[first], starts[last] - len(lines[last - 1][1])) for first, last in cues]
     is_vtt = text.startswith("WEBVTT")
     if text.strip() and not is_vtt and not cues:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    parts = (_parts(number, lines[slice(*cue)]) for number, cue in enumerate(cues))
+    parts = (_parts(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
     groups = [_Group(group, has_entities=is_vtt) for group in _groups(parts)]
     passages = [Passage(group.inline.html, "html") for group in groups]
 
+    line_end = lines[0][1] or "\n"
+
     def write(translations: Sequence[str]) -> bytes:
-        new: dict[int, list[str]] = defaultdict(list)
+        written, place, here = list[str](), 0, -1
         for group, translation in zip(groups, translations, strict=True):
             for part, found in zip(group.parts, group.divided(translation), strict=True):
+                start, stop = spans[part.cue]
+                written.append(text[place:start] if part.cue != here else line_end)
                 shown = _wrapped(found) if part.is_alone else [found]
-                new[part.cue] += part.lines if found == part.text else [part.lead + shown[0], *shown[1:]]
-        written, place, lines = list[str](), 0, _LINE.findall(text)
-        for number, (first, last) in enumerate(cues):
-            if number in new:
-                end, last_end = lines[first - 1][1], lines[last - 1][1]
-                written += ["".join(map("".join, lines[place:first])), end.join(new[number]), last_end]
-                place = last
-        return encoded("".join([*written, *map("".join, lines[place:])]), data)
+                new = part.lines if found == part.text else [part.lead + shown[0], *shown[1:]]
+                written.append(line_end.join(new))
+                place, here = stop, part.cue
+        return encoded("".join([*written, text[place:]]), data)
 
     return Document(passages, write)
 
