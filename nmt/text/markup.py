@@ -65,7 +65,7 @@ class Token(NamedTuple):
     is_kept: bool = False  # an element that is not translated, or its start tag
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """An element or leaf in a unit, around `text[place:stop]`. Its descendants have the next numbers, before `last`."""
 
