@@ -7,7 +7,7 @@ from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError
 
 # The module that reads each format, by the last part of a file's name. Modules import their libraries when needed.
-_MODULES = {"txt": "plain"}
+_MODULES = {"txt": "plain", "docx": "docx", "po": "po", "pot": "po", "xlf": "xliff", "xliff": "xliff"}
 FORMATS = tuple(_MODULES)
 
 
