@@ -53,6 +53,7 @@ _CODE = re.compile(
 _DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr")
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
+_FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
 _FAR_EAST, _RIGHT_TO_LEFT = ("zh", "ja", "ko"), ("ar", "fa", "he", "ur")
 
 
@@ -170,7 +171,8 @@ def _attribute_place(element: Element, name: str) -> Place:
         else:
             element.set(name, translation)
 
-    return Place([Passage(text)] if has_letters(text) else [], put)
+    is_text = has_letters(text) and not _FILE_NAME.fullmatch(text)
+    return Place([Passage(text)] if is_text else [], put)
 
 
 class _Part:
@@ -222,8 +224,8 @@ class _Part:
                 found += self._inline(child)
             elif name in _GROUPS:
                 found.append(Group(child, self._inline(child)))
-            elif name == "fldSimple":
-                found.append(Leaf(child, "".join(text.text or "" for text in child.iter(f"{self._word}t"))))
+            elif name in ("fldSimple", "oMath"):
+                found.append(Leaf(child, "".join(text.text or "" for text in child.iter("{*}t"))))
             elif name not in _DROPPED:
                 ends = _RANGE.fullmatch(name)
                 found.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
@@ -272,13 +274,14 @@ class _Part:
         if not isinstance(part, Group) or not isinstance(part.item, Ends):
             return part
         start, end = Leaf(part.item.start), Leaf(part.item.end)
-        children = list(map(_child_of, part.content))
+        content = list(map(self._resolved, part.content))
+        children = list(map(_child_of, content))
         kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
         stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds)
         code = "".join(child.text or "" for child in children[:stop] if child is not None)
         if code.split()[:1] == ["HYPERLINK"]:
-            return Group(_Link([start, *part.content[:stop]], [end]), part.content[stop:])
-        return Leaf([start, *part.content, end], plain(part.content[stop:]))
+            return Group(_Link([start, *content[:stop]], [end]), content[stop:])
+        return Leaf([start, *content, end], plain(content[stop:]))
 
     def _fill(self, element: Element, places: Content, base: _Run, translations: Iterator[str]) -> None:
         content = places.translated(translations)

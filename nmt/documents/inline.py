@@ -164,7 +164,9 @@ class _Fragment:
 
     def __init__(self, content: Sequence[Inline]) -> None:
         self._numbered: list[Leaf | Group] = []
-        self.passages = [Passage("".join(map(self._marked, content)), "xml")]
+        marked = "".join(map(self._marked, content))
+        self._spaced = set(re.findall(r"\s(<x\d+/>)(?=\s)", marked))
+        self.passages = [Passage(marked, "xml")]
 
     def _marked(self, part: Inline) -> str:
         if isinstance(part, str):
@@ -179,6 +181,7 @@ class _Fragment:
 
     def content(self, translation: str) -> list[Inline]:
         """Returns the content with the translation of the passage."""
+        translation = re.sub(r"\s*(<x\d+/>)\s*", self._with_spaces, translation)
         waiting = defaultdict[object, list[Leaf]](list)
         for part in reversed(self._numbered):
             if isinstance(part, Leaf):
@@ -198,6 +201,10 @@ class _Fragment:
                 opened.append([])
         _add_text(opened[-1], translation[place:])
         return opened[0]
+
+    def _with_spaces(self, match: re.Match[str]) -> str:
+        """Returns a leaf without words with spaces on both sides, as in the source. A sentence has only one of them."""
+        return f" {match[1]} " if match[1] in self._spaced else match[0]
 
 
 def _add_text(content: list[Inline], text: str) -> None:

@@ -17,7 +17,8 @@ def parsed(data: bytes, origin: str) -> Element:
     try:
         root = etree.fromstring(data, parser)
     except (etree.XMLSyntaxError, ValueError) as error:
-        raise NmtError(f"{origin} is not well-formed XML ({error!s:.100}); save the document again") from error
+        reason = " ".join(f"{error}".split())
+        raise NmtError(f"{origin} is not well-formed XML ({reason:.100}); save the document again") from error
     if root.getroottree().docinfo.doctype:
         raise NmtError(f"{origin} has a document type declaration, which could hide text; save it without one")
     return root
@@ -26,7 +27,8 @@ def parsed(data: bytes, origin: str) -> Element:
 def written(root: Element) -> bytes:
     """Returns the content of a file with this tree."""
     tree = root.getroottree()
-    return bytes(etree.tostring(tree, xml_declaration=True, encoding="UTF-8", standalone=tree.docinfo.standalone or None))
+    standalone = tree.docinfo.standalone or None
+    return bytes(etree.tostring(tree, xml_declaration=True, encoding="UTF-8", standalone=standalone))
 
 
 def local_name(element: Element) -> str:

@@ -73,6 +73,7 @@ def _places(unit: Element) -> Iterator[Place]:
     target.text, target.tail = copy.text, model.tail if old is None else old.tail
     target.extend(copy)
     if old is None:
+        model.tail = unit.text  # the indentation
         unit.insert(unit.index(model) + 1, target)
     else:
         unit.replace(old, target)
