@@ -16,6 +16,8 @@ from nmt.documents.document import Document, Passage
 
 _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
 
+# Two empty leaves in a row share the spaces between them.
+_EMPTY = re.compile(r"(?P<before>\s*)<x(?P<leaf>\d+)/>(?P<after>\s*)(?=(?:<x(?P<next>\d+)/>)?)")
 
 LeafKind = Literal["mark", "break", "end", "open", "close"]
 _DEPTH = 50  # groups that `paired` nests, so that recursion ends
@@ -165,7 +167,7 @@ class _Fragment:
     def __init__(self, content: Sequence[Inline]) -> None:
         self._numbered: list[Leaf | Group] = []
         marked = "".join(map(self._marked, content))
-        self._spaced = set(re.findall(r"\s(<x\d+/>)(?=\s)", marked))
+        self._spaces = dict(self._spaces_around(marked))
         self.passages = [Passage(marked, "xml")]
 
     def _marked(self, part: Inline) -> str:
@@ -181,7 +183,7 @@ class _Fragment:
 
     def content(self, translation: str) -> list[Inline]:
         """Returns the content with the translation of the passage."""
-        translation = re.sub(r"\s*(<x\d+/>)\s*", self._with_spaces, translation)
+        translation = _EMPTY.sub(self._with_spaces, translation)
         waiting = defaultdict[object, list[Leaf]](list)
         for part in reversed(self._numbered):
             if isinstance(part, Leaf):
@@ -193,7 +195,7 @@ class _Fragment:
             place = match.end()
             part = self._numbered[int(match["leaf"] or match["group"])]
             if isinstance(part, Leaf):
-                _add_leaf(opened[-1], part if part.key is None else waiting[part.key].pop())
+                opened[-1].append(part if part.key is None else waiting[part.key].pop())
             elif match["end"]:
                 inner = opened.pop()
                 opened[-1].append(Group(part.item, inner))
@@ -202,23 +204,25 @@ class _Fragment:
         _add_text(opened[-1], translation[place:])
         return opened[0]
 
+    def _spaces_around(self, marked: str) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Yields the spaces around empty leaves, of which a translation may have only one."""
+        for match in _EMPTY.finditer(marked):
+            before, after, leaf = match["before"], match["after"], self._numbered[int(match["leaf"])]
+            if isinstance(leaf, Leaf) and leaf.separates_words:
+                yield match["leaf"], (before, after[1:])
+            elif before and after:
+                yield match["leaf"], (before, after)
+
     def _with_spaces(self, match: re.Match[str]) -> str:
-        """Returns a leaf without words with spaces on both sides, as in the source. A sentence has only one of them."""
-        return f" {match[1]} " if match[1] in self._spaced else match[0]
+        if match["leaf"] not in self._spaces:
+            return match[0]
+        before, after = self._spaces[match["leaf"]]
+        return f"{before}<x{match['leaf']}/>{'' if match['next'] in self._spaces else after}"
 
 
 def _add_text(content: list[Inline], text: str) -> None:
-    """Adds text without the spaces behind a leaf that separates words."""
-    if content and isinstance(content[-1], Leaf) and content[-1].separates_words:
-        text = text.lstrip()
     if text:
         content.append(unescape(text))
-
-
-def _add_leaf(content: list[Inline], leaf: Leaf) -> None:
-    if leaf.separates_words and content and isinstance(content[-1], str):
-        content[-1] = content[-1].rstrip()
-    content.append(leaf)
 
 
 class Place(NamedTuple):
