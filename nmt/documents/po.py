@@ -161,7 +161,11 @@ def _leaf(match: re.Match[str]) -> Leaf:
     if match["end"] or (match["tag"] and match["rest"]):
         kind: LeafKind = "close" if match["end"] else "mark" if match["rest"].endswith("/") else "open"
         return Leaf(raw, kind=kind, key=name)
-    return Leaf(raw, unescape(raw) if match["reference"] else raw, "open" if match["tag"] else "mark", name or None)
+    if match["tag"]:
+        return Leaf(raw, raw, "open", name)
+    # A program fills in placeholders without a name or a number in their order.
+    is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
+    return Leaf(raw, unescape(raw) if match["reference"] else raw, key="next" if is_next else None)
 
 
 def _text(content: Sequence[Inline]) -> str:

@@ -184,6 +184,11 @@ def test_translations_keep_what_is_not_text(msgid: str, flags: str, expected: st
     assert result(msgid, flags) == expected
 
 
+def test_placeholders_without_a_name_keep_their_order() -> None:
+    assert result("%d of %s is %(x)s", "python-format", backwards) == "%(x)s is %d of %s"
+    assert result("%1 of %2", "qt-format", backwards) == "%2 of %1"
+
+
 def test_tags_follow_their_words() -> None:
     assert result("the <b>big</b> dog %s", "c-format", backwards) == "%s dog <b>big</b> the"
 
