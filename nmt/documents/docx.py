@@ -39,6 +39,8 @@ from nmt.text.moses import base_language
 _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio
 _ENCRYPTED = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # the beginning of an OLE container
+# What zipfile raises for damaged packages.
+_DAMAGES = (BadZipFile, EOFError, LookupError, LZMAError, OSError, RuntimeError, ValueError, struct.error, zlib.error)
 _TYPES = "application/vnd.openxmlformats-officedocument.wordprocessingml"
 _MAIN = (f"{_TYPES}.document.main+xml", f"{_TYPES}.template.main+xml")
 _WITH_TEXT = (*_MAIN, *(f"{_TYPES}.{name}+xml" for name in ("header", "footer", "footnotes", "endnotes")))
@@ -112,24 +114,19 @@ def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
                 raise NmtError(
                     f"{name} holds {size:,} bytes in {len(data):,}, which is not plausible; split the document"
                 )
-            # No more bytes of a part are read than its entry says.
-            found = [(info, package.read(info)) for info in infos]
-    except (
-        BadZipFile,
-        EOFError,
-        LookupError,
-        LZMAError,
-        OSError,
-        RuntimeError,
-        ValueError,
-        struct.error,
-        zlib.error,
-    ) as e:
+            found = [(info, _content(package, info)) for info in infos]
+    except _DAMAGES as e:
         raise NmtError(f"{name} is not a whole DOCX file ({e!s:.100}); save or download it again") from e
     twice = [part for part, count in Counter(info.filename for info in infos).items() if count > 1]
     if twice:
         raise NmtError(f"{name} has two parts {twice[0]}; save the document again")
     return found
+
+
+def _content(package: ZipFile, info: ZipInfo) -> bytes:
+    """Returns a part. No more bytes are unpacked than its entry says, which a bomb may understate."""
+    with package.open(info) as part:
+        return part.read(info.file_size + 1)
 
 
 def _packed(parts: Iterator[tuple[ZipInfo, bytes]]) -> bytes:

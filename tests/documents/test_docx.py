@@ -1,6 +1,7 @@
 """DOCX: what is translated, that everything else stays, and that damaged files give one sentence."""
 
 import re
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from io import BytesIO
@@ -397,6 +398,17 @@ def test_bombs_are_refused_before_they_are_unpacked() -> None:
         NmtError, match=r"x.docx holds 67,108,864 bytes in [\d,]+, which is not plausible; split the document"
     ):
         document(data)
+
+
+def test_bombs_that_understate_their_size_are_not_unpacked() -> None:
+    data = with_wrong_size(zipped({"a": bytes(2**25)}), 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(NmtError, match=r"^x.docx is not a whole DOCX file"):
+            document(data)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_parts_with_one_name_are_refused() -> None:
