@@ -135,9 +135,7 @@ def _packed(parts: Iterator[tuple[ZipInfo, bytes]]) -> bytes:
     with ZipFile(file, "w") as package:
         for old, content in parts:
             info = ZipInfo(old.filename, old.date_time)
-            info.compress_type, info.create_system = old.compress_type, old.create_system
-            info.external_attr, info.comment = old.external_attr, old.comment
-            package.writestr(info, content)
+            package.writestr(info, content, old.compress_type)
     return file.getvalue()
 
 
