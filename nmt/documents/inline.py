@@ -17,7 +17,7 @@ from nmt.documents.document import Document, Passage
 _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
 
 # Two empty leaves in a row share the spaces between them.
-_EMPTY = re.compile(r"(?P<before>\s*)<x(?P<leaf>\d+)/>(?P<after>\s*)(?=(?:<x(?P<next>\d+)/>)?)")
+_EMPTY = re.compile(r"\s*<x(?P<leaf>\d+)/>\s*(?=(?:<x(?P<next>\d+)/>)?)")
 
 LeafKind = Literal["mark", "break", "end", "open", "close"]
 _DEPTH = 50  # groups that `paired` nests, so that recursion ends
@@ -168,7 +168,7 @@ class _Fragment:
         self._numbered: list[Leaf | Group] = []
         marked = "".join(map(self._marked, content))
         self._spaces = dict(self._spaces_around(marked))
-        self.passages = [Passage(marked, "xml")]
+        self.passages = [Passage(re.sub(r"<x(\d+)/>", self._separated, marked), "xml")]
 
     def _marked(self, part: Inline) -> str:
         if isinstance(part, str):
@@ -179,7 +179,11 @@ class _Fragment:
             return f"<g{number}>{''.join(map(self._marked, part.content))}</g{number}>"
         if part.words:
             return f'<x{number} translate="no">{escape(part.words)}</x{number}>'
-        return f"<x{number}/>" + " " * part.separates_words
+        return f"<x{number}/>"
+
+    def _separated(self, match: re.Match[str]) -> str:
+        leaf = self._numbered[int(match[1])]
+        return match[0] + " " * (isinstance(leaf, Leaf) and leaf.separates_words)
 
     def content(self, translation: str) -> list[Inline]:
         """Returns the content with the translation of the passage."""
@@ -205,13 +209,14 @@ class _Fragment:
         return opened[0]
 
     def _spaces_around(self, marked: str) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yields the spaces around empty leaves, of which a translation may have only one."""
-        for match in _EMPTY.finditer(marked):
-            before, after, leaf = match["before"], match["after"], self._numbered[int(match["leaf"])]
-            if isinstance(leaf, Leaf) and leaf.separates_words:
-                yield match["leaf"], (before, after[1:])
-            elif before and after:
-                yield match["leaf"], (before, after)
+        """Yields the spaces around empty leaves, of which a translation may have only one or another one."""
+        place = 0
+        for match in re.finditer(r"<x(\d+)/>(?=(\s*))", marked):
+            between, after, leaf = marked[place : match.start()], match[2], self._numbered[int(match[1])]
+            before = between[len(between.rstrip()) :]
+            if (before and after) or (isinstance(leaf, Leaf) and leaf.separates_words):
+                yield match[1], (before, after)
+            place = match.end()
 
     def _with_spaces(self, match: re.Match[str]) -> str:
         if match["leaf"] not in self._spaces:

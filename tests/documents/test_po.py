@@ -184,6 +184,11 @@ def test_translations_keep_what_is_not_text(msgid: str, flags: str, expected: st
     assert result(msgid, flags) == expected
 
 
+def test_deeply_nested_tags() -> None:
+    msgid = "<b>" * 2000 + "x" + "</b>" * 2000
+    assert written(copied(document(entry(msgid))))[0].msgstr == msgid
+
+
 def test_placeholders_without_a_name_keep_their_order() -> None:
     assert result("%d of %s is %(x)s", "python-format", backwards) == "%(x)s is %d of %s"
     assert result("%1 of %2", "qt-format", backwards) == "%2 of %1"

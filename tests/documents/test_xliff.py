@@ -167,6 +167,12 @@ def test_line_breaks_stay_where_spaces_are_preserved() -> None:
     assert targets(translated(document(data))) == ["ONE\n  TWO.\nTHREE"]
 
 
+def test_spaces_around_elements_stay() -> None:
+    source = 'one <x id="1"/> <x id="2"/> two<x id="3"/> three'
+    assert targets(copied(document(xliff(unit(source))))) == [source]
+    assert result(source) == source.replace("one", "ONE").replace("two", "TWO").replace("three", "THREE")
+
+
 def test_a_unit_without_words_gets_a_copy() -> None:
     read = document(xliff(unit('12 <x id="1"/>')))
     assert not read.passages
