@@ -18,8 +18,7 @@ from lzma import LZMAError
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from nmt.documents.document import Document, Passage, ReadOptions
-from nmt.documents.inline import (
+from nmt.documents.content import (
     Content,
     Ends,
     Group,
@@ -32,6 +31,7 @@ from nmt.documents.inline import (
     paired,
     plain,
 )
+from nmt.documents.document import Document, Passage, ReadOptions
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.moses import base_language

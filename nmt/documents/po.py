@@ -10,8 +10,8 @@ from gettext import c2py
 from html import unescape
 from typing import TYPE_CHECKING
 
+from nmt.documents.content import Content, Ends, Inline, Leaf, LeafKind, Place, document_of, paired
 from nmt.documents.document import Document, ReadOptions
-from nmt.documents.inline import Content, Ends, Inline, Leaf, LeafKind, Place, document_of, paired
 from nmt.errors import NmtError, importing
 from nmt.text.moses import base_language
 

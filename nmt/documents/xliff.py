@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Place, document_of, paired
 from nmt.documents.document import Document, ReadOptions
-from nmt.documents.inline import Content, Ends, Group, Inline, Leaf, Place, document_of, paired
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.moses import base_language

@@ -273,6 +273,10 @@ def test_what_is_at_the_edge_of_a_paragraph_stays_there() -> None:
     assert found[0][-1][0].tag == f"{{{W}}}footnoteReference"
 
 
+def test_characters_that_xml_does_not_allow_are_left_out() -> None:
+    assert spoken(body(of_body(paragraph(run("dog"))).write(["H\0un\x1b\uffffd\U0001f436"]))) == "Hund\U0001f436"
+
+
 BOX = (
     f'<w:r><mc:AlternateContent><mc:Choice Requires="wps"><w:drawing><wp:inline><wp:docPr name="N" descr="A dog" '
     f'title="Dogs"/><wps:txbx><w:txbxContent>{paragraph(run("In the box"))}</w:txbxContent></wps:txbx></wp:inline>'

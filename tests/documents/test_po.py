@@ -204,12 +204,17 @@ def test_tags_follow_their_words() -> None:
     (b'msgid "a" "b"\nmsgstr ""\n', "x.po is not a PO file (Syntax error in po file (line 1)"),
     (HEADER.encode() + b'msgid "caf\xe9"\nmsgstr ""\n', "x.po is not in UTF-8, as its header says"),
     (b"\xde\x12\x04\x95" + bytes(40), "x.po is not in utf-8"),
-    (b"/etc/hosts", "x.po is not a PO file"),
 ])  # fmt: skip
 def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:
     with pytest.raises(NmtError) as caught:
         document(data)
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_the_name_of_another_file_is_no_po_file(tmp_path: Path) -> None:
+    (tmp_path / "other.po").write_text(HEADER + MESSAGES, encoding="utf-8")
+    with pytest.raises(NmtError, match=r"^x.po is not a PO file \(Syntax error in po file \(line 1\)\)"):
+        document(f"{tmp_path}/other.po".encode())
 
 
 words = st.sampled_from(
