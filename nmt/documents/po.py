@@ -10,7 +10,7 @@ from gettext import c2py
 from html import unescape
 from typing import TYPE_CHECKING
 
-from nmt.documents.content import Content, Ends, Inline, Leaf, LeafKind, Place, document_of, paired
+from nmt.documents.content import Content, Ends, Inline, Leaf, Place, document_of, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError, importing
 from nmt.text.moses import base_language
@@ -159,8 +159,7 @@ def _leaf(match: re.Match[str]) -> Leaf:
     if name == "br" or name in _BLOCKS.split():
         return Leaf(raw, kind="break" if name == "br" else "end")
     if match["end"] or (match["tag"] and match["rest"]):
-        kind: LeafKind = "close" if match["end"] else "mark" if match["rest"].endswith("/") else "open"
-        return Leaf(raw, kind=kind, key=name)
+        return Leaf(raw, kind="close" if match["end"] else "open", key=name)
     if match["tag"]:
         return Leaf(raw, raw, "open", name)
     # A program fills in placeholders without a name or a number in their order.

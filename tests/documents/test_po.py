@@ -164,6 +164,7 @@ def test_other_encodings_become_utf_8() -> None:
     ]),
     ("\n one\n two.\n\nThree\n", "", ["one<x0/> two.", "Three"]),
     ("Usage:\n -a  does it\n -b  is it", "", ["Usage:", "-a  does it", "-b  is it"]),
+    ("one\n\ntwo", "", ["one", "two"]),
     ("bell\x07 rings", "", ["bell<x0/> rings"]),
     ("%d%%", "c-format", []),
 ])  # fmt: skip
