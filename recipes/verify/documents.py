@@ -1,6 +1,6 @@
 """Writes a document twice without a model: with its text as the translation, and with each sentence in upper case.
 
-    python documents.py DOCUMENT SAME UPPER
+python documents.py DOCUMENT SAME UPPER
 """
 
 import re
