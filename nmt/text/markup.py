@@ -52,6 +52,8 @@ _PLACEHOLDER = re.compile(
 _WORD = re.compile(r"(\W*)(.*\w|)(\W*)", re.DOTALL)
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
+# Each change between words in an element and others may close and open all elements around it again.
+_DEEPEST = 100
 _Span = tuple[int, int]
 
 
@@ -270,6 +272,11 @@ def _unit(tokens: Sequence[Token]) -> Unit:
         if token.kind in ("start", "leaf"):
             nodes.append(Node(unclosed[-1] if unclosed else -1, token.raw, len(owners), token.kind == "leaf"))
             unclosed.append(len(nodes) - 1)
+            if len(unclosed) > _DEEPEST:
+                raise NmtError(
+                    f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave out "
+                    f"the markup"
+                )
         text, spelling = _characters(token.raw) if token.kind == "text" else (token.text, token.text)
         texts.append(text)
         spellings.append(spelling)

@@ -222,6 +222,7 @@ def test_broken_html_is_repaired(text: str, expected: str) -> None:
     ("a\0", "xml", "not well-formed"),
     ("\ud800", "xml", "not well-formed"),
     ("</x><x>", "xml", "not well-formed"),
+    ("<b>" * 10_000 + "a", "html", "is in 100 elements around the same text"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_an_error(text: str, markup: str, message: str) -> None:
     with pytest.raises(NmtError, match=message) as error:
@@ -230,8 +231,8 @@ def test_what_cannot_be_read_is_an_error(text: str, markup: str, message: str) -
 
 
 def test_large_markup() -> None:
-    deep = "<b>" * 10_000 + "a" + "</b>" * 10_000
-    assert copied(deep) == copied(deep, "xml") == deep
+    blocks = "<div>" * 10_000 + "a" + "</div>" * 10_000
+    assert copied(blocks) == copied(blocks, "xml") == blocks
     long = f"<a href='{'x' * 1_000_000}'>a</a> b"
     assert copied(long) == long
 
