@@ -129,7 +129,7 @@ def test_a_changed_document_is_not_mixed_with_finished_work(command: Words, site
 
 def test_markup_is_put_where_the_words_are(trained: Path, tmp_path: Path) -> None:
     model = trained / "run" / "best.safetensors"
-    page = '<html lang="en"><p title="Ba"><b>Ba</b> de ki lo {name}</p></html>'
+    page = '<html lang="en"><p title="Ba"><b>Ba</b> de ki lo</p><p>Mu {name}</p></html>'
     (tmp_path / "page.html").write_text(page)
     # The small model repeats pieces unless it is stopped.
     options = ["--max-length-offset=15", "--no-repeat-ngram=1", "--min-length=15", "--device=cpu", "--precision=fp32"]
