@@ -67,6 +67,8 @@ class Documents:
         self.codec, self._options, self._longest = read_codec(options.model[0]), options, search.max_source_length
         self.has_markup = False
         self._lines: dict[str, str] = {}  # what `nmt generate` writes for each sentence, by `_key`
+        with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
+            import sentencex  # noqa: F401
         files = document_files(paths, options.output, options.format, self.codec.config.target_lang)
         self.reports = [self._read(file) for file in files]
         if not any(report.document for report in self.reports):
@@ -157,8 +159,6 @@ def translate(
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
     aligned = with_alignments(search, "nmt translate-file")
-    with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
-        import sentencex  # noqa: F401
     documents = Documents(paths, files, search)
     search = aligned if documents.has_markup else search
     outputs = [report.file.output for report in documents.reports]

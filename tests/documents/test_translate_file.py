@@ -1,6 +1,7 @@
 """`nmt translate-file` translates documents as a job."""
 
 import signal
+from html import escape
 from pathlib import Path
 
 import forks
@@ -126,13 +127,17 @@ def test_a_changed_document_is_not_mixed_with_finished_work(command: Words, site
     assert len(tree(tmp_path / "out")) == 2
 
 
-def test_markup_is_put_where_the_words_are(model: Path, translator: Translator, tmp_path: Path) -> None:
-    page = '<html lang="en"><p title="few words">Some <b>words</b> to learn {name} from.</p></html>'
+def test_markup_is_put_where_the_words_are(trained: Path, tmp_path: Path) -> None:
+    model = trained / "run" / "best.safetensors"
+    page = '<html lang="en"><p title="Ba"><b>Ba</b> de ki lo</p><p>Mu {name}</p></html>'
     (tmp_path / "page.html").write_text(page)
-    run("translate-file", tmp_path / "page.html", "--model", model, *OPTIONS, "--workers=2")
-    search = SearchConfig(max_length_offset=3)
-    title, body = (translate_markup(translator, text, "html", search) for text in ("few words", page))
-    expected = body.replace('"few words"', f'"{title}"').replace('lang="en"', 'lang="de"')
+    # The small model repeats pieces unless it is stopped.
+    options = ["--max-length-offset=15", "--no-repeat-ngram=1", "--min-length=15", "--device=cpu", "--precision=fp32"]
+    run("translate-file", tmp_path / "page.html", "--model", model, *options, "--workers=2")
+    search = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
+    translator = Translator.load(model, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    title, body = (translate_markup(translator, text, "html", search) for text in ("Ba", page))
+    expected = body.replace('title="Ba"', f'title="{escape(title)}"').replace('lang="en"', 'lang="de"')
     assert (tmp_path / "page.de.html").read_text() == expected
 
 
