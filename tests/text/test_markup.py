@@ -109,7 +109,7 @@ class Reader(HTMLParser):
     # Entities.
     ("a &lt; <b>b &amp; c</b>", "d & c > a", "3-0 3-1 4-2 1-3 0-4", "<b>d &amp; c</b> &gt; a"),
     ("caf&eacute; &copy;&nbsp;x", "x café", "2-0 0-1", "x caf&eacute;"),
-    ("a <img> <br> b", "A B", "0-0 1-1", "A <img> <br> B"),
+    ("a <img> <wbr> b", "A B", "0-0 1-1", "A <img> <wbr> B"),
 ])  # fmt: skip
 def test_tags_follow_the_alignment(text: str, translation: str, alignment: str, expected: str) -> None:
     assert restored(text, translation, alignment) == expected
