@@ -119,20 +119,20 @@ def _document_routes(documents: Documents) -> APIRouter:
         """Begins to translate a document. The body is the file."""
         return JSONResponse({"id": documents.add(content=await request.body(), **fields.model_dump())})
 
-    @router.get("/documents/{number}", response_model=schema.DocumentStateAnswer)
-    async def state(number: str) -> Response:
+    @router.get("/documents/{id}", response_model=schema.DocumentStateAnswer)
+    async def state(id: str) -> Response:
         """Says how far the translation of a document is."""
-        return JSONResponse(documents.get(number).described())
+        return JSONResponse(documents.get(id).described())
 
-    @router.get("/documents/{number}/result", response_class=Response)
-    async def result(number: str) -> Response:
+    @router.get("/documents/{id}/result", response_class=Response)
+    async def result(id: str) -> Response:
         """Returns the translated file, and deletes it."""
-        return documents.take(number).response()
+        return documents.take(id).response()
 
-    @router.delete("/documents/{number}", status_code=204)
-    async def delete(number: str) -> None:
+    @router.delete("/documents/{id}", status_code=204)
+    async def delete(id: str) -> None:
         """Deletes a document, and stops its translation."""
-        documents.delete(number)
+        documents.delete(id)
 
     return router
 
