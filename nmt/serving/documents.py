@@ -141,8 +141,10 @@ class Documents:
     def take(self, number: str) -> Uploaded:
         """Returns a translated document, and forgets it."""
         one = self.get(number)
+        if one.error:
+            raise NmtError(one.error)
         if one.state != "done":
-            raise HTTPException(409, one.error or "the document is not translated yet; try again later", RETRY)
+            raise HTTPException(503, "the document is not translated yet; try again later", RETRY)
         return self._found.pop(number)
 
     def delete(self, number: str) -> None:

@@ -87,7 +87,8 @@ def failed(server: Server, name: str, content: bytes, languages: str = "source_l
     """Returns the error of a document that cannot be translated."""
     number = upload(server, name, content, languages)
     found = ended(server, number)
-    assert (found["state"], server.get(f"/documents/{number}/result").status) == ("failed", 409)
+    answer = server.get(f"/documents/{number}/result")
+    assert (found["state"], answer.status, answer.json["error"]) == ("failed", 400, found["error"])
     assert re.fullmatch(".{1,400}", found["error"])
     return str(found["error"])
 
@@ -424,6 +425,8 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
     await settled()
     assert workers.scheduler.waiting + sum(map(len, workers.batches)) == 80
     assert {workers.state(number) for number in numbers} == {"translating"}
+    with pytest.raises(HTTPException, match="503: the document is not translated yet; try again later"):
+        workers.documents.take(numbers[0])
     with pytest.raises(HTTPException, match="8 documents are being translated; try again later"):
         workers.add("some words")
     request = asyncio.create_task(workers.service.translate(TranslateBody(source="short")))
