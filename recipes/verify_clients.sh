@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Points the released clients of LibreTranslate and DeepL at `nmt serve`, and compares what they get with `nmt generate`.
+# Points the released clients of LibreTranslate and DeepL at `nmt serve`, and compares what they get with `nmt generate`
+# and `nmt translate-file`.
 #
 #   bash recipes/verify_clients.sh
 #
@@ -56,6 +57,14 @@ for pair in en-de de-en; do
     run nmt generate "$run_dir/$pair/average.safetensors" --precision fp32 --device cpu --n-best 3 --output-format jsonl \
         --input "$run_dir/$pair.source" --output "$run_dir/$pair.jsonl"
 done
+# A document with markup, and what nmt translate-file makes of it.
+{
+    echo '<html lang="en"><body>'
+    sed 's|.*|<p><b>&</b></p>|' "$run_dir/en-de.source"
+    echo '</body></html>'
+} > "$run_dir/page.html"
+run nmt translate-file "$run_dir/page.html" --model "$run_dir/en-de/average.safetensors" --precision fp32 --device cpu \
+    --output "$run_dir/page.expected.html"
 echo secret > "$run_dir/token"
 : > "$run_dir/server.log"
 nmt serve "$run_dir/en-de/average.safetensors" "$run_dir/de-en/average.safetensors" --precision fp32 --device cpu --port 0 \
@@ -66,4 +75,4 @@ address=$(address_of_server)
 for client in "${clients[@]}"; do
     verify "$client"
 done
-echo "All clients get the translations of nmt generate." >&2
+echo "All clients get the translations of nmt generate and nmt translate-file." >&2

@@ -45,6 +45,9 @@ class ServeConfig(Config):
 
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
     max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
+    max_document_mib: int = limits_option(
+        10, "Mebibytes of a document; 0 turns documents off.", at_least=0, at_most=1000
+    )
     max_seconds: float = limits_option(
         60.0, "Seconds after which a request that has no answer yet gets 503.", above=0, at_most=1_000_000
     )

@@ -7,7 +7,8 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from nmt.errors import NmtError
-from nmt.translate.texts import Text
+from nmt.text.codec import TextCodec
+from nmt.translate.texts import Sentence, Text
 
 
 class Passage(NamedTuple):
@@ -28,6 +29,19 @@ class Passage(NamedTuple):
 def literal(text: str) -> Passage:
     """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
     return Passage(escape(text, quote=False), "html")
+
+
+def translatable(sentence: Sentence, codec: TextCodec, longest: int) -> tuple[str, tuple[str, ...]]:
+    """Returns a sentence and its phrases. One that is translated in parts cannot have any.
+
+    Args:
+        longest: the largest number of pieces that are not translated in parts.
+    """
+    _, text, phrases = sentence
+    # A character has at most four pieces, which are its bytes.
+    if phrases and len(text) > longest // 4 and len(codec.encode_source([text])[0]) > longest:
+        return text, ()
+    return text, phrases
 
 
 @contextmanager

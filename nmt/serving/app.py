@@ -6,20 +6,23 @@ import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from nmt import __version__, console
+from nmt.documents.formats import FORMATS
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.pages.page import STYLE, page
 from nmt.serving import protocols, schema
-from nmt.serving.guard import RETRY, failure, fields_of, with_fields
+from nmt.serving.documents import Documents
+from nmt.serving.guard import RETRY, File, failure, fields_of, with_fields
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
@@ -40,16 +43,20 @@ def create_app(service: Service) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
     answer = _answering(service)
+    documents = Documents(service) if service.config.max_document_mib else None
     app.include_router(_work_routes(service, answer))
+    if documents:
+        app.include_router(_document_routes(documents))
     if "libretranslate" in service.config.api:
-        app.include_router(protocols.libretranslate_routes(service, answer))
+        app.include_router(protocols.libretranslate_routes(service, answer, documents))
     if "deepl" in service.config.api:
-        app.include_router(protocols.deepl_routes(service, answer))
+        app.include_router(protocols.deepl_routes(service, answer, documents))
     app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     app.add_exception_handler(NmtError, _failed)
     app.add_exception_handler(RequestValidationError, _misshapen)
     app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _broken)
     return app
 
@@ -60,7 +67,8 @@ def _answering(service: Service) -> protocols.Answer:
     async def answer(request: Request, work: Coroutine[Any, Any, Any]) -> Response:
         found = await _unless_gone(request, work, service.config.max_seconds)
         if service.config.log_text:
-            fields = {name: value for name, value in (await fields_of(request)).items() if name != "api_key"}
+            given = (await fields_of(request)).items()
+            fields = {name: value for name, value in given if name != "api_key" and not isinstance(value, File)}
             console.info(f"{request.url.path} {json.dumps(fields, ensure_ascii=False)} -> {found}")
         return JSONResponse(found)
 
@@ -99,6 +107,36 @@ def _work_routes(service: Service, answer: protocols.Answer) -> APIRouter:
     return router
 
 
+def _document_routes(documents: Documents) -> APIRouter:
+    """Returns the routes of documents."""
+    router = APIRouter(responses=_FAILURES)
+    body = {
+        "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"format": "binary"}}}}
+    }
+
+    @router.post("/documents", response_model=schema.DocumentAnswer, openapi_extra=body)
+    async def add(fields: Annotated[schema.DocumentFields, Query()], request: Request) -> Response:
+        """Begins to translate a document. The body is the file."""
+        return JSONResponse({"id": documents.add(content=await request.body(), **fields.model_dump())})
+
+    @router.get("/documents/{id}", response_model=schema.DocumentStateAnswer)
+    async def state(id: str) -> Response:
+        """Says how far the translation of a document is."""
+        return JSONResponse(documents.get(id).described())
+
+    @router.get("/documents/{id}/result", response_class=Response)
+    async def result(id: str) -> Response:
+        """Returns the translated file, and deletes it."""
+        return documents.take(id).response()
+
+    @router.delete("/documents/{id}", status_code=204)
+    async def delete(id: str) -> None:
+        """Deletes a document, and stops its translation."""
+        documents.delete(id)
+
+    return router
+
+
 def _status_routes(service: Service) -> APIRouter:
     """Returns the routes about the server."""
     router = APIRouter()
@@ -113,7 +151,9 @@ def _status_routes(service: Service) -> APIRouter:
             {"source_lang": source, "target_lang": target, "models": [model.name for model in path]}
             for (source, target), path in [*alone, *pivots]
         ]
-        return JSONResponse({"models": listed, "pairs": pairs, "attention": service.engine == "pytorch"})
+        most = service.config.max_document_mib
+        others = {"documents": FORMATS if most else [], "max_document_mib": most}
+        return JSONResponse({"models": listed, "pairs": pairs, "attention": service.engine == "pytorch", **others})
 
     @router.get("/health")
     async def health() -> Response:
@@ -211,6 +251,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     hint = "; /docs lists what there is" if error.detail in ("Not Found", "Method Not Allowed") else ""
     return failure(request.url.path, error.status_code, f"{error.detail}{hint}", error.headers)
+
+
+async def _left(request: Request, _: Exception) -> Response:
+    """Answers a client that went away while it sent its request, for the figures of GET /metrics."""
+    return failure(request.url.path, 499, "the client has gone")
 
 
 async def _broken(request: Request, _: Exception) -> Response:

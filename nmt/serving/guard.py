@@ -1,5 +1,6 @@
 """Guards the service: who may send requests, what they may ask for, and what is counted."""
 
+import asyncio
 import hmac
 import ipaddress
 import re
@@ -7,8 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from email.message import Message as Head
+from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from fastapi import FastAPI
@@ -85,19 +88,48 @@ def token_in(path: str | None) -> str | None:
     return token
 
 
+class File(NamedTuple):
+    """A file in a form."""
+
+    name: str
+    content: bytes
+
+
+# Parts of a multipart form, and bytes of the head of one.
+_MOST_PARTS, _MOST_HEAD_BYTES = 32, 4096
+
+
+def _multipart(body: bytes, kind: str) -> dict[str, list[Any]]:
+    """Returns the fields of a multipart form (RFC 7578). The value of a file is a `File`."""
+    head, found = Head(), dict[str, list[Any]]()
+    head["Content-Type"] = kind
+    boundary = head.get_boundary()
+    parts = (b"\r\n" + body).split(f"\r\n--{boundary}".encode(), _MOST_PARTS)[1:_MOST_PARTS] if boundary else []
+    for part in parts:
+        start, _, content = part.partition(b"\r\n\r\n")
+        if len(start) <= _MOST_HEAD_BYTES:
+            of_part = HeaderParser().parsestr(start.decode(errors="replace").strip())
+            name, file = of_part.get_param("name", header="content-disposition"), of_part.get_filename()
+            value = content.decode(errors="replace") if file is None else File(file, content)
+            found.setdefault(str(name), []).append(value)
+    return found
+
+
 async def fields_of(request: Request) -> dict[str, Any]:
     """Returns the fields in the address and in the body of a request, which is a JSON object or a form.
 
     A field that is given several times is a list. A body of another kind has no fields.
     """
-    form, body = parse_qs(request.url.query, keep_blank_values=True), await request.body()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    found: Any = {}
+    form: dict[str, list[Any]] = dict(parse_qs(request.url.query, keep_blank_values=True))
+    body, full_kind, found = await request.body(), request.headers.get("content-type", ""), None
+    kind = full_kind.partition(";")[0].strip().lower()
     if kind == "application/json":
         with suppress(ValueError):
             found = from_json(body)
     elif kind == "application/x-www-form-urlencoded":
         form |= parse_qs(body.decode(errors="replace"), keep_blank_values=True)
+    elif kind == "multipart/form-data":
+        form |= _multipart(body, full_kind)
     given = {name: values[0] if len(values) == 1 else values for name, values in form.items()}
     return given | found if isinstance(found, dict) else given
 
@@ -133,6 +165,11 @@ _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
 _DEEPL, LIBRETRANSLATE = "/v2/", "/libretranslate"
 _KEYLESS_PATHS = {"/languages", "/frontend/settings"}
 _SHARED_PATHS = {"/translate", "/detect"}
+# The paths that take documents. Clients of LibreTranslate download by a name that nobody can guess, without the token.
+TRANSLATE_FILE, DOWNLOAD_FILE = "/translate_file", "/download_file/"
+_UPLOAD_PATHS = {"/documents", "/v2/document", TRANSLATE_FILE}
+# Documents that may be uploaded, and be translated, at the same time.
+UPLOADS = 8
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
 _BYTES_OF_CHARACTER, _BYTES_OF_OPTIONS = 12, 16_384
 
@@ -145,13 +182,14 @@ class Guard:
     """
 
     def __init__(self, app: FastAPI, config: ServeConfig, token: str | None) -> None:
-        self._app, self._origins, self._token = app, config.allow_origin, token
+        self._app, self._origins, self._token, self._config = app, config.allow_origin, token, config
+        self._uploads = 0
         self._shares = "libretranslate" in config.api
+        self._open_folders = ("/static/", DOWNLOAD_FILE) if self._shares else ("/static/",)
         self._open_paths = _OPEN_PATHS | (_KEYLESS_PATHS if self._shares else set())
         # Names of this server that clients may use, besides its addresses. This stops DNS rebinding: a foreign domain
         # can resolve to this machine, but its requests name that domain as their host.
         self._hosts = {name.lower() for name in ("localhost", config.host, *config.allow_host)}
-        self._most_bytes = _BYTES_OF_CHARACTER * config.max_characters + _BYTES_OF_OPTIONS
         self._routes = set(app.openapi()["paths"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -167,21 +205,46 @@ class Guard:
                 SECONDS.labels(route).observe(time.perf_counter() - started)
             await send(message)
 
-        limited, key = self._limited(receive), ""
+        limited = self._limited(receive, scope["path"])
         try:
             self._check_origin(Headers(scope=scope))
-            if self._shares and scope["path"] in _SHARED_PATHS:
-                request = Request(scope, limited)
-                fields, limited = await fields_of(request), _again(await request.body(), limited)
-                if "q" in fields or "target" in fields:  # which requests of this server do not have
-                    key, scope = str(fields.get("api_key", "")), {**scope, "path": LIBRETRANSLATE + scope["path"]}
-            self._check_token(scope["path"], Headers(scope=scope), key)
+            if self._shares and scope["path"] in (*_SHARED_PATHS, TRANSLATE_FILE):
+                scope, limited = await self._of_protocol(scope, limited)
+            else:
+                self._check_token(scope["path"], Headers(scope=scope), "")
+            if scope["path"] in _UPLOAD_PATHS:
+                limited = _again(await self._body(Request(scope, limited)), limited)
         except HTTPException as error:
             await failure(scope["path"], error.status_code, error.detail, _CLOSE)(scope, receive, answer)
         except ClientDisconnect:
             pass
         else:
             await self._app(scope, limited, answer)
+
+    async def _of_protocol(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
+        """Reads a request that may be LibreTranslate's, and gives those another path. Checks the token."""
+        request, path = Request(scope, receive), scope["path"]
+        receive, fields, key = _again(await self._body(request), receive), await fields_of(request), ""
+        if path == TRANSLATE_FILE or "q" in fields or "target" in fields:  # which requests of this server do not have
+            key, scope = str(fields.get("api_key", "")), {**scope, "path": LIBRETRANSLATE + path}
+        self._check_token(scope["path"], Headers(scope=scope), key)
+        return scope, receive
+
+    async def _body(self, request: Request) -> bytes:
+        """Returns the body of a request. Few documents are uploaded at a time, because they are kept in memory."""
+        if request.url.path not in _UPLOAD_PATHS:
+            return await request.body()
+        if self._uploads >= UPLOADS:
+            raise HTTPException(503, f"{UPLOADS} documents are being uploaded; try again later", RETRY)
+        self._uploads += 1
+        try:
+            async with asyncio.timeout(self._config.max_seconds):
+                return await request.body()
+        except TimeoutError:
+            message = f"the upload takes more than {self._config.max_seconds:g} seconds; send a smaller document"
+            raise HTTPException(503, message, RETRY) from None
+        finally:
+            self._uploads -= 1
 
     def _check_origin(self, headers: Mapping[str, str]) -> None:
         """Raises HTTPException if a request is for another host or from a page of another origin."""
@@ -198,7 +261,7 @@ class Guard:
 
     def _check_token(self, path: str, headers: Mapping[str, str], key: str) -> None:
         """Raises HTTPException if a request needs the token, and has it neither in its head nor as its key."""
-        if self._token is None or path in self._open_paths or path.startswith("/static/"):
+        if self._token is None or path in self._open_paths or path.startswith(self._open_folders):
             return
         scheme = "DeepL-Auth-Key" if path.startswith(_DEEPL) else "Bearer"
         given = headers.get("authorization", "").encode(), key.encode()
@@ -217,16 +280,19 @@ class Guard:
         except ValueError:  # the name is not an address
             return False
 
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, receive: Receive, path: str) -> Receive:
         """Wraps `receive` so that it raises an error when a body becomes too large."""
-        received = 0
+        received, mib = 0, self._config.max_document_mib
+        most = _BYTES_OF_CHARACTER * self._config.max_characters + _BYTES_OF_OPTIONS
+        sentence = f"the body has more than {most:,} bytes; send the text in parts"
+        if mib and path in _UPLOAD_PATHS:
+            most, sentence = mib * 2**20 + _BYTES_OF_OPTIONS, f"the document has more than {mib} MiB; send it in parts"
 
         async def limited() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._most_bytes:
-                sentence = f"the body has more than {self._most_bytes:,} bytes; send the text in parts"
+            if received > most:
                 raise HTTPException(413, sentence, _CLOSE)
             return message
 

@@ -1,14 +1,18 @@
 """The protocols of LibreTranslate and DeepL, so that their clients can use this server."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from nmt.config import SearchConfig
+from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
-from nmt.serving.guard import LIBRETRANSLATE, fields_of
+from nmt.serving.documents import Documents, Uploaded
+from nmt.serving.guard import DOWNLOAD_FILE, LIBRETRANSLATE, TRANSLATE_FILE, File, fields_of
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Detected, Service, Translated
 from nmt.text.languages import english_name
@@ -40,10 +44,10 @@ def _validated(model: type[_Body], fields: Mapping[str, Any], sentences: Mapping
         raise NmtError(sentences.get(kind, sentences["other"]).format(name)) from None
 
 
-def _described(model: type[BaseModel]) -> dict[str, Any]:
-    """Returns the body of a request, which is JSON or a form, for the description of the API."""
-    body = {"schema": model.model_json_schema()}
-    return {"requestBody": {"content": {"application/json": body, "application/x-www-form-urlencoded": body}}}
+def _described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
+    """Returns the body of a request, which is JSON or a form by default, for the description of the API."""
+    kinds = kinds or ("application/json", "application/x-www-form-urlencoded")
+    return {"requestBody": {"content": {kind: {"schema": model.model_json_schema()} for kind in kinds}}}
 
 
 class LibreTranslateDetectBody(BaseModel):
@@ -68,6 +72,7 @@ async def _libretranslated(service: Service, fields: Mapping[str, Any]) -> dict[
     body = _validated(LibreTranslateBody, fields, _LIBRETRANSLATE)
     texts = [body.q] if isinstance(body.q, str) else body.q
     _check_libretranslate(service, body, texts)
+    _check_languages(service, body.source, body.target)
     n_best = max(0, body.alternatives) + 1
     found = await service.translated(
         _body(service, texts, body.source, body.target, n_best=n_best, markup="html" if body.format == "html" else None)
@@ -96,13 +101,38 @@ def _check_libretranslate(service: Service, body: LibreTranslateBody, texts: lis
         raise NmtError(f"Invalid request: alternatives parameter must be <= {service.config.max_beam - 1}")
     if body.format not in (None, "", "text", "html"):
         raise NmtError(f"{body.format:.60} format is not supported")
-    source, target = base_language(body.source), base_language(body.target)
+
+
+def _check_languages(service: Service, source: str, target: str) -> None:
+    """Raises an error in the words of LibreTranslate."""
+    source, target = base_language(source), base_language(target)
     for language in (target,) if source == AUTO else (source, target):
         if language not in service.languages:
             raise NmtError(f"{language:.60} is not supported")
     if source not in (AUTO, target) and (source, target) not in service.paths:
         names = [f"{english_name(language)} ({language})" for language in (target, source)]
         raise NmtError(f"{names[0]} is not available as a target language from {names[1]}")
+
+
+class LibreTranslateFileBody(BaseModel):
+    """A document, as LibreTranslate has it."""
+
+    file: Annotated[File, WithJsonSchema({"type": "string", "format": "binary"})] = Field(description="The document.")
+    source: str = Field(min_length=1, description="The source language, or `auto`.")
+    target: str = Field(min_length=1, description="The target language.")
+    api_key: str | None = Field(None, description="The secret of --token-file.")
+
+
+async def _libretranslated_file(service: Service, documents: Documents, request: Request) -> dict[str, str]:
+    body = _validated(LibreTranslateFileBody, await fields_of(request), _LIBRETRANSLATE)
+    if suffix_of(body.file.name) not in FORMATS:
+        raise NmtError("Invalid request: file format not supported")
+    _check_languages(service, body.source, body.target)
+    number = documents.add(body.file.name, body.file.content, None, body.source, body.target)
+    found = await documents.ended(number)
+    if found.error:
+        raise NmtError(found.error)
+    return {"translatedFileUrl": f"{request.base_url}{DOWNLOAD_FILE[1:]}{number}.{quote(found.name, safe='')}"}
 
 
 def _confidence(found: Detected) -> dict[str, Any]:
@@ -120,7 +150,7 @@ async def _libretranslate_detected(service: Service, fields: Mapping[str, Any]) 
     return [_confidence(one) for one in found[:3]]
 
 
-def libretranslate_routes(service: Service, answer: Answer) -> APIRouter:
+def libretranslate_routes(service: Service, answer: Answer, documents: Documents | None) -> APIRouter:
     """Returns the routes of LibreTranslate."""
     router, config = APIRouter(tags=["libretranslate"]), service.config
 
@@ -147,10 +177,27 @@ def libretranslate_routes(service: Service, answer: Answer) -> APIRouter:
         chosen = {"source": {"code": AUTO, "name": "Auto Detect"}, "target": _named(next(iter(service.paths))[1])}
         return {
             "charLimit": config.max_characters, "frontendTimeout": 500, "apiKeys": needs_key, "keyRequired": needs_key,
-            "suggestions": False, "filesTranslation": False, "supportedFilesFormat": [], "language": chosen,
+            "suggestions": False, "filesTranslation": documents is not None, "language": chosen,
+            "supportedFilesFormat": [f".{name}" for name in FORMATS] if documents else [],
         }  # fmt: skip
 
+    if documents:
+        _add_libretranslate_files(router, service, answer, documents)
     return router
+
+
+def _add_libretranslate_files(router: APIRouter, service: Service, answer: Answer, documents: Documents) -> None:
+    body = _described(LibreTranslateFileBody, "multipart/form-data")
+
+    @router.post(f"{LIBRETRANSLATE}{TRANSLATE_FILE}", openapi_extra=body)
+    async def translate_file(request: Request) -> Response:
+        """Translates a document, and answers where it can be downloaded once. Its path is /translate_file."""
+        return await answer(request, _libretranslated_file(service, documents, request))
+
+    @router.get(f"{DOWNLOAD_FILE}{{name}}", response_class=Response)
+    async def download_file(name: str) -> Response:
+        """Returns a translated document, and deletes it."""
+        return documents.take(name.partition(".")[0]).response()
 
 
 def _named(code: str) -> dict[str, Any]:
@@ -159,6 +206,9 @@ def _named(code: str) -> dict[str, Any]:
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+DeepLFormality = Literal["default", "more", "less", "prefer_more", "prefer_less"]
 
 
 class DeepLBody(BaseModel):
@@ -171,13 +221,30 @@ class DeepLBody(BaseModel):
         "1", description="`0` takes each line for a sentence, and `nonewlines` takes line breaks for spaces."
     )
     tag_handling: Literal["html", "xml"] | None = Field(None, description="The kind of markup in the texts.")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
-        "default", description="`more` and `less` are not supported."
-    )
+    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
     preserve_formatting: bool = Field(False, description="Changes nothing; formatting is always preserved.")
     show_billed_characters: bool = Field(False, description="Whether the answer counts the characters.")
 
 
+class DeepLDocumentBody(BaseModel):
+    """A document, as DeepL has it. Fields that are not named here change nothing."""
+
+    file: Annotated[File, WithJsonSchema({"type": "string", "format": "binary"})] = Field(description="The document.")
+    filename: str | None = Field(None, description="The name of the document, if the file has another one.")
+    target_lang: str = Field(min_length=1, description="Language of the translation, such as DE or EN-GB.")
+    source_lang: str | None = Field(None, description="Language of the document; it is identified if it is missing.")
+    output_format: str | None = Field(None, description="The end of the document's name; there is no other choice.")
+    formality: DeepLFormality = Field("default", description="`more` and `less` are not supported.")
+
+
+class DeepLKeyBody(BaseModel):
+    """The secret of a document, as DeepL has it."""
+
+    document_key: str = Field(min_length=1)
+
+
+# The characters of a document's id that DeepL's clients have as the id. The others are their key.
+_DEEPL_ID = 32
 # Fields that name what DeepL stores for a user.
 _STORED = ("glossary_id", "glossary_ids", "style_id", "translation_memory_id")
 # DeepL has no plain target languages for these.
@@ -195,7 +262,7 @@ _DEEPL_LISTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def deepl_routes(service: Service, answer: Answer) -> APIRouter:
+def deepl_routes(service: Service, answer: Answer, documents: Documents | None) -> APIRouter:
     """Returns the routes of DeepL."""
     router = APIRouter(prefix="/v2", tags=["deepl"])
 
@@ -219,7 +286,47 @@ def deepl_routes(service: Service, answer: Answer) -> APIRouter:
 
     for path, (about, found) in _DEEPL_LISTS.items():
         router.add_api_route(path, _always(found), description=about)
+    if documents:
+        _add_deepl_documents(router, service, documents)
     return router
+
+
+def _add_deepl_documents(router: APIRouter, service: Service, documents: Documents) -> None:
+    @router.post("/document", openapi_extra=_described(DeepLDocumentBody, "multipart/form-data"))
+    async def add(request: Request) -> dict[str, str]:
+        """Begins to translate a document, as DeepL does."""
+        fields = await fields_of(request)
+        body = _validated(DeepLDocumentBody, fields, _DEEPL)
+        _check_deepl(service, body, fields)
+        name = body.filename or body.file.name
+        if body.output_format and body.output_format.lower() != suffix_of(name):
+            raise NmtError(_DEEPL["other"].format("output_format"))
+        number = documents.add(name, body.file.content, None, body.source_lang or AUTO, body.target_lang)
+        return {"document_id": number[:_DEEPL_ID], "document_key": number[_DEEPL_ID:]}
+
+    @router.post("/document/{name}", openapi_extra=_described(DeepLKeyBody))
+    async def state(name: str, request: Request) -> dict[str, Any]:
+        """Says how far the translation of a document is."""
+        body = _validated(DeepLKeyBody, await fields_of(request), _DEEPL)
+        return {"document_id": name, **_deepl_state(documents.get(name + body.document_key))}
+
+    @router.post("/document/{name}/result", openapi_extra=_described(DeepLKeyBody), response_class=Response)
+    async def result(name: str, request: Request) -> Response:
+        """Returns a translated document, and deletes it."""
+        body = _validated(DeepLKeyBody, await fields_of(request), _DEEPL)
+        return documents.take(name + body.document_key).response()
+
+
+def _deepl_state(one: Uploaded) -> dict[str, Any]:
+    """Returns how far the translation of a document is, in the words of DeepL."""
+    if one.state == "done":
+        return {"status": "done", "billed_characters": one.characters}
+    if one.state == "failed":
+        return {"status": "error", "error_message": one.error}
+    if not one.done:
+        return {"status": "queued" if one.state == "waiting" else "translating"}
+    seconds = asyncio.get_running_loop().time() - one.started
+    return {"status": "translating", "seconds_remaining": round(seconds * (one.sentences - one.done) / one.done)}
 
 
 def _always(found: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
@@ -244,7 +351,7 @@ async def _deepl_translated(service: Service, fields: Mapping[str, Any]) -> dict
     return {"translations": translations}
 
 
-def _check_deepl(service: Service, body: DeepLBody, fields: Mapping[str, Any]) -> None:
+def _check_deepl(service: Service, body: DeepLBody | DeepLDocumentBody, fields: Mapping[str, Any]) -> None:
     """Raises an error in the words of DeepL."""
     for place, name in enumerate(("source_lang", "target_lang")):
         language = getattr(body, name)

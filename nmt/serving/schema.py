@@ -65,6 +65,15 @@ class TextPair(_Body):
     target: str
 
 
+class DocumentFields(_Body):
+    """The file name of a document, whose end is the format, and the languages."""
+
+    name: str = Field(max_length=255, description="Name of the file, such as report.docx.")
+    model: ModelName = None
+    source_lang: str | None = Field(None, description="As for /translate.")
+    target_lang: str | None = Field(None, description="As for /translate.")
+
+
 class ScoreBody(_Body):
     """Translations to score."""
 
@@ -136,6 +145,21 @@ class TranslateAnswer(BaseModel):
         "has translated. A text that is already in the target language needs none."
     )
     translations: list[Translation]
+
+
+class DocumentAnswer(BaseModel):
+    """The document that was uploaded."""
+
+    id: str
+
+
+class DocumentStateAnswer(BaseModel):
+    """How far a document is translated."""
+
+    state: Literal["waiting", "translating", "done", "failed"]
+    sentences: int = Field(description="The number of different sentences; 0 while the document waits.")
+    done: int = Field(description="How many of them are translated.")
+    error: str | None = Field(None, description="Why the document cannot be translated.")
 
 
 class Detection(BaseModel):
@@ -229,6 +253,8 @@ class ModelsAnswer(BaseModel):
     models: list[ModelEntry]
     pairs: list[LanguagePair]
     attention: bool = Field(description="Whether /attention is available with this engine.")
+    documents: list[str] = Field(description="The last parts of the names of files that /documents takes.")
+    max_document_mib: int
 
 
 class Failure(BaseModel):

@@ -42,7 +42,9 @@ def serve(
         app: ASGIApp = Guard(create_app(Service(models, scheduler, config, engine)), config, token)
         if config.allow_origin:
             headers = ["Authorization", "Content-Type"]
-            app = CORSMiddleware(app, config.allow_origin, allow_methods=["GET", "POST"], allow_headers=headers)
+            app = CORSMiddleware(
+                app, config.allow_origin, allow_methods=["GET", "POST", "DELETE"], allow_headers=headers
+            )
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn handles the signal first, and raises it again when it has shut down.
             signal.signal(number, lambda *_: sys.exit())

@@ -184,6 +184,7 @@ class Service:
         self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
         # Whether sentences can join running searches, if their models and options allow that.
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
+        self.can_require = engine.engine == "pytorch"  # otherwise, what markup must keep is inserted if it is lost
         self.glossaries = _glossaries(config.glossary)
         self.paths = paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
@@ -230,7 +231,8 @@ class Service:
             detected: Sequence[Detected | None] = [found[0] for found in await self.detected([t.plain for t in texts])]
         else:
             detected = [None] * len(texts)
-        paths = [self._path(body, one.language if one else body.source_lang) for one in detected]
+        languages = [one.language if one else body.source_lang for one in detected]
+        paths = [self.path(body.model, language, body.target_lang) for language in languages]
         found: dict[int, Translated] = {}
         for path in dict.fromkeys(paths):
             numbers = [number for number, other in enumerate(paths) if other == path]
@@ -239,13 +241,14 @@ class Service:
                 found[number] = Translated(texts[number], sentences, hypotheses, path, detected[number])
         return [found[number] for number in range(len(texts))]
 
-    def _path(self, body: schema.TranslateBody, source_lang: str | None) -> Path:
-        if body.model is not None or (source_lang is None and body.target_lang is None):
-            return (chosen(self.models, body.model),)
-        if source_lang is None or body.target_lang is None:
+    def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> Path:
+        """Returns the models that translate what names a model, or its languages."""
+        if model is not None or (source_lang is None and target_lang is None):
+            return (chosen(self.models, model),)
+        if source_lang is None or target_lang is None:
             missing = "source_lang" if source_lang is None else "target_lang"
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
-        pair = base_language(source_lang), base_language(body.target_lang)
+        pair = base_language(source_lang), base_language(target_lang)
         if pair not in self.paths and pair[0] != pair[1]:
             pairs = ", ".join(map("-".join, self.paths))
             raise HTTPException(404, f"no model translates {'-'.join(pair)!r:.60}; this server translates {pairs}")
@@ -257,8 +260,7 @@ class Service:
         """Returns the sentences of each text, and their hypotheses by the last model."""
         if not path:
             return [([], []) for _ in texts]
-        *first, last = path
-        if first and (body.prefix or body.constraints or body.glossary or search.alignments):
+        if len(path) > 1 and (body.prefix or body.constraints or body.glossary or search.alignments):
             names = " and ".join(model.name for model in path)
             raise NmtError(
                 f"prefix, constraints, glossaries, markup and alignments need a single model, but {names} translate "
@@ -266,18 +268,24 @@ class Service:
             )
         glossary = self._glossary(body.glossary)
         of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, body)
-        can_require = self.engine == "pytorch"  # otherwise, what markup must keep is inserted if it is lost
         requests = [
-            Request(s.text, body.prefix, (*body.constraints, *(s.phrases if can_require else ())))
+            Request(s.text, body.prefix, (*body.constraints, *(s.phrases if self.can_require else ())))
             for sentences in of_texts
             for s in sentences
         ]
-        requests = [with_terms(last.codec, request, glossary) for request in requests]
+        requests = [with_terms(path[-1].codec, request, glossary) for request in requests]
+        found = iter(await self.hypotheses(path, requests, search, body.pieces))
+        return [(sentences, [next(found) for _ in sentences]) for sentences in of_texts]
+
+    async def hypotheses(
+        self, path: Path, requests: Sequence[Request], search: SearchConfig, pieces: bool
+    ) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of models for sentences, best first."""
+        *first, last = path
         for model in first:
             pivots = await self._search(model, requests, replace(search, n_best=1), pieces=False)
             requests = [Request(hypotheses[0].text) for hypotheses in pivots]
-        found = iter(await self._search(last, requests, search, body.pieces))
-        return [(sentences, [next(found) for _ in sentences]) for sentences in of_texts]
+        return await self._search(last, requests, search, pieces)
 
     def _glossary(self, name: str | None) -> Glossary | None:
         if name is not None and name not in self.glossaries:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import deepl
-from expected import SECRET, address, hypotheses
+from expected import SECRET, address, document, hypotheses
 
 ENGLISH, GERMAN = hypotheses("en-de"), hypotheses("de-en")
 
@@ -53,6 +53,24 @@ def verify_lists(client):
     assert usage.character.valid and not usage.any_limit_reached
 
 
+def verify_documents(client):
+    """Verifies translate_document_from_filepath, and its commands."""
+    source, expected = document()
+    output = source.with_name("page.deepl.html")
+    for options in ({"source_lang": "EN"}, {}):
+        status = client.translate_document_from_filepath(source, output, target_lang="DE", **options)
+        assert status.done and status.billed_characters > 0
+        assert output.read_bytes() == expected
+    folder = source.with_name("deepl")
+    command("document", "--to", "DE", str(source), str(folder))
+    assert (folder / source.name).read_bytes() == expected
+    source.with_name("page.srt").write_text("no subtitles")
+    error = deepl.DocumentTranslationException
+    call = client.translate_document_from_filepath
+    assert "page.srt" in raised(error, call, source.with_name("page.srt"), source.with_name("x.srt"), target_lang="DE")
+    assert "no known format" in raised(error, call, __file__, source.with_name("x.py"), target_lang="DE")
+
+
 def verify_errors(client):
     """Verifies what the client makes of errors."""
     error = deepl.DeepLException
@@ -72,7 +90,8 @@ client = deepl.DeepLClient(SECRET, server_url=address())
 verify_translations(client)
 verify_lists(client)
 verify_errors(client)
+verify_documents(client)
 source, (best, *_) = next(iter(ENGLISH.items()))
 assert best in command("text", "--to", "DE", source)
 assert "German" in command("languages") and "Characters: 0" in command("usage")
-print("deepl: all translations are those of nmt generate")
+print("deepl: all translations are those of nmt generate and nmt translate-file")

@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from expected import SECRET, address, hypotheses
+import httpx
+from expected import SECRET, address, document, hypotheses
 from libretranslate_aio import AsyncLibreTranslate, LibreTranslate
 from libretranslate_aio.exceptions import BadRequestError, ForbiddenError, LibreTranslateError
 
@@ -48,9 +49,25 @@ def verify(client):
     assert raised(LibreTranslateError, client.suggest, "Hello", "Hallo", "en", "de").status_code in (401, 404)
 
 
+def verify_documents(client):
+    """Verifies translate_file, and its command."""
+    source, expected = document()
+    for language in ("en", "auto"):
+        found = client.translate_file(source, language, "de").translated_file_url
+        assert httpx.get(found).content == expected
+        assert httpx.get(found).status_code == 404
+    assert ".html" in client.frontend_settings().supported_files_format
+    output = source.with_name("page.libretranslate.html")
+    command("translate-file", source, "--source", "en", "--target", "de", "--output", output)
+    assert output.read_bytes() == expected
+    assert "format not supported" in str(raised(BadRequestError, client.translate_file, __file__, "en", "de"))
+
+
 async def verify_async():
     """Verifies the client with asyncio."""
     async with AsyncLibreTranslate(address(), api_key=SECRET) as client:
+        found = await client.translate_file(document()[0], "en", "de")
+        assert httpx.get(found.translated_file_url).content == document()[1]
         found = await asyncio.gather(*(client.translate(source, source="en", target="de") for source in SOURCES))
         assert [one.translated_text for one in found] == BEST
         assert (await client.detect(SOURCES[0]))[0].language == "en"
@@ -59,9 +76,10 @@ async def verify_async():
 
 with LibreTranslate(address(), api_key=SECRET) as client:
     verify(client)
+    verify_documents(client)
 with LibreTranslate(address(), api_key="wrong") as client:
     assert str(raised(ForbiddenError, client.translate, "Hello world!", "en", "de")) == "Invalid API key"
 asyncio.run(verify_async())
 assert BEST[0] in command("translate", SOURCES[0], "--source", "en", "--target", "de")
 assert "en" in command("detect", SOURCES[0]) and "German" in command("languages")
-print("libretranslate-aio: all translations are those of nmt generate")
+print("libretranslate-aio: all translations are those of nmt generate and nmt translate-file")

@@ -1,4 +1,4 @@
-"""What the clients must get: the lines of `nmt generate`."""
+"""What the clients must get: the lines of `nmt generate`, and the document of `nmt translate-file`."""
 
 import json
 import sys
@@ -10,6 +10,12 @@ SECRET = "secret"
 def address() -> str:
     """Returns the address of the server."""
     return sys.argv[1]
+
+
+def document() -> tuple[Path, bytes]:
+    """Returns a document, and its translation."""
+    folder = Path(sys.argv[2])
+    return folder / "page.html", (folder / "page.expected.html").read_bytes()
 
 
 def hypotheses(pair: str) -> dict[str, list[str]]:

@@ -364,11 +364,45 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
         assert page.locator("#n-best li").count() == 4 and not page.is_visible("#show-attention")
 
 
+def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
+    text = "\n".join(some_sentences(250, seed=4))
+    file = {"name": "a b.txt", "mimeType": "text/plain", "buffer": text.encode()}
+    with opened(browser, server.address) as page:
+        page.set_input_files("#file", file)
+        page.wait_for_selector("text=/ of 2[0-9]{2} sentences/")
+        assert 200 < page.evaluate("document.querySelector('progress').max") < 250
+        with page.expect_download() as download:
+            page.click("text=Download a b.de.txt")
+        assert download.value.suggested_filename == "a b.de.txt"
+        expected = [found["text"] for found in server.translate(text.split("\n"))["translations"]]
+        assert download.value.path().read_text().split("\n") == expected
+        assert not page.is_visible("#progress")
+        page.set_input_files("#file", {**file, "name": "<b>.srt"})
+        page.wait_for_selector("#file-status.error")
+        assert page.inner_text("#file-status").startswith("<b>.srt")
+        dropped = page.evaluate_handle(
+            """text => {
+            const dropped = new DataTransfer();
+            dropped.items.add(new File([text], "c.txt"));
+            return dropped;
+        }""",
+            "\n".join(some_sentences(3000, seed=5)),
+        )
+        page.dispatch_event("#drop", "drop", {"dataTransfer": dropped})
+        with page.expect_response(lambda answer: answer.request.method == "DELETE") as deleted:
+            page.wait_for_selector("text=/ of [0-9]{4} sentences/")
+            page.click("#stop")
+        assert deleted.value.status == 204 and server.get(deleted.value.url.partition("/documents")[2]).status == 404
+        page.set_input_files("#file", {**file, "buffer": b"a" * (10 * 2**20 + 1)})
+        page.wait_for_selector("text=a b.txt has more than 10 MiB.")
+
+
 def test_the_description_of_the_api_needs_no_network(server: Server, browser: Any) -> None:
     with opened(browser, server.address) as page:
         page.goto(server.address + "docs")
         page.wait_for_selector("text=POST /translate")
         assert page.locator("code", has_text="max_length_offset").count() == 1
+        assert page.locator("section", has_text="POST /documents").locator("code").first.inner_text() == "name"
         for body, field in (("LibreTranslateBody", "alternatives"), ("DeepLBody", "split_sentences")):
             request = page.locator("details", has_text=f"Request: {body}")
             assert request.locator("code", has_text=field).count() == 1

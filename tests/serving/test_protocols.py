@@ -263,7 +263,8 @@ def test_deepl_lists(server: Server, folder: Path) -> None:
     ("translate", {"glossary_id": "x"}, 400, "Value for 'glossary_id' not supported."),
     ("translate", {"text": ["a" * 2001]}, 413, "the request has 2,001 characters of text"),
     ("glossaries", {}, 400, "Unsupported glossary source and target language pair"),
-    ("document", {}, 404, "Not Found; /docs lists what there is"),
+    ("document", {}, 400, "Parameter 'file' not specified."),
+    ("documents", {}, 404, "Not Found; /docs lists what there is"),
 ])  # fmt: skip
 def test_deepl_refuses(server: Server, path: str, fields: dict[str, Any], status: int, said: str) -> None:
     body = {"text": ["some words"], "source_lang": "EN", "target_lang": "DE"} | fields

@@ -35,9 +35,15 @@ function route(method, path, described_, all) {
   const made = make("section", {}, make("h2", { textContent: `${method.toUpperCase()} ${path}` }),
     make("p", { textContent: described_.description ?? "" }));
   // A body may be JSON or a form; both have the same fields, or a form has those of another protocol.
-  const bodies = Object.values(described_.requestBody?.content ?? {}).map(({ schema }) => schema);
+  const bodies = Object.values(described_.requestBody?.content ?? {}).map(({ schema }) => schema)
+    .filter(schema => schema.format !== "binary");
   const requests = new Map(bodies.map(schema => [schema.title ?? typeOf(schema), resolved(schema, all)]));
   for (const [name, schema] of requests) made.append(described("Request", name, schema));
+  const asked = (described_.parameters ?? []).filter(field => field.in === "query");
+  if (asked.length) made.append(described("Request", "in the address", {
+    properties: Object.fromEntries(asked.map(field => [field.name, { description: field.description, ...field.schema }])),
+    required: asked.filter(field => field.required).map(field => field.name),
+  }));
   const answer = described_.responses["200"]?.content?.["application/json"]?.schema;
   if (answer?.$ref) made.append(described("Answer", typeOf(answer), resolved(answer, all)));
   return made;

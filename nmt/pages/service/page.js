@@ -17,16 +17,21 @@ function say(message, isError = false) {
   $("status").classList.toggle("error", isError);
 }
 
-async function call(path, body, signal) {
+// Sends a request with the token. Throws an error with the sentence of an answer that is not ok.
+async function send(path, options) {
   const token = sessionStorage.getItem("token");
-  const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const method = body ? "POST" : "GET";
-  const answer = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) })
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  const answer = await fetch(path, { ...options, headers })
     .catch(error => { throw error.name === "AbortError" ? error : new Error("The server does not answer."); });
-  const found = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
   if (answer.status === 401) $("access").hidden = false;
-  if (!answer.ok) throw new Error(found.error);
-  return found;
+  if (answer.ok) return answer;
+  const found = await answer.json().catch(() => ({ error: `The server answered with status ${answer.status}.` }));
+  throw new Error(found.error);
+}
+
+async function call(path, body, signal) {
+  const headers = { "Content-Type": "application/json" }, method = body ? "POST" : "GET";
+  return (await send(path, { method, headers, signal, body: body && JSON.stringify(body) })).json();
 }
 
 // Runs work whose errors are shown. A request that a newer one replaced is no error.
@@ -284,6 +289,7 @@ async function start() {
   $("access").hidden = true;
   fillLanguages();
   showLanguages();
+  showFormats(found);
   if ($("source").value) translate();
 }
 
@@ -312,4 +318,3 @@ document.addEventListener("keydown", event => {
 document.addEventListener("pointerdown", event => {
   if (!$("alternatives").hidden && !$("alternatives").contains(event.target)) closeAlternatives();
 });
-shown(start);

@@ -1,0 +1,231 @@
+"""Documents that clients upload: their sentences are translated among those of other requests, and files are kept in
+memory until they are downloaded."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from nmt.config import SearchConfig
+from nmt.documents.document import Passage, ReadOptions, translatable
+from nmt.documents.formats import FORMATS, read_document, suffix_of
+from nmt.errors import NmtError
+from nmt.jobs.pool import WorkerDiedError
+from nmt.serving.guard import RETRY, UPLOADS, with_fields
+from nmt.serving.service import AUTO, Path, Service
+from nmt.text.moses import base_language
+from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.texts import Sentence, Text, sentences_of
+
+# A translated document is kept for this long, and fewer seconds if there are more of them.
+_KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
+# Sentences of a document that wait or are translated at a time. Those of all documents take half of the queue at most.
+_MOST_SENTENCES = 64
+_Found = TypeVar("_Found")
+
+
+@dataclass
+class Uploaded:
+    """A document.
+
+    Attributes:
+        name: of the file; when the document is done, of its translation.
+        content: of the file, or of its translation.
+        characters: of all sentences.
+        sentences: the number of different sentences.
+        done: how many of them are translated.
+        error: why the document cannot be translated.
+    """
+
+    name: str
+    content: bytes = field(repr=False)
+    state: Literal["waiting", "translating", "done", "failed"] = "waiting"
+    sentences: int = 0
+    done: int = 0
+    error: str = ""
+    characters: int = 0
+    started: float = 0.0
+
+    def described(self) -> dict[str, Any]:
+        """Returns what GET /documents/ID answers."""
+        shown = {"state": self.state, "sentences": self.sentences, "done": self.done}
+        return shown | ({"error": self.error} if self.error else {})
+
+    def response(self) -> Response:
+        """Returns the file for a download."""
+        quoted = quote(self.name, safe="")
+        name = f'filename="{self.name}"' if quoted == self.name else f"filename*=UTF-8''{quoted}"
+        headers = {"Content-Disposition": f"attachment; {name}"}
+        return Response(self.content, media_type="application/octet-stream", headers=headers)
+
+
+class _Sentences:
+    """The different sentences of a document, and the best hypothesis of each.
+
+    Args:
+        can_require: whether the engine can require phrases.
+    """
+
+    def __init__(self, one: Uploaded, path: Path, can_require: bool) -> None:
+        self._source, self._target, self._can_require = path[0].codec, path[-1].codec, can_require
+        options = ReadOptions(one.name, self._source.config.source_lang, self._target.config.target_lang)
+        self._document = read_document(one.content, suffix_of(one.name), options)
+        self.has_markup = any(passage.markup for passage in self._document.passages)
+        found = (self._sentences(passage.parsed()) for passage in self._document.passages)
+        # Sentences of similar length are translated together.
+        keys = sorted(set(map(self._key, chain.from_iterable(found))), key=lambda key: (-len(key[0]), key))
+        self.requests = [Request(text, constraints=phrases) for text, phrases in keys]
+        self.found: list[Hypothesis] = []
+
+    def _sentences(self, text: Text) -> list[Sentence]:
+        return sentences_of(text, self._source, split_lines=True)
+
+    def _key(self, sentence: Sentence) -> tuple[str, tuple[str, ...]]:
+        text, phrases = translatable(sentence, self._source, SearchConfig.max_source_length)
+        return text, phrases if self._can_require else ()
+
+    def written(self) -> bytes:
+        """Returns the translated file."""
+        by_key = {(r.source, r.constraints): found for r, found in zip(self.requests, self.found, strict=True)}
+
+        def translated(passage: Passage) -> str:
+            text = passage.parsed()
+            sentences = self._sentences(text)
+            return text.translated(sentences, [by_key[self._key(sentence)] for sentence in sentences], self._target)
+
+        return self._document.write(list(map(translated, self._document.passages)))
+
+
+class Documents:
+    """The documents of a service, by ids that nobody can guess."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._found = service, dict[str, Uploaded]()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        # Documents are read and written one at a time, so that requests find time and threads.
+        self._thread = asyncio.Lock()
+        most_waiting = service.config.max_waiting
+        self._at_once = max(1, min(_MOST_SENTENCES, most_waiting // (2 * UPLOADS)))
+
+    def add(
+        self, name: str, content: bytes, model: str | None, source_lang: str | None, target_lang: str | None
+    ) -> str:
+        """Begins to translate a document. Returns its id."""
+        name = PurePath(name.replace("\\", "/")).name
+        if not name.isprintable() or suffix_of(name) not in FORMATS:
+            raise NmtError(f"{name!r:.80} has no known format; this server translates *.{', *.'.join(FORMATS)}")
+        is_detected = source_lang == AUTO and model is None
+        path = None if is_detected else self._service.path(model, source_lang, target_lang)
+        if len(self._tasks) >= UPLOADS:
+            raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
+        number, one = secrets.token_hex(32), Uploaded(name, content)
+        self._found[number] = one
+        self._tasks[number] = asyncio.create_task(self._translate(one, path, target_lang))
+        self._tasks[number].add_done_callback(lambda _: self._ended(number))
+        return number
+
+    def get(self, number: str) -> Uploaded:
+        """Returns a document."""
+        if number not in self._found:
+            raise HTTPException(404, "there is no such document; it was deleted, downloaded, or never uploaded")
+        return self._found[number]
+
+    def take(self, number: str) -> Uploaded:
+        """Returns a translated document, and forgets it."""
+        one = self.get(number)
+        if one.error:
+            raise NmtError(one.error)
+        if one.state != "done":
+            raise HTTPException(503, "the document is not translated yet; try again later", RETRY)
+        return self._found.pop(number)
+
+    def delete(self, number: str) -> None:
+        """Forgets a document, and stops its translation."""
+        self.get(number).content = b""
+        del self._found[number]
+        if number in self._tasks:
+            self._tasks[number].cancel()
+
+    async def ended(self, number: str) -> Uploaded:
+        """Waits until a document is done or has failed. If the caller is cancelled, the document is deleted."""
+        try:
+            await asyncio.wait([self._tasks[number]])
+        except asyncio.CancelledError:
+            self.delete(number)
+            raise
+        return self.get(number)
+
+    def _ended(self, number: str) -> None:
+        del self._tasks[number]
+        asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._found.pop, number, None)
+        kept = [other for other in self._found if other not in self._tasks]
+        for other in kept[:-_MOST_KEPT]:
+            del self._found[other]
+
+    async def _translate(self, one: Uploaded, path: Path | None, target_lang: str | None) -> None:
+        """Sets the state of a document until it is done or has failed."""
+        try:
+            if path is None:
+                path = self._service.path(None, await self._detected(one), target_lang)
+            if path:  # otherwise, the document is in the target language already
+                one.content = await self._translated(one, path)
+            name = PurePath(one.name)
+            language = path[-1].codec.config.target_lang if path else base_language(target_lang or "")
+            one.name, one.state = f"{name.stem}.{language}{name.suffix}", "done"
+        except Exception as error:
+            one.state, one.content, one.error = "failed", b"", _explained(error)
+            if not isinstance(error, NmtError | HTTPException):
+                raise
+
+    async def _detected(self, one: Uploaded) -> str:
+        document = await self._in_thread(
+            lambda: read_document(one.content, suffix_of(one.name), ReadOptions(one.name, "", ""))
+        )
+        text = "\n".join(passage.parsed().plain for passage in document.passages)
+        (found,) = await self._service.detected([text[: self._service.config.max_characters]])
+        return found[0].language
+
+    async def _translated(self, one: Uploaded, path: Path) -> bytes:
+        sentences = await self._in_thread(partial(_Sentences, one, path, self._service.can_require))
+        if len(path) > 1 and sentences.has_markup:
+            names = " and ".join(model.name for model in path)
+            raise NmtError(f"{one.name} has markup, which needs a single model, but {names} translate in turn")
+        one.state, one.sentences = "translating", len(sentences.requests)
+        one.characters = sum(len(request.source) for request in sentences.requests)
+        one.started = asyncio.get_running_loop().time()
+        beam = min(SearchConfig.beam, self._service.config.max_beam)
+        search = SearchConfig(beam=beam, alignments=sentences.has_markup)
+        while waiting := sentences.requests[one.done : one.done + self._at_once]:
+            try:
+                found = await self._service.hypotheses(path, waiting, search, pieces=False)
+            except HTTPException:  # the queue is full
+                await asyncio.sleep(int(RETRY["Retry-After"]))
+                continue
+            sentences.found += [replace(best, pieces=[], log_probs=[]) for best, *_ in found]
+            one.done = len(sentences.found)
+        return await self._in_thread(sentences.written)
+
+    async def _in_thread(self, work: Callable[[], _Found]) -> _Found:
+        async with self._thread:
+            working = asyncio.create_task(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(working)
+            except asyncio.CancelledError:
+                await asyncio.wait([working])  # a thread cannot be stopped, and the next document waits for it
+                raise
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, HTTPException):
+        return error.detail
+    if isinstance(error, WorkerDiedError):
+        return "a worker process of the server died on this document; try again later"
+    return with_fields(str(error)) if isinstance(error, NmtError) else "the server has a bug, which its log describes"

@@ -1,0 +1,540 @@
+"""Documents over HTTP have the translations of `nmt translate-file`, wait their turn, and leave nothing behind."""
+
+import asyncio
+import os
+import random
+import re
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import TEXT_CONFIG, eloquent_checkpoint, saved, small_codec, some_sentences
+from commands import run
+from servers import Answer, Server, head, hold, serving
+from starlette.exceptions import HTTPException
+from virtual_time import in_virtual_time
+
+from nmt.config import EngineConfig, ServeConfig
+from nmt.jobs.pool import WorkerDiedError
+from nmt.serving.app import create_app
+from nmt.serving.documents import Documents
+from nmt.serving.guard import UPLOADS, Guard
+from nmt.serving.scheduler import Scheduler
+from nmt.serving.schema import TranslateBody
+from nmt.serving.service import Service, load_models
+from nmt.text.codec import TextCodec
+from nmt.translate.requests import Hypothesis
+
+OPTIONS = ["--device=cpu", "--precision=fp32"]
+TEXT = "Some words. A few more!\n\n  pieces to learn\nSome words.\n"
+HTML = '<html lang="en"><p>Some <b>words</b> to learn. A few more!</p><img alt="few pieces"><pre>code</pre>'
+SRT = (
+    "1\n00:00:01,000 --> 00:00:02,000\nsome words\nto learn\n\n2\n00:00:03,000 --> 00:00:04,000\n- <i>a few</i> more\n"
+)
+DOCUMENTS = {"a.txt": TEXT, "b.html": HTML, "c.srt": SRT}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> list[Path]:
+    """A model from English to German, and one from German to French."""
+    subword = small_codec().source
+    french = TextCodec(replace(TEXT_CONFIG, source_lang="de", target_lang="fr"), subword, subword)
+    checkpoints = [eloquent_checkpoint(2), eloquent_checkpoint(3, codec=french)]
+    return [saved(checkpoint, folder / f"{number}.safetensors") for number, checkpoint in enumerate(checkpoints)]
+
+
+@pytest.fixture(scope="module")
+def server(models: list[Path], folder: Path) -> Iterator[Server]:
+    (folder / "token").write_text("secret")
+    options = ["--api=libretranslate", "--api=deepl", "--max-document-mib=1", "--token-file", folder / "token"]
+    with serving(*models, *OPTIONS, *options, token="secret", before=tell_ends) as running:
+        yield running
+
+
+def tell_ends() -> None:
+    """Makes a server write "ended ID" to standard output when a document is done or has failed."""
+    ended = Documents._ended
+
+    def told(documents: Documents, number: str) -> None:
+        ended(documents, number)
+        os.write(1, f"ended {number}\n".encode())
+
+    Documents._ended = told  # type: ignore[method-assign]
+
+
+def upload(server: Server, name: str, content: bytes, languages: str = "source_lang=en&target_lang=de") -> str:
+    answer = server.send("POST", f"/documents?name={name}&{languages}", content)
+    assert answer.status == 200, answer.body
+    return str(answer.json["id"])
+
+
+def ended(server: Server, number: str) -> dict[str, Any]:
+    """Returns the state of a document when it is done or has failed."""
+    server.wait_for(f"ended {number}")
+    return dict(server.get(f"/documents/{number}").json)
+
+
+def failed(server: Server, name: str, content: bytes, languages: str = "source_lang=en&target_lang=de") -> str:
+    """Returns the error of a document that cannot be translated."""
+    number = upload(server, name, content, languages)
+    found = ended(server, number)
+    answer = server.get(f"/documents/{number}/result")
+    assert (found["state"], answer.status, answer.json["error"]) == ("failed", 400, found["error"])
+    assert re.fullmatch(".{1,400}", found["error"])
+    return str(found["error"])
+
+
+@pytest.fixture(scope="module")
+def expected(models: list[Path], folder: Path) -> dict[str, bytes]:
+    """What `nmt translate-file` writes for each document."""
+    (folder / "in").mkdir()
+    for name, text in DOCUMENTS.items():
+        (folder / "in" / name).write_text(text)
+    run("translate-file", folder / "in", "--model", models[0], *OPTIONS, "--output", folder / "out")
+    return {name: (folder / "out" / name).read_bytes() for name in DOCUMENTS}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_that_of_translate_file_and_deleted_after_its_download(
+    server: Server, expected: dict[str, bytes], name: str
+) -> None:
+    number = upload(server, name, DOCUMENTS[name].encode())
+    found = ended(server, number)
+    assert found == {"state": "done", "sentences": found["sentences"], "done": found["sentences"]}
+    assert server.get(f"/documents/{number}/result", Authorization="").status == 401
+    answer = server.get(f"/documents/{number}/result")
+    assert answer.body == expected[name] != DOCUMENTS[name].encode()
+    assert answer.headers["content-disposition"] == f'attachment; filename="{name[0]}.de.{name[2:]}"'
+    kinds = answer.headers["content-type"], answer.headers["x-content-type-options"]
+    assert kinds == ("application/octet-stream", "nosniff")
+    for path in (f"/documents/{number}", f"/documents/{number}/result"):
+        answer = server.get(path)
+        assert (answer.status, answer.json["error"][:25]) == (404, "there is no such document")
+    assert server.send("DELETE", f"/documents/{number}").status == 404
+    assert found["sentences"] == {"a.txt": 3, "b.html": 3, "c.srt": 2}[name]  # each sentence once
+
+
+def test_names_are_no_paths_and_stay_as_they_are(server: Server) -> None:
+    names = {"../%C3%BCber%20%22uns%22.TXT": "%C3%BCber%20%22uns%22.de.TXT", "C:%5Cx%5Ca%2520b.txt": "a%2520b.de.txt"}
+    for name, expected_name in names.items():
+        number = upload(server, name, b"some words")
+        assert ended(server, number)["state"] == "done"
+        shown = server.get(f"/documents/{number}/result").headers["content-disposition"]
+        assert shown == f"attachment; filename*=UTF-8''{expected_name}"
+
+
+def test_languages_are_identified_and_may_need_two_models(server: Server) -> None:
+    german = "Der alte Lehrer sieht einen Hund in dem schönen Park.".encode()
+    number = upload(server, "a.txt", german, "source_lang=auto&target_lang=de")
+    assert ended(server, number)["state"] == "done"
+    assert server.get(f"/documents/{number}/result").body == german
+    number = upload(server, "a.txt", b"some words", "source_lang=en&target_lang=fr")
+    assert ended(server, number)["state"] == "done"
+    pair = {"source_lang": "en", "target_lang": "fr"}
+    found = server.translate("some words", **pair)["translations"][0]["text"]
+    assert server.get(f"/documents/{number}/result").body.decode() == found
+    said = failed(server, "b.html", HTML.encode(), "source_lang=en&target_lang=fr")
+    assert said == "b.html has markup, which needs a single model, but en-de and de-fr translate in turn"
+
+
+def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
+    assert failed(server, "a.txt", b"some \xff words").startswith("a.txt is not UTF-8 at byte 5; convert it")
+    assert "c.srt" in failed(server, "c.srt", b"no subtitles")
+    assert failed(server, "b.html", b"<p>some <!-- words") == (
+        "b.html: the HTML has <!-- at character 9, which does not end; add its end"
+    )
+
+
+@pytest.mark.parametrize("path, status, said", [
+    ("/documents", 400, "name is wrong: Field required"),
+    ("/documents?name=a.txt&beam=4", 400, "beam is wrong: "),
+    ("/documents?name=a.pdf", 400, "'a.pdf' has no known format; this server translates *.txt, *.html, "),
+    ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has no known format"),
+    ("/documents?name=", 400, "'' has no known format"),
+    ("/documents?name=" + 300 * "a" + ".txt", 400, "name is wrong: "),
+    ("/documents?name=a.txt", 400, "model is missing; name one of en-de, de-fr"),
+    ("/documents?name=a.txt&model=x", 404, "there is no model 'x'"),
+    ("/documents?name=a.txt&source_lang=de&target_lang=en", 404, "no model translates 'de-en'"),
+])  # fmt: skip
+def test_impossible_documents_are_refused(server: Server, path: str, status: int, said: str) -> None:
+    answer = server.send("POST", path, b"some words")
+    assert (answer.status, answer.json["error"][: len(said)]) == (status, said)
+
+
+def test_a_document_that_is_too_large_is_refused_before_its_end(server: Server) -> None:
+    with server.connect() as client:
+        client.sendall(head(2**30).replace(b"/translate", b"/documents?name=a.txt") + b"a" * (2**20 + 16_385))
+        answer = client.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 413") and b"the document has more than 1 MiB; send it in parts" in answer
+
+
+def multipart(server: Server, path: str, fields: dict[str, Any], **headers: str) -> Answer:
+    """Posts a form; a value of bytes is a file."""
+    parts = []
+    for name, value in fields.items():
+        is_file = isinstance(value, tuple)
+        file = f'; filename="{value[0]}"\r\nContent-Type: text/plain' if is_file else ""
+        content = value[1] if is_file else str(value).encode()
+        parts.append(f'--x-y\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode() + content)
+    body = b"\r\n".join([*parts, b"--x-y--\r\n"])
+    return server.send("POST", path, body, **{"Content-Type": "multipart/form-data; boundary=x-y", **headers})
+
+
+LIBRETRANSLATE = {"source": "en", "target": "de", "api_key": "secret", "file": ("b.html", HTML.encode())}
+
+
+def test_clients_of_libretranslate_translate_documents(server: Server, expected: dict[str, bytes]) -> None:
+    answer = multipart(server, "/translate_file", LIBRETRANSLATE, Authorization="")
+    assert answer.status == 200, answer.body
+    address = answer.json["translatedFileUrl"]
+    assert re.fullmatch(f"{server.address}download_file/[0-9a-f]{{64}}.b.de.html", address)
+    path = "/" + address.removeprefix(server.address)
+    assert server.get(path, Authorization="").body == expected["b.html"]
+    assert server.get(path, Authorization="").status == 404
+    settings = server.get("/frontend/settings").json
+    assert settings["filesTranslation"] and {".txt", ".html", ".srt"} <= set(settings["supportedFilesFormat"])
+    assert server.get("/models").json["documents"] == [name[1:] for name in settings["supportedFilesFormat"]]
+
+
+@pytest.mark.parametrize("fields, status, said", [
+    ({"api_key": "wrong"}, 403, "Invalid API key"),
+    ({"file": "b.html"}, 400, "Invalid request: file parameter is wrong"),
+    ({"file": ("b.pdf", b"")}, 400, "Invalid request: file format not supported"),
+    ({"file": ("a.txt", b"\xff")}, 400, "a.txt is not UTF-8 at byte 0; convert it"),
+    ({"source": ""}, 400, "Invalid request: missing source parameter"),
+    ({"source": "xx"}, 400, "xx is not supported"),
+    ({"source": "fr"}, 400, "German (de) is not available as a target language from French (fr)"),
+])  # fmt: skip
+def test_libretranslate_refuses_documents(server: Server, fields: dict[str, Any], status: int, said: str) -> None:
+    answer = multipart(server, "/translate_file", LIBRETRANSLATE | fields, Authorization="")
+    assert (answer.status, answer.json["error"][: len(said)]) == (status, said)
+
+
+DEEPL = {"source_lang": "EN", "target_lang": "DE", "file": ("document", HTML.encode()), "filename": "b.html"}
+AUTH = {"Authorization": "DeepL-Auth-Key secret"}
+
+
+def test_clients_of_deepl_translate_documents(server: Server, expected: dict[str, bytes]) -> None:
+    answer = multipart(server, "/v2/document", DEEPL, **AUTH)
+    assert answer.status == 200, answer.body
+    (name, number), (field, key) = answer.json.items()
+    assert (name, field) == ("document_id", "document_key")
+    server.wait_for(f"ended {number}{key}")
+    found = server.post(f"/v2/document/{number}", {field: key}, **AUTH).json
+    sentences = ("Some words to learn.", "A few more!", "few pieces")
+    assert found == {"document_id": number, "status": "done", "billed_characters": sum(map(len, sentences))}
+    assert server.post(f"/v2/document/{number}/result", {field: key[1:]}, **AUTH).status == 404
+    assert server.post(f"/v2/document/{number}/result", {field: key}, **AUTH).body == expected["b.html"]
+    assert server.post(f"/v2/document/{number}/result", {field: key}, **AUTH).status == 404
+    number, key = multipart(server, "/v2/document", DEEPL | {"filename": "c.srt"}, **AUTH).json.values()
+    server.wait_for(f"ended {number}{key}")
+    found = server.post(f"/v2/document/{number}", {field: key}, **AUTH).json
+    assert found["status"] == "error" and "c.srt" in found["error_message"]
+
+
+@pytest.mark.parametrize("fields, said", [
+    ({"file": "x"}, "Value for 'file' not supported."),
+    ({"target_lang": ""}, "Parameter 'target_lang' not specified."),
+    ({"source_lang": "XX"}, "Value for 'source_lang' not supported."),
+    ({"output_format": "docx"}, "Value for 'output_format' not supported."),
+    ({"glossary_id": "x"}, "Value for 'glossary_id' not supported."),
+    ({"formality": "less"}, "'formality' is not supported for given 'target_lang'."),
+    ({"filename": "x.pdf"}, "'x.pdf' has no known format; this server translates *.txt, "),
+])  # fmt: skip
+def test_deepl_refuses_documents(server: Server, fields: dict[str, Any], said: str) -> None:
+    answer = multipart(server, "/v2/document", DEEPL | fields, **AUTH)
+    assert (answer.status, answer.json["message"][: len(said)]) == (400, said)
+
+
+def test_any_content_of_a_form_arrives(server: Server) -> None:
+    draw = random.Random(5)
+    for line in ("\r\n--x-", "--x-y", "\r", "\n\n", "\r\n\r\n", "ä" * draw.randrange(5)):
+        content = f"a{line}{line}\n x--x-y--{line}".encode()
+        fields = LIBRETRANSLATE | {"source": "de", "target": "de", "file": ("ü.txt", content)}
+        path = "/" + multipart(server, "/translate_file", fields).json["translatedFileUrl"].removeprefix(server.address)
+        answer = server.get(path)
+        assert answer.body == content
+        assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''%C3%BC.de.txt"
+
+
+def hostile_requests(draw: random.Random) -> Iterator[tuple[str, bytes, str]]:
+    """Yields paths, bodies and content types."""
+    form = "multipart/form-data"
+    noise = bytes(draw.randrange(256) for _ in range(draw.randrange(1, 300)))
+    disposition = b'Content-Disposition: form-data; name="file"; filename'
+    bodies = [
+        b"", b"--b", b"--b\r\n" * 50, noise, b"--b\r\n" + noise + b"\r\n\r\n" + noise, b"\0" * 100,
+        b"--b\r\n" + disposition + b'="' + noise + b'"\r\n\r\nx\r\n--b--', b'{"file": ["a.txt", "a"]}',
+        b"--b\r\n" + disposition + b"*=" + noise + b"\r\n\r\nx", b"--b\r\n" + disposition * 500, b"--b\r\n\r\n--b--",
+    ]  # fmt: skip
+    kinds = [form, f"{form}; boundary=b", f'{form}; boundary="', f"{form}; boundary*=x'y'b", f"{form}; boundary=\xe9"]
+    for body in bodies:
+        path = draw.choice(["/translate_file", "/v2/document", "/documents", "/documents?name=%FF.html"])
+        yield path, body, draw.choice([*kinds, kinds[1], "application/json"])
+    number = draw.choice(["a" * 64, "..%2f..", "%00", "a" * 2000, "é".encode().hex()])
+    for path in (f"/v2/document/{number}", f"/v2/document/{number}/result"):
+        yield path, draw.choice([b"", noise, b'{"document_key": "x"}', b'{"document_key": [1]}']), "application/json"
+
+
+def test_hostile_documents_are_refused(server: Server) -> None:
+    draw, count = random.Random(6), 0
+    for _ in range(16):
+        for path, body, kind in hostile_requests(draw):
+            headers = AUTH if path.startswith("/v2") else {}
+            answer = server.send("POST", path, body, **{"Content-Type": kind, **headers})
+            assert 400 <= answer.status < 500, (path, body[:80], answer.body)
+            assert re.fullmatch(".{1,400}", *answer.json.values()), (path, body[:80], answer.body)
+            count += 1
+    for method in ("GET", "DELETE"):
+        for path in (
+            "/documents/x",
+            "/documents/%00",
+            "/documents/..%2f..",
+            "/download_file/x.txt",
+            "/documents/" + 2000 * "a",
+        ):
+            assert 400 <= server.send(method, path).status < 500
+    assert count >= 200
+    assert ended(server, upload(server, "a.txt", b"some words"))["state"] == "done"
+
+
+def test_documents_can_be_turned_off(models: list[Path]) -> None:
+    with serving(models[0], *OPTIONS, "--max-document-mib=0", "--api=libretranslate", "--api=deepl") as server:
+        for path in ("/documents?name=a.txt", "/translate_file", "/v2/document"):
+            assert server.send("POST", path, b"some words").status == 404
+        assert (
+            server.get("/models").json["documents"]
+            == server.get("/frontend/settings").json["supportedFilesFormat"]
+            == []
+        )
+        assert not [path for path in server.get("/openapi.json").json["paths"] if "document" in path or "file" in path]
+
+
+def test_the_server_ends_while_documents_are_translated(models: list[Path]) -> None:
+    with serving(models[0], *OPTIONS, before=hold) as server:
+        upload(server, "a.txt", b"some words")
+        server.wait_for("batch")
+        server.process.send(signal.SIGTERM)
+        server.release()
+        server.ended()
+
+
+class Inline(ThreadPoolExecutor):
+    """Works at once, so that virtual time does not pass meanwhile."""
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*arguments, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+class Workers:
+    """A service whose only worker records batches, and works when it is told to, or at once.
+
+    Each source line is its own translation in capitals.
+    """
+
+    def __init__(self, model: Path, **options: Any) -> None:
+        asyncio.get_running_loop().set_default_executor(Inline())
+        self.batches: list[list[str]] = []
+        self._futures: list[Future[Any]] | None = None
+        config = ServeConfig(batch_tokens=64, **options)
+        self.scheduler = Scheduler([self._submit], config)
+        models = load_models([str(model)], [])
+        self.service = Service(models, self.scheduler, config, EngineConfig(engine="ctranslate2"))
+        self.documents = Documents(self.service)
+
+    def _submit(self, work: tuple[Any, list[Any]]) -> "Future[Any]":
+        self.batches.append([line.text for line in work[1]])
+        done: Future[Any] = Future()
+        if self._futures is None:
+            done.set_result(self._found(-1))
+        else:
+            self._futures.append(done)
+        return done
+
+    def _found(self, number: int) -> list[list[Hypothesis]]:
+        return [[Hypothesis(text.upper(), 0.0, [], [])] for text in self.batches[number]]
+
+    def hold(self) -> None:
+        self._futures = []
+
+    async def finish(self, number: int) -> None:
+        assert self._futures is not None
+        self._futures[number].set_result(self._found(number))
+        await settled()
+
+    async def fail(self, number: int, error: Exception) -> None:
+        assert self._futures is not None
+        self._futures[number].set_exception(error)
+        await settled()
+
+    def add(self, *lines: str) -> str:
+        return self.documents.add("a.txt", "\n".join(lines).encode(), None, None, None)
+
+    def state(self, number: str) -> str:
+        return self.documents.get(number).state
+
+
+async def settled() -> None:
+    await asyncio.sleep(0.01)  # of virtual time: it passes when nothing else can be done
+
+
+@in_virtual_time
+async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]) -> None:
+    workers = Workers(models[0])
+    kept, failed = workers.add("some words"), workers.documents.add("a.html", b"<!--", None, None, None)
+    await asyncio.sleep(1799)
+    assert (workers.state(kept), workers.state(failed)) == ("done", "failed")
+    assert workers.documents.get(kept).content == b"SOME WORDS"
+    await asyncio.sleep(2)
+    for number in (kept, failed):
+        with pytest.raises(HTTPException, match="404"):
+            workers.state(number)
+
+
+@in_virtual_time
+async def test_of_many_documents_the_last_ones_are_kept(models: list[Path]) -> None:
+    workers, numbers = Workers(models[0]), []
+    for _ in range(33):
+        numbers.append(workers.add("some words"))
+        await settled()
+    with pytest.raises(HTTPException, match="404"):
+        workers.state(numbers[0])
+    assert {workers.state(number) for number in numbers[1:]} == {"done"}
+
+
+@in_virtual_time
+async def test_short_requests_and_documents_take_turns(models: list[Path]) -> None:
+    """Documents fill half of the queue at most, and what comes later needs not wait for all of it."""
+    workers = Workers(models[0], max_waiting=160)
+    workers.hold()
+    numbers = [workers.add(*(f"{sentence} {letter}" for sentence in some_sentences(50, 1))) for letter in "abcdefgh"]
+    await settled()
+    assert workers.scheduler.waiting + sum(map(len, workers.batches)) == 80
+    assert {workers.state(number) for number in numbers} == {"translating"}
+    with pytest.raises(HTTPException, match="503: the document is not translated yet; try again later"):
+        workers.documents.take(numbers[0])
+    with pytest.raises(HTTPException, match="8 documents are being translated; try again later"):
+        workers.add("some words")
+    request = asyncio.create_task(workers.service.translate(TranslateBody(source="short")))
+    await settled()
+    await workers.finish(0)
+    await workers.finish(1)
+    assert "short" in workers.batches[2] + workers.batches[1]
+    number = 2
+    while number < len(workers.batches):
+        await workers.finish(number)
+        number += 1
+    assert (await request)["translations"][0]["text"] == "SHORT"
+    assert [workers.documents.get(n).content.decode().splitlines()[0][-1] for n in numbers] == [*"ABCDEFGH"]
+
+
+@in_virtual_time
+async def test_a_document_waits_while_the_queue_is_full(models: list[Path]) -> None:
+    workers = Workers(models[0], max_waiting=3)
+    workers.hold()
+    first = asyncio.create_task(workers.service.translate(TranslateBody(source=["first"])))
+    await settled()
+    others = asyncio.create_task(workers.service.translate(TranslateBody(source=["a", "b", "c"])))
+    await settled()
+    number = workers.add("some words")
+    await asyncio.sleep(100)
+    assert (workers.state(number), workers.scheduler.waiting) == ("translating", 3)
+    await workers.finish(0)
+    await workers.finish(1)
+    await asyncio.sleep(1)
+    await workers.finish(2)
+    assert (first.done(), others.done(), workers.batches[2]) == (True, True, ["some words"])
+    assert workers.documents.take(number).content == b"SOME WORDS"
+
+
+@in_virtual_time
+async def test_what_is_deleted_stops(models: list[Path]) -> None:
+    """Whether a client deletes its document, or leaves while it waits for it."""
+    workers = Workers(models[0])
+    workers.hold()
+    deleted, left = (workers.add(*some_sentences(50, seed)) for seed in (1, 2))
+    waiting = asyncio.create_task(workers.documents.ended(left))
+    await settled()
+    assert workers.scheduler.waiting > 50
+    workers.documents.delete(deleted)
+    waiting.cancel()
+    await settled()
+    assert workers.scheduler.waiting == 0
+    for number in (deleted, left):
+        with pytest.raises(HTTPException, match="404"):
+            workers.state(number)
+    await workers.finish(0)
+    assert len(workers.batches) == 1
+
+
+@in_virtual_time
+async def test_a_dead_worker_fails_the_document_that_it_worked_on(models: list[Path]) -> None:
+    workers = Workers(models[0])
+    workers.hold()
+    number = workers.add("some words")
+    await settled()
+    await workers.fail(0, WorkerDiedError())
+    found = workers.documents.get(number).described()
+    error = "a worker process of the server died on this document; try again later"
+    assert found == {"state": "failed", "sentences": 1, "done": 0, "error": error}
+
+
+class Upload:
+    """A request that is sent to an application message by message."""
+
+    def __init__(self, app: Guard, path: str) -> None:
+        self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.answer: list[Any] = []
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "query_string": b"name=a.txt",
+            "headers": [(b"host", b"localhost")],
+        }
+        self.task = asyncio.create_task(app(scope, self.messages.get, self._send))
+
+    async def _send(self, message: Any) -> None:
+        self.answer += [message.get("status"), message.get("body", b"").decode()]
+
+    async def send(self, **message: Any) -> None:
+        self.messages.put_nowait({"type": "http.request", "body": b"some words", "more_body": True, **message})
+        await settled()
+
+
+@in_virtual_time
+async def test_few_documents_are_uploaded_at_a_time(models: list[Path]) -> None:
+    """Clients of LibreTranslate have their secret in the body, so that their uploads are read before they are known."""
+    for path in ("/documents", "/translate_file", "/v2/document"):
+        workers = Workers(models[0], max_seconds=60, api=("libretranslate", "deepl"))
+        app = Guard(create_app(workers.service), workers.scheduler._config, None)
+        uploads = [Upload(app, path) for _ in range(UPLOADS)]
+        for upload in uploads:
+            await upload.send()
+        refused = Upload(app, path)
+        await refused.send(more_body=False)
+        assert refused.answer[0] == 503 and "8 documents are being uploaded; try again later" in refused.answer[3]
+        await uploads[0].send(type="http.disconnect")
+        assert uploads[0].task.done() and not uploads[0].answer
+        late = Upload(app, path)
+        await late.send()
+        await asyncio.sleep(60)
+        assert late.answer[0] == uploads[1].answer[0] == 503
+        assert "the upload takes more than 60 seconds; send a smaller document" in late.answer[3]
+        last = Upload(app, path)
+        await last.send(more_body=False)
+        assert last.answer[0] == (200 if path == "/documents" else 400)
