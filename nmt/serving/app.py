@@ -152,7 +152,11 @@ def _status_routes(service: Service) -> APIRouter:
             for (source, target), path in [*alone, *pivots]
         ]
         most = service.config.max_document_mib
-        others = {"documents": FORMATS if most else [], "max_document_mib": most}
+        others = {
+            "glossaries": list(service.glossaries),
+            "documents": FORMATS if most else [],
+            "max_document_mib": most,
+        }
         return JSONResponse({"models": listed, "pairs": pairs, "attention": service.engine == "pytorch", **others})
 
     @router.get("/health")

@@ -253,6 +253,7 @@ class ModelsAnswer(BaseModel):
     models: list[ModelEntry]
     pairs: list[LanguagePair]
     attention: bool = Field(description="Whether /attention is available with this engine.")
+    glossaries: list[str] = Field(description="The names of the glossaries that requests can use.")
     documents: list[str] = Field(description="The last parts of the names of files that /documents takes.")
     max_document_mib: int
 

@@ -364,6 +364,20 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
         assert page.locator("#n-best li").count() == 4 and not page.is_visible("#show-attention")
 
 
+def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
+    path = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors")
+    (tmp_path / "terms.tsv").write_text("words\tpieces\n")
+    with serving(path, "--device=cpu", f"--glossary=office={tmp_path / 'terms.tsv'}") as server:
+        with opened(browser, server.address) as page:
+            page.fill("#source", "some words")
+            without = server.translate("some words")["translations"][0]["text"]
+            page.wait_for_function(f"text => {SHOWN} === text", arg=without)
+            page.select_option("#glossary", label="office")
+            found = server.translate("some words", glossary="office")["translations"][0]["text"]
+            assert "pieces" in found and found != without
+            page.wait_for_function(f"text => {SHOWN} === text", arg=found)
+
+
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
     text = "\n".join(some_sentences(250, seed=4))
     file = {"name": "a b.txt", "mimeType": "text/plain", "buffer": text.encode()}

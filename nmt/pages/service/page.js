@@ -53,7 +53,9 @@ const chosenPair = () => between(sourceLang(), $("to").value)[$("model").selecte
 const options = () => {
   const beam = Math.max(1, Number($("beam").value) || 1), models = chosenPair()?.models ?? [];
   const way = models.length === 1 ? { model: models[0], alignments: true } : { source_lang: sourceLang(), target_lang: $("to").value };
-  return { ...way, beam, n_best: Math.min(N_BEST, beam) };
+  // Two models that translate in turn use no glossary.
+  const terms = $("glossary").value && models.length < 2 ? { glossary: $("glossary").value } : {};
+  return { ...way, ...terms, beam, n_best: Math.min(N_BEST, beam) };
 };
 
 // Asks for the language of the text if the user has not chosen one.
@@ -88,7 +90,8 @@ async function translate() {
   state.sentences = answer.translations[0].sentences.map(found => ({ ...found, chosen: 0 }));
   locate(source);
   state.selected = state.sentences[0] ?? null;
-  say(`${Math.round(performance.now() - started)} ms`);
+  const lacks = state.sentences.some(({ hypotheses: [best] }) => best.unmet);
+  say(lacks ? "A term of the glossary is missing in the translation." : `${Math.round(performance.now() - started)} ms`, lacks);
   draw();
 }
 
@@ -290,6 +293,8 @@ async function start() {
   fillLanguages();
   showLanguages();
   showFormats(found);
+  $("glossaries").hidden = !found.glossaries.length;
+  fill($("glossary"), [["", "none"], ...found.glossaries.map(name => [name, name])]);
   if ($("source").value) translate();
 }
 
@@ -302,6 +307,7 @@ $("source").addEventListener("scroll", () => { $("backdrop").scrollTop = $("sour
 for (const id of ["from", "to"]) $(id).addEventListener("change", chooseLanguages);
 $("model").addEventListener("change", translate);
 $("beam").addEventListener("change", translate);
+$("glossary").addEventListener("change", translate);
 $("swap").addEventListener("click", swap);
 $("show-attention").addEventListener("click", () => shown(showAttention));
 $("close-attention").addEventListener("click", () => $("attention").close());
