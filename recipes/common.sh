@@ -118,5 +118,15 @@ set_up_environment() {
     unset PYTHONHOME PYTHONPATH
 }
 
+# own_environment FOLDER PACKAGE...: makes an environment with these packages, unless it is there.
+own_environment() {
+    [ "${*:2}" != "$(cat "$1/made-from" 2> /dev/null)" ] || return 0
+    say "Making the environment $1"
+    python -m venv --clear "$1"
+    "$1/bin/python" -m pip install --disable-pip-version-check "${@:2}" >&2 ||
+        fail "the packages could not be installed; correct what pip reports above and run this again"
+    echo "${*:2}" > "$1/made-from"
+}
+
 called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

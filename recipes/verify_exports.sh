@@ -13,16 +13,6 @@ formats=(argos onnx web)
 run_dir=$(path_or "${RUN:-}" runs/verify-exports)
 corpus=$run_dir/corpus data=$run_dir/data model=$run_dir/model/average.safetensors input=$run_dir/input.en
 
-# own_environment FOLDER PACKAGE...: makes an environment with these packages, unless it is there.
-own_environment() {
-    [ "${*:2}" != "$(cat "$1/made-from" 2> /dev/null)" ] || return 0
-    say "Making the environment $1"
-    python -m venv --clear "$1"
-    "$1/bin/python" -m pip install --disable-pip-version-check "${@:2}" >&2 ||
-        fail "the packages could not be installed; correct what pip reports above and run this again"
-    echo "${*:2}" > "$1/made-from"
-}
-
 # same_lines NAME EXPECTED FOUND: checks that two files have the same lines.
 same_lines() {
     cmp "$2" "$3" || fail "$1 translates otherwise than expected; compare $2 and $3"

@@ -9,13 +9,18 @@ from nmt.errors import NmtError
 # The module that reads each format, by the last part of a file's name. Modules import their libraries when needed.
 _MODULES = {
     "txt": "plain",
-    "html": "html_page",
-    "htm": "html_page",
-    "json": "json_strings",
     "md": "markdown",
     "markdown": "markdown",
+    "html": "html_page",
+    "htm": "html_page",
+    "docx": "docx",
     "srt": "subtitles",
     "vtt": "subtitles",
+    "po": "po",
+    "pot": "po",
+    "xlf": "xliff",
+    "xliff": "xliff",
+    "json": "json_strings",
 }
 FORMATS = tuple(_MODULES)
 

@@ -43,9 +43,14 @@ def read(data: bytes, options: ReadOptions) -> Document:
     text = decoded(data, options)
     lines = _LINE.findall(text)
     starts = list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
-    found = list(_blocks([line for line, _ in lines]))
-    blocks = [block for block in found if block.locate(lines, starts)]
-    skipped = len(found) - len(blocks)
+    blocks, passages, skipped = list[_Block](), list[Passage](), 0
+    for block in _blocks("\n".join(line for line, _ in lines)):
+        content = block.content()
+        if block.locate(lines, starts) and content.is_sound:
+            blocks.append(block)
+            passages += content.passages
+        else:
+            skipped += 1
 
     def write(translations: Sequence[str]) -> bytes:
         rest, parts, place = iter(translations), list[str](), 0
@@ -54,24 +59,21 @@ def read(data: bytes, options: ReadOptions) -> Document:
             place = block.stop
         return encoded("".join([*parts, text[place:]]), data)
 
-    passages = [passage for block in blocks for passage in block.content.passages]
     return Document(passages, write, {"of a form that cannot be written": skipped} if skipped else {})
 
 
-def _blocks(lines: list[str]) -> Iterator["_Block"]:
+def _blocks(source: str) -> Iterator["_Block"]:
     """Yields what is translated in a file."""
     parser, tokens, env = _parser(), list["Token"](), dict[str, Any]()
-    source = "\n".join(lines)
     front = _FRONT_MATTER.match(source)
     matter = source[: front.end()] if front else ""
     parser.block.parse("\n" * matter.count("\n") + source[len(matter) :], parser, env, tokens)
-    parent, cells = "", dict[int, int]()
+    text, parent, cells = partial(_Content, parser, env), "", dict[int, int]()
     for token in tokens:
         if token.map and token.type == "inline" and any(map(str.isalpha, token.content)):
-            yield _Block(_Content(parser, env, token.content), token.content, token.map[0], parent, cells)
+            yield _Block(text, token.content, token.map[0], parent, cells)
         if token.map and token.type == "html_block" and any(map(str.isalpha, _TAG.sub("", token.content))):
-            content = token.content.removesuffix("\n")
-            yield _Block(_HtmlContent(content), content, token.map[0], token.type, cells)
+            yield _Block(_HtmlContent, token.content.removesuffix("\n"), token.map[0], token.type, cells)
         parent = token.type
 
 
@@ -85,20 +87,30 @@ class _Block:
     start = stop = 0
 
     def __init__(
-        self, content: "_Content | _HtmlContent", source: str, first: int, kind: str, cells: dict[int, int]
+        self,
+        make: "Callable[[str], _Content | _HtmlContent]",
+        source: str,
+        first: int,
+        kind: str,
+        cells: dict[int, int],
     ) -> None:
         """Makes a block.
 
         Args:
+            make: makes its content.
             source: its content without what its lines begin with.
             first: the number of its first line, from 0.
             kind: the token around it.
             cells: the end of the last cell that was located in each line.
         """
-        self.content, self._source, self._first, self._cells = content, source.split("\n"), first, cells
+        self._make, self._source, self._first, self._cells = make, source.split("\n"), first, cells
         self._is_cell, self._is_paragraph = kind in ("th_open", "td_open"), kind == "paragraph_open"
         self._prefixes: list[str] = []
         self._end = "\n"
+
+    def content(self) -> "_Content | _HtmlContent":
+        """Returns the content. It is made when it is needed, because it takes much memory."""
+        return self._make("\n".join(self._source))
 
     def locate(self, lines: Sequence[tuple[str, str]], starts: Sequence[int]) -> bool:
         """Returns whether the content can be replaced; finds it in the lines of the file."""
@@ -114,11 +126,11 @@ class _Block:
                 self._cells[number] = place + len(written)
         self.start = starts[self._first] + len(self._prefixes[0])
         self._end = lines[self._first][1]
-        return self.content.is_sound
+        return True
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the content with the next translations."""
-        text = self.content.written(translations)
+        text = self.content().written(translations)
         if self._is_cell:
             return text.replace("|", "\\|")
         lines = text.split("\n")

@@ -4,7 +4,6 @@ A sentence that goes on over several cues is translated as a whole, and its tran
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape, unescape
 from itertools import accumulate, pairwise
@@ -31,11 +30,17 @@ _CUT = re.compile(" (?![-–—])|[\u0e00-\u0fff\u3040-\u9fff]")
 
 
 class _Part(NamedTuple):
-    """A cue, or what one speaker says in it: the number of the cue, what stays before the text, and its lines."""
+    """A cue, or what one of its speakers says.
+
+    Attributes:
+        lead: what stays before the text.
+        is_alone: whether it is the whole cue.
+    """
 
     cue: int
     lead: str
     lines: list[str]
+    is_alone: bool
 
     @property
     def text(self) -> str:
@@ -52,28 +57,32 @@ def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of SRT or WebVTT."""
     text = decoded(data, options)
     lines = _LINE.findall(text)
+    starts = list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
     cues = list(_cues([line for line, _ in lines]))
+    # Where the text of each cue begins and ends in the file.
+    spans = [(starts[first], starts[last] - len(lines[last - 1][1])) for first, last in cues]
     is_vtt = text.startswith("WEBVTT")
     if text.strip() and not is_vtt and not cues:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
-    parts = [list(_parts(number, [line for line, _ in lines[slice(*cue)]])) for number, cue in enumerate(cues)]
+    parts = (_parts(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
     groups = [_Group(group, has_entities=is_vtt) for group in _groups(parts)]
+    passages = [Passage(group.inline.html, "html") for group in groups]
+
+    line_end = lines[0][1] or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
-        new: dict[int, list[str]] = defaultdict(list)
+        written, place, here = list[str](), 0, -1
         for group, translation in zip(groups, translations, strict=True):
             for part, found in zip(group.parts, group.divided(translation), strict=True):
-                shown = [found] if len(parts[part.cue]) > 1 else _wrapped(found)
-                new[part.cue] += part.lines if found == part.text else [part.lead + shown[0], *shown[1:]]
-        written, place = list[str](), 0
-        for number, (first, last) in enumerate(cues):
-            if number in new:
-                end, last_end = lines[first - 1][1], lines[last - 1][1]
-                written += ["".join(map("".join, lines[place:first])), end.join(new[number]), last_end]
-                place = last
-        return encoded("".join([*written, *map("".join, lines[place:])]), data)
+                start, stop = spans[part.cue]
+                written.append(text[place:start] if part.cue != here else line_end)
+                shown = _wrapped(found) if part.is_alone else [found]
+                new = part.lines if found == part.text else [part.lead + shown[0], *shown[1:]]
+                written.append(line_end.join(new))
+                place, here = stop, part.cue
+        return encoded("".join([*written, text[place:]]), data)
 
-    return Document([group.passage for group in groups], write)
+    return Document(passages, write)
 
 
 def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -88,11 +97,13 @@ def _cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield number + 1, last
 
 
-def _parts(number: int, lines: Sequence[str]) -> Iterator[_Part]:
-    """Yields what each speaker says in a cue. Without dashes, it is one part."""
+def _parts(number: int, lines: Sequence[str]) -> list[_Part]:
+    """Returns what each speaker says in a cue. Without dashes, it is one part."""
     starts = [i for i, line in enumerate(lines) if i == 0 or _DASH.search(_lead(line))]
-    for first, last in pairwise([*starts, len(lines)]):
-        yield _Part(number, _lead(lines[first]), list(lines[first:last]))
+    return [
+        _Part(number, _lead(lines[first]), list(lines[first:last]), len(starts) == 1)
+        for first, last in pairwise([*starts, len(lines)])
+    ]
 
 
 def _lead(line: str) -> str:
@@ -107,7 +118,7 @@ def _groups(cues: Iterable[list[_Part]]) -> Iterator[list[_Part]]:
         if not any(map(str.isalpha, "".join(part.visible for part in parts))):
             continue
         for part in parts:
-            is_new = len(parts) > 1 or part.lead or len(group) == _MOST_CUES
+            is_new = not part.is_alone or part.lead or len(group) == _MOST_CUES
             if group and (is_new or _SENTENCE_END.search(group[-1].visible)):
                 yield group
                 group = []
@@ -124,16 +135,20 @@ class _Group:
 
     def __init__(self, parts: list[_Part], *, has_entities: bool) -> None:
         self.parts, self._has_entities = parts, has_entities
-        self._inline = Inline()
-        text = " ".join(part.text for part in parts)
+
+    @property
+    def inline(self) -> Inline:
+        """The text of all parts. It is made when it is needed, because it takes much memory."""
+        inline = Inline()
+        text = " ".join(part.text for part in self.parts)
         place = 0
         for tag in _TAG.finditer(text):
-            self._inline.text(self._escaped(text[place : tag.start()]))
-            add = self._inline.leaf if not tag[3] else self._inline.end if tag[2] else self._inline.start
+            inline.text(self._escaped(text[place : tag.start()]))
+            add = inline.leaf if not tag[3] else inline.end if tag[2] else inline.start
             add(tag[0], *filter(None, [tag[3]]))
             place = tag.end()
-        self._inline.text(self._escaped(text[place:]))
-        self.passage = Passage(self._inline.html, "html")
+        inline.text(self._escaped(text[place:]))
+        return inline
 
     def _escaped(self, text: str) -> str:
         return text if self._has_entities else escape(text, quote=False)
@@ -143,7 +158,8 @@ class _Group:
         ends = list(accumulate(len(self._escaped(part.visible)) + 1 for part in self.parts))
         scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
         cut = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-        return [self._inline.written(part, str if self._has_entities else unescape) for part in cut]
+        inline = self.inline
+        return [inline.written(part, str if self._has_entities else unescape) for part in cut]
 
 
 def _wrapped(text: str) -> list[str]:

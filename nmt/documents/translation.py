@@ -66,8 +66,9 @@ class Documents:
     def __init__(self, paths: Sequence[str], options: DocumentFiles, search: SearchConfig) -> None:
         self.codec, self._options, self._longest = read_codec(options.model[0]), options, search.max_source_length
         self.has_markup = False
-        # What `nmt generate` writes for each sentence and what its translation must contain.
-        self._lines: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._lines: dict[str, str] = {}  # what `nmt generate` writes for each sentence, by `_key`
+        with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
+            import sentencex  # noqa: F401
         files = document_files(paths, options.output, options.format, self.codec.config.target_lang)
         self.reports = [self._read(file) for file in files]
         if not any(report.document for report in self.reports):
@@ -90,25 +91,28 @@ class Documents:
     def _add(self, passage: Passage) -> int:
         """Adds the sentences of a passage. Returns their number."""
         self.has_markup |= passage.markup is not None
-        found = [self._key(sentence) for sentence in sentences_of(passage.parsed(), self.codec, split_lines=True)]
-        self._lines.update(dict.fromkeys(found, ""))
-        return len(found)
+        sentences = sentences_of(passage.parsed(), self.codec, split_lines=True)
+        for sentence in sentences:
+            self._lines[self._key(sentence)] = ""
+        return len(sentences)
 
-    def _key(self, sentence: Sentence) -> tuple[str, tuple[str, ...]]:
-        """Returns a sentence and its phrases. One that is translated in parts cannot have any."""
+    def _key(self, sentence: Sentence) -> str:
+        """Returns a sentence and its phrases, separated by NUL. One that is translated in parts cannot have phrases."""
         _, text, phrases = sentence
         # A character has at most four pieces, which are its bytes.
         if phrases and len(text) > self._longest // 4 and len(self.codec.encode_source([text])[0]) > self._longest:
-            return text, ()
-        return text, phrases
+            return text
+        return "\0".join([text, *phrases]) if phrases else text
 
     def requests(self) -> Iterator[Request]:
         """Yields the request for each sentence."""
-        return (Request(text, constraints=phrases) for text, phrases in self._lines)
+        for text, *phrases in (key.split("\0") for key in self._lines):
+            yield Request(text, constraints=tuple(phrases))
 
     def write(self, lines: Iterable[str]) -> None:
         """Writes the documents with the translations of the sentences, as `nmt generate` writes them."""
-        self._lines = dict(zip(self._lines, lines, strict=True))
+        for key, line in zip(self._lines, lines, strict=True):
+            self._lines[key] = line
         for file, document, *_ in self.reports:
             if document:
                 content = document.write([self._translated(passage) for passage in document.passages])
@@ -121,7 +125,7 @@ class Documents:
     def _translated(self, passage: Passage) -> str:
         text = passage.parsed()
         sentences = sentences_of(text, self.codec, split_lines=True)
-        return text.translated(sentences, [self._hypothesis(sentence) for sentence in sentences], self.codec)
+        return text.translated(sentences, map(self._hypothesis, sentences), self.codec)
 
     def _hypothesis(self, sentence: Sentence) -> Hypothesis:
         line = self._lines[self._key(sentence)]
@@ -155,8 +159,6 @@ def translate(
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
     aligned = with_alignments(search, "nmt translate-file")
-    with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
-        import sentencex  # noqa: F401
     documents = Documents(paths, files, search)
     search = aligned if documents.has_markup else search
     outputs = [report.file.output for report in documents.reports]

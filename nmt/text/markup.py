@@ -52,6 +52,8 @@ _PLACEHOLDER = re.compile(
 _WORD = re.compile(r"(\W*)(.*\w|)(\W*)", re.DOTALL)
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")
 _IN_WORD = re.compile(r"(?<=\w)(?=\w)")
+# Each change between words in an element and others may close and open all elements around it again.
+_DEEPEST = 100
 _Span = tuple[int, int]
 
 
@@ -65,7 +67,7 @@ class Token(NamedTuple):
     is_kept: bool = False  # an element that is not translated, or its start tag
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """An element or leaf in a unit, around `text[place:stop]`. Its descendants have the next numbers, before `last`."""
 
@@ -270,6 +272,11 @@ def _unit(tokens: Sequence[Token]) -> Unit:
         if token.kind in ("start", "leaf"):
             nodes.append(Node(unclosed[-1] if unclosed else -1, token.raw, len(owners), token.kind == "leaf"))
             unclosed.append(len(nodes) - 1)
+            if len(unclosed) > _DEEPEST:
+                raise NmtError(
+                    f"{token.raw:.40} is in {_DEEPEST} elements around the same text; nest fewer elements, or leave "
+                    f"out the markup"
+                )
         text, spelling = _characters(token.raw) if token.kind == "text" else (token.text, token.text)
         texts.append(text)
         spellings.append(spelling)
@@ -426,9 +433,11 @@ class _Restoration:
                 yield from self._tags(here, node.parent if node.is_leaf else number)
                 here = node.parent if node.is_leaf else number
                 if node.is_leaf:
-                    # Text that is inserted is a word of its own.
+                    # Text that is inserted is a word of its own. Markup between spaces stays between spaces.
                     sides = (self.target[max(0, place - 1) : place], self.target[place : place + 1])
-                    left, right = (" " if node.place < node.stop and side.strip() else "" for side in sides)
+                    around = self.unit.text[max(0, node.place - 1) : node.stop + 1]
+                    is_apart = node.place < node.stop or (len(around) > 1 and around.isspace() and " " in sides)
+                    left, right = (" " if is_apart and side.strip() else "" for side in sides)
                     yield f"{left}{node.start}{right}"
             if owner != here:
                 yield from self._tags(here, owner)

@@ -1,8 +1,8 @@
 """Texts of several sentences, with markup or without: their sentences, and their translation from those of these."""
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, islice, repeat
 from typing import Literal, NamedTuple, Self
 
 from nmt.config import SearchConfig
@@ -53,15 +53,25 @@ class Text:
         """The text without markup."""
         return self.source if self.parts is None else "\n".join(unit.source for unit in self.units)
 
-    def translated(self, sentences: Sequence[Sentence], found: Sequence[Hypothesis], codec: TextCodec) -> str:
+    def translated(self, sentences: Iterable[Sentence], found: Iterable[Hypothesis], codec: TextCodec) -> str:
         """Returns the translation of the text from those of its sentences, with the same lines or the same markup."""
-        by_line: dict[int, list[tuple[Sentence, Hypothesis]]] = defaultdict(list)
-        for sentence, hypothesis in zip(sentences, found, strict=True):
-            by_line[sentence.line].append((sentence, hypothesis))
+        by_line = groupby(zip(sentences, found, strict=True), key=lambda pair: pair[0].line)
+        joined = _joined_by_line(by_line, codec)
         if self.parts is None:
-            return "\n".join(_joined(by_line[i], codec)[0] for i in range(self.source.count("\n") + 1))
-        restored = iter([unit.restored(*_joined(by_line[i], codec)) for i, unit in enumerate(self.units)])
-        return "".join(next(restored) if isinstance(part, Unit) else part for part in self.parts)
+            return "\n".join(text for text, _ in islice(joined, self.source.count("\n") + 1))
+        return "".join(part.restored(*next(joined)) if isinstance(part, Unit) else part for part in self.parts)
+
+
+def _joined_by_line(
+    by_line: Iterable[tuple[int, Iterable[tuple[Sentence, Hypothesis]]]], codec: TextCodec
+) -> Iterator[tuple[str, list[AlignedWords]]]:
+    """Yields the translation of each line or unit, and the alignment of its words; without end."""
+    here = 0
+    for line, found in by_line:
+        yield from [("", list[AlignedWords]())] * (line - here)
+        yield _joined(list(found), codec)
+        here = line + 1
+    yield from repeat(("", []))
 
 
 def _joined(found: Sequence[tuple[Sentence, Hypothesis]], codec: TextCodec) -> tuple[str, list[AlignedWords]]:

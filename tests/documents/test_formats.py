@@ -254,6 +254,16 @@ def test_a_sentence_is_divided_over_its_cues() -> None:
     assert len(lines) == 2 and max(map(len, lines)) <= 42
 
 
+def test_an_element_that_is_cut_begins_again() -> None:
+    source = SRT.replace("<i>down the long</i> road", "<i>down the road</i>")
+    document = read(source, "srt")
+    first, *others = (passage.text for passage in document.passages)
+    longer = first.replace("down", "down and down and down and down and down")
+    output = document.write([longer.replace("am walking", "am"), *others]).decode()
+    assert "I am <i>down and down and</i>\n\n" in output
+    assert " X1:1\n<i>down and down " in output
+
+
 def test_each_speaker_is_translated_alone() -> None:
     passages = read(SRT, "srt").passages
     texts = [re.sub("<[^>]*>", "", passage.text) for passage in passages]

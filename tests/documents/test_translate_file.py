@@ -1,6 +1,7 @@
 """`nmt translate-file` translates documents as a job."""
 
 import signal
+from html import escape
 from pathlib import Path
 
 import forks
@@ -11,6 +12,7 @@ from forks import At
 
 from nmt import Translator
 from nmt.config import RuntimeConfig, SearchConfig
+from nmt.translate.texts import translate_markup
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]
@@ -101,3 +103,72 @@ def test_an_interrupted_job_resumes(command: Words, tmp_path: Path) -> None:
     assert "translate:" not in run(*command).stderr
     assert tree(out) == tree(tmp_path / "expected")
     assert not list(tmp_path.glob("out.*"))
+
+
+def test_parts_of_a_job_are_merged(command: Words, tmp_path: Path) -> None:
+    run(*command[:-1], tmp_path / "expected")
+    for part in ("--shard=1/2", "--shard=2/2"):
+        run(*command, part)
+        assert not (tmp_path / "out").exists()
+    run(*command, "--merge")
+    assert tree(tmp_path / "out") == tree(tmp_path / "expected")
+    assert not list(tmp_path.glob("out.*"))
+
+
+def test_a_changed_document_is_not_mixed_with_finished_work(command: Words, site: Path, tmp_path: Path) -> None:
+    forks.run(*command, before=At("nmt.jobs.folder.JobFolder.add", call=3, do=signal.SIGTERM, after=True), code=75)
+    before = (site / "one.txt").read_text()
+    (site / "one.txt").write_text("other words")
+    said = failed(*command)
+    assert "out.unfinished belongs to an unfinished job of another command" in said
+    assert "the text of the documents was SHA-256" in said
+    (site / "one.txt").write_text(before)
+    run(*command)
+    assert len(tree(tmp_path / "out")) == 2
+
+
+def test_markup_is_put_where_the_words_are(trained: Path, tmp_path: Path) -> None:
+    model = trained / "run" / "best.safetensors"
+    page = '<html lang="en"><p title="Ba"><b>Ba</b> de ki lo</p><p>Mu {name}</p></html>'
+    (tmp_path / "page.html").write_text(page)
+    # The small model repeats pieces unless it is stopped.
+    options = ["--max-length-offset=15", "--no-repeat-ngram=1", "--min-length=15", "--device=cpu", "--precision=fp32"]
+    run("translate-file", tmp_path / "page.html", "--model", model, *options, "--workers=2")
+    search = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
+    translator = Translator.load(model, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    title, body = (translate_markup(translator, text, "html", search) for text in ("Ba", page))
+    expected = body.replace('title="Ba"', f'title="{escape(title)}"').replace('lang="en"', 'lang="de"')
+    assert (tmp_path / "page.de.html").read_text() == expected
+
+
+def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("pieces\tlearn\n")
+    (tmp_path / "note.txt").write_text("some pieces")
+    run("translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS, "--glossary", tmp_path / "terms")
+    assert "learn" in (tmp_path / "note.de.txt").read_text()
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["a.txt", "b.txt"], "several documents are translated into a folder, but --output is missing"),
+    (["a.txt", "b.txt", "--output=a.txt"], "several documents are translated into a folder, but --output is a.txt"),
+    (["a.txt", "-", "--output=out"], "several documents are translated into a folder, but - was given"),
+    (["inner", "--output=inner/out"], "--output inner/out is in the folder inner, which is translated; choose another"),
+    (["a.txt", "inner/a.txt", "--output=out"], "a.txt and inner/a.txt would both be written to out/a.txt"),
+    (["a.txt", "--output=a.txt"], "--output a.txt is the same file as the input a.txt"),
+    (["a.txt", "--output=."], "--output ./a.txt is the same file as the input a.txt"),
+    (["a.txt", "--output="], "--output is empty; give the name of a file"),
+    (["a.txt", "--format=doc"], "--format must be one of txt, "),
+    (["a.txt", "--n-best=2"], "--n-best does not work with nmt translate-file"),
+    (["-", "--format=txt", "--shard=1/2"], "--shard needs files as input and as --output; give the names of files"),
+    (["nothing.txt"], "nothing.txt cannot be read (No such file or directory); check the path"),
+])  # fmt: skip
+def test_wrong_commands(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inner").mkdir()
+    for name in ("a.txt", "b.txt", "inner/a.txt"):
+        (tmp_path / name).write_text("some words")
+    before = tree(tmp_path)
+    assert failed("translate-file", *arguments, "--model", model, *OPTIONS, stdin=b"a").startswith(f"error: {said}")
+    assert tree(tmp_path) == before

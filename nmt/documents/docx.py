@@ -1,0 +1,348 @@
+"""DOCX: the paragraphs, the alternative texts of pictures and the title of a text document.
+
+Translated are the body, headers, footers, footnotes, endnotes and text boxes. Comments are remarks between authors and
+not a part of the text; they stay as they are, as do deleted text, code, formulas, and the results of fields. The text
+of a link is translated, whether the link is a field or an element.
+"""
+
+import re
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from functools import partial
+from io import BytesIO
+from itertools import groupby
+from lzma import LZMAError
+from typing import NamedTuple
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from nmt.documents.content import (
+    Content,
+    Ends,
+    Group,
+    Inline,
+    Leaf,
+    LeafKind,
+    Place,
+    document_of,
+    has_letters,
+    paired,
+    plain,
+)
+from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
+from nmt.errors import NmtError
+from nmt.text.moses import base_language
+
+_BYTES = 512 * 2**20  # the size of all parts
+_SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio
+_ENCRYPTED = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"  # the beginning of an OLE container
+# What zipfile raises for damaged packages.
+_DAMAGES = (BadZipFile, EOFError, LookupError, LZMAError, OSError, RuntimeError, ValueError, struct.error, zlib.error)
+_TYPES = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+_MAIN = (f"{_TYPES}.document.main+xml", f"{_TYPES}.template.main+xml")
+_WITH_TEXT = (*_MAIN, *(f"{_TYPES}.{name}+xml" for name in ("header", "footer", "footnotes", "endnotes")))
+_STYLES = f"{_TYPES}.styles+xml"
+_PROPERTIES = "application/vnd.openxmlformats-package.core-properties+xml"
+_TITLE = "{http://purl.org/dc/elements/1.1/}title"
+# The names of styles for code in Word, LibreOffice and pandoc, in lower case and without spaces.
+_CODE = re.compile(
+    r"(source|html|inline|block)?code(char|block|inline|text|listing)?|verbatim\w*|\w+tok|sourcetext|preformattedtext"
+    r"|html(preformatted|keyboard|sample|typewriter|variable)(char)?|macrotext|listing"
+)
+_DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr")
+_GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
+_RANGE = re.compile(r"(\w+?)(?:Start|End)")
+_FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
+_FAR_EAST, _RIGHT_TO_LEFT = ("zh", "ja", "ko"), ("ar", "fa", "he", "ur")
+
+
+class _Run(NamedTuple):
+    """The properties of characters. Runs with the same key look the same."""
+
+    key: bytes
+    properties: Element | None
+
+
+class _RunPart(NamedTuple):
+    """A child of a run, such as a tab or a picture."""
+
+    run: _Run
+    child: Element
+
+
+class _Link(NamedTuple):
+    """A link that is a field: what is before its text, and what is behind it."""
+
+    start: Sequence[Inline]
+    end: Sequence[Inline]
+
+
+def read(data: bytes, options: ReadOptions) -> Document:
+    """Returns the text document in a file."""
+    package = _unpacked(data, options.name)
+    contents = {info.filename: content for info, content in package}
+    trees: dict[str, Element] = {}
+    places: list[Place] = []
+    for name, content_type in _types(contents, options.name).items():
+        if content_type in (*_WITH_TEXT, _STYLES, _PROPERTIES) and name in contents:
+            tree = trees[name] = parsed(contents[name], f"{options.name}, part {name},")
+            if content_type == _PROPERTIES:
+                places += [_attribute_place(title, "text") for title in tree.iter(_TITLE)]
+            else:
+                part = _Part(tree)
+                part.set_language(options)
+                places += part.places() if content_type != _STYLES else ()
+
+    def packed() -> bytes:
+        return _packed((info, written(trees[info.filename]) if info.filename in trees else c) for info, c in package)
+
+    return document_of([place for place in places if place.passages], packed, {})
+
+
+def _unpacked(data: bytes, name: str) -> list[tuple[ZipInfo, bytes]]:
+    """Returns the parts of a package in order. Raises NmtError if it is damaged, or so large that it may be a bomb."""
+    if data.startswith(_ENCRYPTED):
+        raise NmtError(f"{name} is encrypted or in the old .doc format; save it as .docx without a password")
+    try:
+        with ZipFile(BytesIO(data)) as package:
+            infos = package.infolist()
+            size = sum(info.file_size for info in infos)
+            if size > _BYTES or size > max(_SMALL, _RATIO * len(data)):
+                raise NmtError(
+                    f"{name} holds {size:,} bytes in {len(data):,}, which is not plausible; split the document"
+                )
+            found = [(info, _content(package, info)) for info in infos]
+    except _DAMAGES as e:
+        raise NmtError(f"{name} is not a whole DOCX file ({e!s:.100}); save or download it again") from e
+    twice = [part for part, count in Counter(info.filename for info in infos).items() if count > 1]
+    if twice:
+        raise NmtError(f"{name} has two parts {twice[0]}; save the document again")
+    return found
+
+
+def _content(package: ZipFile, info: ZipInfo) -> bytes:
+    """Returns a part. No more bytes are unpacked than its entry says, which a bomb may understate."""
+    with package.open(info) as part:
+        return part.read(info.file_size + 1)
+
+
+def _packed(parts: Iterator[tuple[ZipInfo, bytes]]) -> bytes:
+    """Returns the package with the parts in order, each compressed as before."""
+    file = BytesIO()
+    with ZipFile(file, "w") as package:
+        for old, content in parts:
+            info = ZipInfo(old.filename, old.date_time)
+            package.writestr(info, content, old.compress_type)
+    return file.getvalue()
+
+
+def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
+    """Returns the content type of each part that has its own. Raises NmtError if this is no text document."""
+    listing = "[Content_Types].xml"
+    if listing not in contents:
+        raise NmtError(f"{name} has no part {listing}, so that it is not a DOCX file; save it as .docx")
+    root = parsed(contents[listing], f"{name}, part {listing},")
+    overrides = [element for element in root if local_name(element) == "Override"]
+    types = {e.get("PartName", "").removeprefix("/"): e.get("ContentType", "") for e in overrides}
+    if any("macro" in kind or "vbaProject" in kind for kind in types.values()) or "word/vbaProject.bin" in contents:
+        raise NmtError(f"{name} has macros, which may depend on the text; save it as .docx without macros")
+    main = [part for part, kind in types.items() if kind in _MAIN]
+    if not main or main[0] not in contents:
+        raise NmtError(f"{name} has no part with the text of a document; save it as .docx")
+    return types
+
+
+def _attribute_place(element: Element, name: str) -> Place:
+    """Returns the place of an attribute, or of the text, of an element."""
+    text = (element.text if name == "text" else element.get(name)) or ""
+
+    def put(translations: Iterator[str]) -> None:
+        translation = text_only(next(translations))
+        if name == "text":
+            element.text = translation
+        else:
+            element.set(name, translation)
+
+    is_text = has_letters(text) and not _FILE_NAME.fullmatch(text)
+    return Place([Passage(text)] if is_text else [], put)
+
+
+class _Part:
+    """A part of the package with paragraphs."""
+
+    def __init__(self, root: Element) -> None:
+        self._root = root
+        self._word = f"{{{etree.QName(root).namespace}}}"  # the strict variant of the format has another namespace
+
+    def set_language(self, options: ReadOptions) -> None:
+        """Replaces the source language in all properties of characters."""
+        source, target = base_language(options.source_lang), base_language(options.target_lang)
+        script = "eastAsia" if target in _FAR_EAST else "bidi" if target in _RIGHT_TO_LEFT else "val"
+        for element in self._root.iter(f"{self._word}lang"):
+            if source in map(base_language, element.attrib.values()):
+                element.set(self._word + script, options.target_lang.replace("_", "-"))
+
+    def places(self) -> Iterator[Place]:
+        """Yields the places with text, in order. Paragraphs in text boxes are inside others."""
+        for element in self._root.iter():
+            name = local_name(element)
+            if element.tag in (f"{self._word}p", f"{self._word}sdtContent") and not self._is_kept(element):
+                content, base = _without_base(self._inline(element))
+                places = Content(content)
+                yield Place(places.passages, partial(self._fill, element, places, base))
+            elif name in ("docPr", "cNvPr"):
+                yield from (_attribute_place(element, attribute) for attribute in ("title", "descr"))
+
+    def _is_kept(self, element: Element) -> bool:
+        """Returns whether this is a paragraph of code, or the choice from a list."""
+        if local_name(element) == "sdtContent":
+            kinds = {local_name(kind) for kind in element.iterfind(f"../{self._word}sdtPr/*")}
+            return not kinds.isdisjoint(("comboBox", "dropDownList"))
+        return self._is_code(element.find(f"{self._word}pPr"), "pStyle")
+
+    def _is_code(self, properties: Element | None, name: str) -> bool:
+        style = None if properties is None else properties.find(self._word + name)
+        return style is not None and bool(
+            _CODE.fullmatch(re.sub(r"[\W_]", "", style.get(f"{self._word}val", "").lower()))
+        )
+
+    def _inline(self, parent: Element) -> list[Inline]:
+        found: list[Inline] = []
+        for child in parent:
+            name = local_name(child)
+            if name == "r":
+                found += self._run(child)
+            elif name == "smartTag":
+                found += self._inline(child)
+            elif name in _GROUPS:
+                found.append(Group(child, self._inline(child)))
+            elif name in ("fldSimple", "oMath"):
+                found.append(Leaf(child, "".join(text.text or "" for text in child.iter("{*}t"))))
+            elif name not in _DROPPED:
+                ends = _RANGE.fullmatch(name)
+                found.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
+        return list(map(self._resolved, paired(self._joined(found))))
+
+    def _run(self, run: Element) -> Iterator[Inline]:
+        properties = run.find(f"{self._word}rPr")
+        key = b"" if properties is None else etree.tostring(properties, method="c14n", exclusive=True, with_tail=False)
+        own = _Run(key, properties)
+        for child in run:
+            name = local_name(child)
+            if name in ("t", "noBreakHyphen"):
+                yield Group(own, [(child.text or "") if name == "t" else "\u2011"])
+            elif name not in _DROPPED:
+                is_field = name in ("fldChar", "instrText")
+                yield Leaf(_RunPart(own, child), kind=self._kind(child), key="field" if is_field else None)
+
+    def _kind(self, child: Element) -> LeafKind:
+        """Returns what a child of a run does to the text around it."""
+        match local_name(child), child.get(f"{self._word}type", "textWrapping"), child.get(f"{self._word}fldCharType"):
+            case ("cr", _, _) | ("br", "textWrapping", _):
+                return "break"
+            case ("br" | "tab" | "ptab", _, _):
+                return "end"
+            case _, _, "begin":
+                return "open"
+            case _, _, "end":
+                return "close"
+        return "mark"
+
+    def _joined(self, content: Sequence[Inline]) -> Iterator[Inline]:
+        """Yields the content with adjacent runs of equal properties as one. Code becomes a leaf."""
+        keys = [number if run is None else run.key for number, run in enumerate(map(_run_of, content))]
+        for _, pairs in groupby(zip(keys, content, strict=True), key=lambda pair: pair[0]):
+            parts = [part for _, part in pairs]
+            run = _run_of(parts[0])
+            if run is None:
+                yield parts[0]
+            elif self._is_code(run.properties, "rStyle"):
+                yield Leaf(parts, plain(parts))
+            else:
+                yield Group(run, [plain(parts)])
+
+    def _resolved(self, part: Inline) -> Inline:
+        """Returns a field as a link with text, or as a leaf."""
+        if not isinstance(part, Group) or not isinstance(part.item, Ends):
+            return part
+        start, end = Leaf(part.item.start), Leaf(part.item.end)
+        content = list(map(self._resolved, part.content))
+        children = list(map(_child_of, content))
+        kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
+        stop = kinds.index("separate") + 1 if "separate" in kinds else len(kinds)
+        code = "".join(child.text or "" for child in children[:stop] if child is not None)
+        if code.split()[:1] == ["HYPERLINK"]:
+            return Group(_Link([start, *content[:stop]], [end]), content[stop:])
+        return Leaf([start, *content, end], plain(content[stop:]))
+
+    def _fill(self, element: Element, places: Content, base: _Run, translations: Iterator[str]) -> None:
+        content = places.translated(translations)
+        for child in list(element):
+            if local_name(child) != "pPr":
+                element.remove(child)
+        element.extend(self._nodes(content, base))
+
+    def _nodes(self, content: Sequence[Inline], run: _Run) -> Iterator[Element]:
+        """Yields the elements of a paragraph. `run` has the properties of text without other ones."""
+        for part in content:
+            if isinstance(part, str):
+                text = etree.Element(f"{self._word}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})
+                text.text = text_only(part)
+                yield self._new_run(run, text)
+            elif isinstance(part.item, _RunPart):
+                yield self._new_run(*part.item)
+            elif isinstance(part.item, list):
+                yield from self._nodes(part.item, run)
+            elif isinstance(part, Leaf):
+                yield part.item
+            elif isinstance(part.item, _Run):
+                yield from self._nodes(part.content, part.item)
+            elif isinstance(part.item, _Link):
+                yield from self._nodes([*part.item.start, *part.content, *part.item.end], run)
+            else:
+                element = etree.Element(part.item.tag, part.item.attrib, self._root.nsmap)
+                element.extend(self._nodes(part.content, run))
+                yield element
+
+    def _new_run(self, run: _Run, child: Element) -> Element:
+        element = etree.Element(f"{self._word}r")
+        element.extend([] if run.properties is None else [deepcopy(run.properties)])
+        element.append(child)
+        return element
+
+
+def _run_of(part: Inline) -> _Run | None:
+    """Returns the properties of the text in a run."""
+    return part.item if isinstance(part, Group) and isinstance(part.item, _Run) else None
+
+
+def _child_of(part: Inline) -> Element | None:
+    return part.item.child if isinstance(part, Leaf) and isinstance(part.item, _RunPart) else None
+
+
+def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
+    """Returns the content in which text of the most frequent properties is in no group, and these properties."""
+    runs: dict[bytes, _Run] = {}
+    lengths = Counter[bytes]()
+
+    def count(parts: Sequence[Inline]) -> None:
+        for part in parts:
+            run = _run_of(part)
+            if run:
+                lengths[run.key] += len(plain([part]).strip())
+                runs.setdefault(run.key, run)
+            elif isinstance(part, Group):
+                count(part.content)
+
+    def stripped(part: Inline) -> Inline:
+        if not isinstance(part, Group):
+            return part
+        run = _run_of(part)
+        return plain([part]) if run and run.key == base else Group(part.item, list(map(stripped, part.content)))
+
+    count(content)
+    base = max(lengths, key=lengths.__getitem__, default=b"")
+    return list(map(stripped, content)), runs.get(base, _Run(b"", None))

@@ -1,0 +1,180 @@
+"""PO: the messages of a program that have no translation yet. What is translated is marked as fuzzy.
+
+Tags, line breaks, and the placeholders of the formats that the flags name keep their text. A newline ends a sentence
+unless a lower-case letter follows it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from gettext import c2py
+from html import unescape
+from typing import TYPE_CHECKING
+
+from nmt.documents.content import Content, Ends, Inline, Leaf, Place, document_of, paired
+from nmt.documents.document import Document, ReadOptions
+from nmt.errors import NmtError, importing
+from nmt.text.moses import base_language
+
+if TYPE_CHECKING:
+    import polib
+
+_FORMS = "nplurals={}; plural=({});"
+_SLAVIC = "n%10>=2 && n%10<=4 && (n%100<10 || n%100>=20) ? 1 : 2"
+# The plural forms of languages by the rules in the manual of gettext.
+_PLURALS = {
+    "id ja km ko lo ms my th vi zh": _FORMS.format(1, "0"),
+    "fa fr hi oc pt_br": _FORMS.format(2, "n > 1"),
+    "is": _FORMS.format(2, "n%10!=1 || n%100==11"),
+    "be bs hr ru sr uk": _FORMS.format(3, f"n%10==1 && n%100!=11 ? 0 : {_SLAVIC}"),
+    "pl": _FORMS.format(3, f"n==1 ? 0 : {_SLAVIC}"),
+    "cs sk": _FORMS.format(3, "n==1 ? 0 : n>=2 && n<=4 ? 1 : 2"),
+    "lt": _FORMS.format(3, "n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2"),
+    "lv": _FORMS.format(3, "n%10==1 && n%100!=11 ? 0 : n != 0 ? 1 : 2"),
+    "ro": _FORMS.format(3, "n==1 ? 0 : n==0 || (n%100 > 0 && n%100 < 20) ? 1 : 2"),
+    "ga": _FORMS.format(3, "n==1 ? 0 : n==2 ? 1 : 2"),
+    "sl": _FORMS.format(4, "n%100==1 ? 0 : n%100==2 ? 1 : n%100==3 || n%100==4 ? 2 : 3"),
+    "ar": _FORMS.format(6, "n==0 ? 0 : n==1 ? 1 : n==2 ? 2 : n%100>=3 && n%100<=10 ? 3 : n%100>=11 ? 4 : 5"),
+}
+_OTHER_PLURALS = _FORMS.format(2, "n != 1")
+
+_PERCENT = (
+    r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]|%<\w+>|%L?\d+|\$\{?\w+\}?"
+)
+_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_OTHERS = (
+    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*)(?P<rest>[^<>]*)>)|(?P<line>[ \t]*\n\s*)"
+    r"|(?P<code>``[^`]+``|:[\w:+-]+:`[^`]+`)|(?P<reference>&(?:[a-zA-Z]+|\#\d+);)"
+    "|(?P<control>[\0-\x08\x0b-\x1f\ufffe\uffff])"
+)
+_BLOCKS = "div h1 h2 h3 h4 h5 h6 hr li ol p table td th tr ul"
+
+
+def read(data: bytes, options: ReadOptions) -> Document:
+    """Returns the messages in a file."""
+    file = _parsed(data, options.name)
+    plural_forms = _set_header(file.metadata, options.target_lang)
+    active = [entry for entry in file if not entry.obsolete]
+    to_do = [entry for entry in active if options.all or not _is_translated(entry)]
+    skipped = {"translated already": len(active) - len(to_do)} if len(to_do) < len(active) else {}
+    places = [_plural(entry, plural_forms, options) if entry.msgid_plural else _single(entry) for entry in to_do]
+    return document_of(places, lambda: f"{file}".encode(), skipped)
+
+
+def _parsed(data: bytes, name: str) -> "polib.POFile":
+    with importing("polib", f"the PO file {name}", "'attention-nmt[documents]'"):
+        import polib
+    data += b"\n"  # so that polib never takes it for a path
+    encoding = polib.detect_encoding(data)
+    try:
+        text = data.decode(encoding)
+    except (UnicodeError, LookupError) as error:
+        raise NmtError(
+            f"{name} is not in {encoding}, as its header says ({error!s:.100}); correct the header"
+        ) from error
+    try:
+        file = polib.pofile(text)
+    except (OSError, LookupError, ValueError) as error:
+        raise NmtError(f"{name} is not a PO file ({error!s:.100}); correct it, such as with msgfmt --check") from error
+    if not file and not file.metadata:
+        raise NmtError(f"{name} has no messages; is it a PO file?")
+    return file
+
+
+def _set_header(header: dict[str, str], language: str) -> str:
+    """Sets the language, the encoding, and the plural forms if they are missing. Returns the plural forms."""
+    if base_language(header.get("Language", "")) != base_language(language):
+        header["Language"] = language.replace("-", "_")
+    header["MIME-Version"], header["Content-Transfer-Encoding"] = "1.0", "8bit"
+    header["Content-Type"] = "text/plain; charset=UTF-8"
+    try:
+        _forms(header.get("Plural-Forms", ""))
+    except ValueError:
+        codes = (language.replace("-", "_").lower(), base_language(language))
+        found = [forms for code in codes for languages, forms in _PLURALS.items() if code in languages.split()]
+        header["Plural-Forms"] = [*found, _OTHER_PLURALS][0]
+    return header["Plural-Forms"]
+
+
+def _forms(plural_forms: str) -> list[bool]:
+    """Returns for each form whether it is the singular. Raises ValueError if the header's value is not valid."""
+    match = re.match(r"\s*nplurals\s*=\s*([1-9])\s*;\s*plural\s*=\s*([^;]+)", plural_forms)
+    if not match:
+        raise ValueError
+    rule = c2py(match[2])
+    one, two = rule(1), rule(2)
+    return [form == one != two for form in range(int(match[1]))]
+
+
+def _is_translated(entry: "polib.POEntry") -> bool:
+    return bool(entry.msgstr or (entry.msgstr_plural and all(entry.msgstr_plural.values())))
+
+
+def _single(entry: "polib.POEntry") -> Place:
+    content = _content(entry.msgid, entry.flags)
+
+    def put(translations: Iterator[str]) -> None:
+        entry.msgstr = _text(content.translated(translations))
+        entry.fuzzy = True
+
+    return Place(content.passages, put)
+
+
+def _plural(entry: "polib.POEntry", plural_forms: str, options: ReadOptions) -> Place:
+    """Returns the place of a message with plural forms. Only empty forms are written, unless all are."""
+    contents = [_content(text, entry.flags) for text in (entry.msgid, entry.msgid_plural)]
+    old = {} if options.all else dict(entry.msgstr_plural)
+
+    def put(translations: Iterator[str]) -> None:
+        one, other = [_text(content.translated(translations)) for content in contents]
+        forms = [one if is_singular else other for is_singular in _forms(plural_forms)]
+        entry.msgstr_plural = {i: old.get(i) or form for i, form in enumerate(forms)}
+        entry.fuzzy = True
+
+    return Place([passage for content in contents for passage in content.passages], put)
+
+
+def _content(text: str, flags: Iterable[str]) -> Content:
+    formats = {flag for flag in flags if flag.endswith("-format") and not flag.startswith("no-")}
+    with_braces = {flag for flag in formats if re.search("brace|csharp|java-|javascript|rust", flag)}
+    placeholders = [_BRACES] * bool(with_braces) + [_PERCENT] * bool(formats - with_braces)
+    pattern = "|".join([_OTHERS, *(f"(?P<placeholder{i}>{one})" for i, one in enumerate(placeholders))])
+    return Content(paired(_parts(text, re.compile(pattern))))
+
+
+def _parts(text: str, pattern: re.Pattern[str]) -> Iterator[Inline]:
+    place = 0
+    for match in pattern.finditer(text):
+        yield text[place : match.start()]
+        yield _leaf(match)
+        place = match.end()
+    yield text[place:]
+
+
+def _leaf(match: re.Match[str]) -> Leaf:
+    raw, name = match[0], (match["name"] or "").lower()
+    if match["line"]:
+        return Leaf(raw, kind="end" if raw.count("\n") > 1 else "break")
+    if match["control"]:
+        return Leaf(raw)
+    if name == "br" or name in _BLOCKS.split():
+        return Leaf(raw, kind="break" if name == "br" else "end")
+    if match["end"] or (match["tag"] and match["rest"]):
+        return Leaf(raw, kind="close" if match["end"] else "open", key=name)
+    if match["tag"]:
+        return Leaf(raw, raw, "open", name)
+    # A program fills in placeholders without a name or a number in their order.
+    is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
+    return Leaf(raw, unescape(raw) if match["reference"] else raw, key="next" if is_next else None)
+
+
+def _text(content: Sequence[Inline]) -> str:
+    return "".join(map(_written, content))
+
+
+def _written(part: Inline) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Leaf):
+        return str(part.item)
+    assert isinstance(part.item, Ends)
+    return f"{part.item.start}{_text(part.content)}{part.item.end}"

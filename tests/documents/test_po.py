@@ -1,0 +1,260 @@
+"""PO: which messages are translated, how they are written, and that damaged files give one sentence."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import polib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from translations import backwards, copied, damaged, shuffled, texts, translated
+
+from nmt.documents.document import Document, ReadOptions
+from nmt.documents.formats import read_document
+from nmt.errors import NmtError
+
+HEADER = r"""# A comment of the file
+msgid ""
+msgstr ""
+"Project-Id-Version: x 1\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+"Plural-Forms: nplurals=2; plural=(n != 1);\n"
+
+"""
+
+
+def document(
+    content: str | bytes, target: str = "de", *, translate_all: bool = False, header: str = HEADER
+) -> Document:
+    data = content if isinstance(content, bytes) else (header + content).encode()
+    return read_document(data, "po", ReadOptions("x.po", "en", target, translate_all))
+
+
+def entry(msgid: str, flags: str = "", msgstr: str = "") -> str:
+    return (f"#, {flags}\n" if flags else "") + str(polib.POEntry(msgid=msgid, msgstr=msgstr)) + "\n"
+
+
+def written(data: bytes) -> Any:
+    return polib.pofile(data.decode())
+
+
+def result(msgid: str, flags: str = "", translation: Any = None) -> str:
+    read = document(entry(msgid, flags))
+    return str(written(translated(read, translation) if translation else translated(read))[0].msgstr)
+
+
+MESSAGES = r"""# of the translator
+#. of the programmer
+#: a.c:12 b.c:7
+#, c-format
+#| msgctxt "old context"
+#| msgid "an old message"
+msgctxt "menu"
+msgid "Open %s"
+msgstr ""
+
+msgid "Close"
+msgstr "Schließen"
+
+#, fuzzy
+msgid "Save"
+msgstr "Speichern?"
+
+msgid "One file"
+msgid_plural "%d files"
+msgstr[0] ""
+msgstr[1] ""
+
+msgid "a dog"
+msgid_plural "dogs"
+msgstr[0] "ein Hund"
+msgstr[1] ""
+
+#~ msgid "gone"
+#~ msgstr "weg"
+"""
+
+
+def test_messages_without_translation_are_translated_and_fuzzy() -> None:
+    read = document(MESSAGES)
+    assert texts(read) == [
+        "Open %s".replace("%s", '<x0 translate="no">%s</x0>'),
+        "One file",
+        "%d files",
+        "a dog",
+        "dogs",
+    ]
+    assert read.skipped == {"translated already": 2}
+    opened, closed, saved, files, dogs, gone = written(translated(read))
+    assert (opened.msgstr, opened.flags) == ("OPEN %s", ["fuzzy", "c-format"])
+    assert (opened.msgctxt, opened.previous_msgctxt, opened.previous_msgid) == ("menu", "old context", "an old message")
+    assert (opened.tcomment, opened.comment) == ("of the translator", "of the programmer")
+    assert opened.occurrences == [("a.c", "12"), ("b.c", "7")]
+    assert (closed.msgstr, closed.fuzzy, saved.msgstr) == ("Schließen", False, "Speichern?")
+    assert (files.msgstr_plural, files.fuzzy) == ({0: "ONE FILE", 1: "%d FILES"}, True)
+    assert dogs.msgstr_plural == {0: "ein Hund", 1: "DOGS"}
+    assert (gone.obsolete, gone.msgid, gone.msgstr) == (True, "gone", "weg")
+
+
+def test_all_messages_can_be_translated_anew() -> None:
+    found = written(translated(document(MESSAGES, translate_all=True)))
+    assert [one.msgstr for one in found[:3]] == ["OPEN %s", "CLOSE", "SAVE"]
+    assert found[4].msgstr_plural == {0: "A DOG", 1: "DOGS"}
+    assert all(one.fuzzy for one in found[:5]) and not found[5].fuzzy
+
+
+def test_everything_else_stays() -> None:
+    source = polib.pofile(HEADER + MESSAGES)
+    found = written(copied(document(MESSAGES)))
+    assert found.header == source.header == "A comment of the file"
+    for old, new in zip(source, found, strict=True):
+        new.msgstr, new.msgstr_plural, new.flags = old.msgstr, old.msgstr_plural, old.flags
+        assert str(new) == str(old)
+
+
+@pytest.mark.parametrize("target, header, forms", [
+    ("de", "nplurals=2; plural=(n != 1);", ["ONE", "MANY"]),
+    ("de", "nplurals=INTEGER; plural=EXPRESSION;", ["ONE", "MANY"]),
+    ("de", "nplurals=2; plural=exit(1);", ["ONE", "MANY"]),
+    ("ja", "", ["MANY"]),
+    ("pt-BR", "", ["ONE", "MANY"]),
+    ("pl", "", ["ONE", "MANY", "MANY"]),
+    ("cs", "nplurals=4; plural=(n==1) ? 0 : (n>=2 && n<=4) ? 1 : 2;", ["ONE", "MANY", "MANY", "MANY"]),
+    ("ar", "", ["MANY", "ONE", "MANY", "MANY", "MANY", "MANY"]),
+])  # fmt: skip
+def test_plural_forms_are_those_of_the_header_or_the_language(target: str, header: str, forms: list[str]) -> None:
+    own = HEADER.replace("nplurals=2; plural=(n != 1);", header)
+    read = document('msgid "one"\nmsgid_plural "many"\nmsgstr[0] ""\nmsgstr[1] ""\n', target, header=own)
+    found = written(translated(read))
+    assert list(found[0].msgstr_plural.values()) == forms
+    assert f"nplurals={len(forms)};" in found.metadata["Plural-Forms"]
+
+
+@pytest.mark.parametrize("old, target, new", [
+    ("", "pt-BR", "pt_BR"), ("Language: de_AT\\n", "de", "de_AT"), ("Language: fr\\n", "de", "de"),
+])  # fmt: skip
+def test_the_header_names_the_language_and_the_encoding(old: str, target: str, new: str) -> None:
+    header = f'msgid ""\nmsgstr ""\n"{old}"\n"Content-Type: text/plain; charset=CHARSET\\n"\n\n'
+    found = written(translated(document(entry("dog"), target, header=header))).metadata
+    assert found["Language"] == new
+    assert found["Content-Type"] == "text/plain; charset=UTF-8"
+
+
+def test_other_encodings_become_utf_8() -> None:
+    data = (HEADER.replace("UTF-8", "ISO-8859-1") + entry("a café")).encode("iso-8859-1")
+    assert written(translated(document(data)))[0].msgstr == "A CAFÉ"
+
+
+@pytest.mark.parametrize("msgid, flags, passages", [
+    ("Read %(n)s of {m} at 5 %", "", ["Read %(n)s of {m} at 5 %"]),
+    ("%ld of 100%%", "c-format", ['<x0 translate="no">%ld</x0> of 100<x1 translate="no">%%</x1>']),
+    ("{n:{w}} 5%d", "python-brace-format", ['<x0 translate="no">{n:{w}}</x0> 5%d']),
+    ("%ld is no format", "no-c-format", ["%ld is no format"]),
+    ("Copy %1 to %n", "qt-format", ['Copy <x0 translate="no">%1</x0> to <x1 translate="no">%n</x1>']),
+    ("a <b>big</b> dog", "", ["a <g0>big</g0> dog"]),
+    ("in <file> &amp; x < y", "", [
+        'in <x0 translate="no">&lt;file&gt;</x0> <x1 translate="no">&amp;</x1> x &lt; y'
+    ]),
+    ("One.<br>Two <img src='x'>.", "", ["One.", "Two <x0/>."]),
+    ("<p>One.</p><p>Two.</p>", "", ["One.", "Two."]),
+    ("See ``a b`` and :ref:`x`", "", [
+        'See <x0 translate="no">``a b``</x0> and <x1 translate="no">:ref:`x`</x1>'
+    ]),
+    ("\n one\n two.\n\nThree\n", "", ["one<x0/> two.", "Three"]),
+    ("Usage:\n -a  does it\n -b  is it", "", ["Usage:", "-a  does it", "-b  is it"]),
+    ("one\n\ntwo", "", ["one", "two"]),
+    ("bell\x07 rings", "", ["bell<x0/> rings"]),
+    ("%d%%", "c-format", []),
+])  # fmt: skip
+def test_placeholders_tags_and_lines(msgid: str, flags: str, passages: list[str]) -> None:
+    read = document(entry(msgid, flags))
+    assert texts(read) == passages
+    assert written(copied(read))[0].msgstr == msgid
+
+
+@pytest.mark.parametrize("msgid, flags, expected", [
+    ("\n  Red %s\n", "c-format", "\n  RED %s\n"),
+    ("one\ntwo\n\n  - three", "", "ONE\nTWO\n\n  - THREE"),
+    ("<b>big</b> <a href='%s'>dog</a>", "c-format", "<b>BIG</b> <a href='%s'>DOG</a>"),
+    ("<p>A &amp; c<br/>b</p>\n", "", "<p>A &amp; C<br/>B</p>\n"),
+    ('say "x"\t\\ y', "", 'SAY "X" \\ Y'),
+])  # fmt: skip
+def test_translations_keep_what_is_not_text(msgid: str, flags: str, expected: str) -> None:
+    assert result(msgid, flags) == expected
+
+
+def test_deeply_nested_tags() -> None:
+    msgid = "<b>" * 2000 + "x" + "</b>" * 2000
+    assert written(copied(document(entry(msgid))))[0].msgstr == msgid
+
+
+def test_placeholders_without_a_name_keep_their_order() -> None:
+    assert result("%d of %s is %(x)s", "python-format", backwards) == "%(x)s is %d of %s"
+    assert result("%1 of %2", "qt-format", backwards) == "%2 of %1"
+
+
+def test_tags_follow_their_words() -> None:
+    assert result("the <b>big</b> dog %s", "c-format", backwards) == "%s dog <b>big</b> the"
+
+
+@pytest.mark.parametrize("data, message", [
+    (b"", "x.po has no messages; is it a PO file?"),
+    (b"msgid \"a\nmsgstr \"\"\nfoo", "x.po is not a PO file (Syntax error in po file (line 3))"),
+    (b'msgid "a" "b"\nmsgstr ""\n', "x.po is not a PO file (Syntax error in po file (line 1)"),
+    (HEADER.encode() + b'msgid "caf\xe9"\nmsgstr ""\n', "x.po is not in UTF-8, as its header says"),
+    (b"\xde\x12\x04\x95" + bytes(40), "x.po is not in utf-8"),
+])  # fmt: skip
+def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:
+    with pytest.raises(NmtError) as caught:
+        document(data)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_the_name_of_another_file_is_no_po_file(tmp_path: Path) -> None:
+    (tmp_path / "other.po").write_text(HEADER + MESSAGES, encoding="utf-8")
+    with pytest.raises(NmtError, match=r"^x.po is not a PO file \(Syntax error in po file \(line 1\)\)"):
+        document(f"{tmp_path}/other.po".encode())
+
+
+words = st.sampled_from(
+    ["dog", "%s", "%(a)d", "<b>", "</b>", "<br>", "<file>", "&amp;", "\n", "\n\n", " ", "{x}", "<", "A."]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(parts=st.lists(words, min_size=1), seed=st.integers(0, 10**6))
+def test_whatever_the_translation_no_placeholder_is_lost(parts: list[str], seed: int) -> None:
+    msgid = "".join(parts)
+    read = document(entry("x" + msgid, "python-format"))
+    assert written(copied(read))[0].msgstr == "x" + msgid
+    found = written(translated(read, shuffled(seed)))[0].msgstr
+    for kept in ("%s", "%(a)d", "<br>", "\n"):
+        assert found.count(kept) >= msgid.count(kept)
+
+
+places = st.lists(st.tuples(st.integers(0, 999), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(damages=places, stop=st.integers(0, 999))
+def test_random_damage_gives_messages_or_one_sentence(damages: Any, stop: int) -> None:
+    try:
+        read = document(damaged((HEADER + MESSAGES).encode(), damages)[:stop])
+    except NmtError as error:
+        assert "\n" not in str(error)
+        return
+    written(translated(read))
+
+
+@pytest.mark.skipif(not shutil.which("msgfmt"), reason="msgfmt of gettext is not installed")
+@pytest.mark.parametrize("target", ["de", "ja", "ar", "pl", "lt", "sl"])
+def test_gettext_accepts_the_file(target: str, tmp_path: Path) -> None:
+    header = HEADER.replace("nplurals=2; plural=(n != 1);", "")
+    (tmp_path / "x.po").write_bytes(
+        translated(document(MESSAGES + "\n" + entry("\nx %d\n", "c-format"), target, header=header))
+    )
+    command = ["msgfmt", "--check-format", "--check-domain", "--use-fuzzy", "--output-file=/dev/null", "x.po"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,220 @@
+"""XLIFF 1.2: which units get a target, how inline elements travel, and that damaged files give one sentence."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lxml import etree
+from translations import backwards, copied, damaged, shuffled, texts, translated
+
+from nmt.documents.document import Document, ReadOptions
+from nmt.documents.formats import read_document
+from nmt.errors import NmtError
+
+NAMESPACE = "urn:oasis:names:tc:xliff:document:1.2"
+
+
+def xliff(units: str, attributes: str = "", version: str = "1.2", before: str = "") -> bytes:
+    start = f'<?xml version="1.0" encoding="UTF-8"?>\n{before}<xliff version="{version}" xmlns="{NAMESPACE}">'
+    file = f'<file original="a" source-language="en" datatype="html"{attributes}><body>{units}</body></file>'
+    return f"{start}{file}</xliff>\n".encode()
+
+
+def unit(source: str, rest: str = "", attributes: str = "") -> str:
+    return f'<trans-unit id="1"{attributes}>\n  <source>{source}</source>\n{rest}</trans-unit>'
+
+
+def document(data: bytes, target: str = "de", *, translate_all: bool = False) -> Document:
+    return read_document(data, "xlf", ReadOptions("x.xlf", "en", target, translate_all))
+
+
+def targets(data: bytes) -> list[str]:
+    """Returns the content of each target."""
+    found = []
+    for target in etree.fromstring(data).iter(f"{{{NAMESPACE}}}target"):
+        text = etree.tostring(target, with_tail=False, encoding="unicode").replace(f' xmlns="{NAMESPACE}"', "")
+        found.append(text.partition(">")[2].removesuffix("</target>") if "</target>" in text else "")
+    return found
+
+
+def result(source: str, rest: str = "", translation: Any = None) -> str:
+    read = document(xliff(unit(source, rest)))
+    return targets(translated(read, translation) if translation else translated(read))[-1]
+
+
+PAIR = '<bpt id="{0}">&lt;b&gt;</bpt>{1}<ept id="{0}">&lt;/b&gt;</ept>'
+RICH = (
+    f'A <g id="1" ctype="bold">big <x id="2"/>dog</g> {PAIR.format(3, "runs")} to<ph id="4">{{code}}</ph> '
+    '<mrk mtype="protected">Foo Bar</mrk>, <bx id="5" rid="9"/>it<ex id="6" rid="9"/> '
+    '<it id="7" pos="open">&lt;i&gt;</it>is <mrk mtype="term">home</mrk>.'
+)
+
+
+def test_inline_elements_of_a_passage() -> None:
+    (passage,) = texts(document(xliff(unit(RICH))))
+    assert passage == (
+        'A <g0>big <x1/>dog</g0> <g2>runs</g2> to<x3/> <x4 translate="no">Foo Bar</x4>, '
+        "<g5>it</g5> <x6/>is <g7>home</g7>."
+    )
+
+
+def test_a_source_that_is_its_own_translation_is_copied() -> None:
+    data = xliff(unit(RICH))
+    found = copied(document(data))
+    assert targets(found) == [RICH]
+    target = f'\n  <target state="needs-review-translation">{RICH}</target>\n</trans-unit>'
+    expected = (
+        data.decode()
+        .replace("\n</trans-unit>", target)
+        .replace(' datatype="html"', ' datatype="html" target-language="de"')
+    )
+    assert etree.tostring(etree.fromstring(found), method="c14n") == etree.tostring(
+        etree.fromstring(expected.encode()), method="c14n"
+    )
+
+
+def test_a_translation_changes_only_the_text() -> None:
+    code, kept = "{code}", ["&lt;b&gt;", "&lt;/b&gt;", "{code}", "&lt;i&gt;", "Foo Bar"]
+    found = targets(translated(document(xliff(unit(RICH)))))[0]
+    for text in kept:
+        assert found.count(text) == RICH.count(text), text
+    assert code in found
+    assert found.startswith('A <g id="1" ctype="bold">BIG <x id="2"/>DOG</g> <bpt id="3">')
+
+
+@pytest.mark.parametrize("source, expected", [
+    ('one <g id="1">two</g> three', 'three <g id="1">two</g> one'),
+    (f"one {PAIR.format(1, 'two')} three", f"three {PAIR.format(1, 'two')} one"),
+    ('one <x id="1"/>two', '<x id="1"/>two one'),
+    # Overlapping pairs keep the order of their ends.
+    ('<bx id="1"/>one <bx id="2"/>two<ex id="1"/> three<ex id="2"/> four',
+     'four three<bx id="2"/> <bx id="1"/><ex id="2"/>two one<ex id="1"/>'),
+    # Angular writes both ends of an element as x.
+    ('one <x id="START_TAG_B"/>two<x id="CLOSE_TAG_B"/>', '<x id="START_TAG_B"/>two<x id="CLOSE_TAG_B"/> one'),
+])  # fmt: skip
+def test_elements_follow_their_words(source: str, expected: str) -> None:
+    assert result(source, translation=backwards) == expected
+
+
+SEGMENT = '<mrk mtype="seg" mid="{}">{}</mrk>'
+FIRST, SECOND = SEGMENT.format(0, 'One <g id="1">dog</g>.'), SEGMENT.format(1, "Two.")
+SEGMENTS = f'{FIRST} <g id="2">{SECOND}</g><x id="3"/>'
+
+
+def test_segments_are_translated_by_themselves() -> None:
+    rest = f"<seg-source>{SEGMENTS}</seg-source>\n<note>Note</note>"
+    read = document(xliff(unit("One dog. Two.", rest)))
+    assert texts(read) == ["One <g0>dog</g0>.", "Two."]
+    assert targets(translated(read)) == [SEGMENTS.replace("One", "ONE").replace("dog", "DOG").replace("Two", "TWO")]
+    names = [etree.QName(e).localname for e in etree.fromstring(translated(read)).find(".//{*}trans-unit")]
+    assert names == ["source", "seg-source", "target", "note"]
+
+
+@pytest.mark.parametrize("rest, attributes, is_translated", [
+    ("", "", True),
+    ("<target/>", "", True),
+    ('<target state="needs-translation">dog</target>', "", True),
+    ("<target>Hund</target>", "", False),
+    ('<target><x id="1"/></target>', "", False),
+    ("", ' approved="yes"', False),
+    ("", ' approved="no"', True),
+])  # fmt: skip
+def test_units_with_a_translation_stay(rest: str, attributes: str, is_translated: bool) -> None:
+    data = xliff(unit("dog", rest, attributes))
+    read = document(data)
+    assert bool(read.passages) == is_translated
+    assert read.skipped == ({} if is_translated else {"translated already": 1})
+    assert targets(translated(read)) == (["DOG"] if is_translated else targets(data))
+    assert targets(translated(document(data, translate_all=True))) == ["DOG"]
+
+
+def test_units_that_are_not_to_be_translated_stay() -> None:
+    units = unit("a", attributes=' translate="no"') + f'<group translate="no">{unit("b")}'
+    data = xliff(units + unit("c", attributes=' translate="yes"') + "</group>")
+    for translate_all in (False, True):
+        read = document(data, translate_all=translate_all)
+        assert texts(read) == ["c"]
+        assert read.skipped == {"not to be translated": 2}
+
+
+def test_the_target_keeps_its_attributes_and_its_place() -> None:
+    old = '<target xml:lang="de" state="new" state-qualifier="x" phase-name="p"/>'
+    rest = f"{old}\n  <alt-trans><target>Katze</target></alt-trans>"
+    found = etree.fromstring(translated(document(xliff(unit("dog", rest)))))
+    target, other = found.iter("{*}target")
+    assert dict(target.attrib) == {
+        "{http://www.w3.org/XML/1998/namespace}lang": "de", "state": "needs-review-translation", "phase-name": "p",
+    }  # fmt: skip
+    assert (target.text, target.tail, other.text) == ("DOG", "\n  ", "Katze")
+
+
+@pytest.mark.parametrize("attributes, target, language", [
+    ("", "de", "de"), ("", "pt_BR", "pt-BR"), (' target-language="de-AT"', "de", "de-AT"),
+    (' target-language="fr"', "de", "de"),
+])  # fmt: skip
+def test_the_file_names_the_target_language(attributes: str, target: str, language: str) -> None:
+    read = document(xliff(unit("dog"), attributes), target)
+    assert etree.fromstring(translated(read))[0].get("target-language") == language
+
+
+def test_line_breaks_stay_where_spaces_are_preserved() -> None:
+    source = "One\n  two.\nThree"
+    assert result(source) == "ONE TWO. THREE"
+    data = xliff(unit(source, attributes=' xml:space="preserve"'))
+    assert texts(document(data)) == ["One<x0/> two.", "Three"]
+    assert targets(translated(document(data))) == ["ONE\n  TWO.\nTHREE"]
+
+
+def test_spaces_around_elements_stay() -> None:
+    source = 'one <x id="1"/> <x id="2"/> two<x id="3"/> three'
+    assert targets(copied(document(xliff(unit(source))))) == [source]
+    assert result(source) == source.replace("one", "ONE").replace("two", "TWO").replace("three", "THREE")
+
+
+def test_a_unit_without_words_gets_a_copy() -> None:
+    read = document(xliff(unit('12 <x id="1"/>')))
+    assert not read.passages
+    assert targets(translated(read)) == ['12 <x id="1"/>']
+
+
+@pytest.mark.parametrize("data, message", [
+    (b"", "x.xlf is not well-formed XML"),
+    (xliff("<trans-unit>"), "x.xlf is not well-formed XML"),
+    (xliff(unit("dog"))[:-20], "x.xlf is not well-formed XML"),
+    (xliff(unit("a&e;"), before='<!DOCTYPE xliff [<!ENTITY e "x">]>'), "x.xlf has a document type declaration"),
+    (xliff("", version="2.0"), "x.xlf has XLIFF 2.0, not XLIFF 1.2; convert it to XLIFF 1.2"),
+    (b"<html/>", "x.xlf has the element html, not XLIFF 1.2; convert it to XLIFF 1.2"),
+    (b"<a>" * 300 + b"</a>" * 300, "x.xlf is not well-formed XML"),
+])  # fmt: skip
+def test_damaged_files_give_one_sentence(data: bytes, message: str) -> None:
+    with pytest.raises(NmtError) as caught:
+        document(data)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_whatever_the_translation_nothing_is_lost(seed: int) -> None:
+    data = xliff(unit(f"{RICH} And {RICH}"))
+    source, target = list(etree.fromstring(translated(document(data), shuffled(seed))).iter("{*}source", "{*}target"))
+    counts = [Counter(e.get("id") for e in side.iter("{*}x", "{*}ph", "{*}it")) for side in (source, target)]
+    assert counts[0] == counts[1]
+    ends = [etree.QName(e).localname for e in target.iter("{*}bpt", "{*}ept")]
+    assert ends == ["bpt", "ept"] * (len(ends) // 2)
+
+
+places = st.lists(st.tuples(st.integers(0, 999), st.binary(min_size=1, max_size=8)), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(damages=places, stop=st.integers(0, 2000))
+def test_random_damage_gives_a_file_or_one_sentence(damages: Any, stop: int) -> None:
+    data = xliff(unit(RICH) + unit("a", f"<seg-source>{SEGMENTS}</seg-source>"))
+    try:
+        read = document(damaged(data, damages)[:stop])
+    except NmtError as error:
+        assert "\n" not in str(error)
+        return
+    etree.fromstring(translated(read))

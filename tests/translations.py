@@ -1,0 +1,64 @@
+"""Translations of documents without a model: each sentence in upper case, or with its words in another order."""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+
+from nmt.documents.document import Document
+from nmt.text.markup import Unit
+
+# The translation of a unit and its alignment.
+Translation = tuple[str, list[tuple[int, int]]]
+
+
+def upper(unit: Unit) -> Translation:
+    """Returns the sentence in upper case, except for what the translation must contain."""
+    kept = "|".join(map(re.escape, sorted(unit.phrases, key=len, reverse=True))) or r"(?!)"
+    parts = re.split(f"({kept})", unit.source)
+    text = "".join(part if i % 2 else part.upper() for i, part in enumerate(parts))
+    return text, [(i, i) for i in range(len(text.split()))]
+
+
+def backwards(unit: Unit) -> Translation:
+    words = unit.source.split()
+    return " ".join(reversed(words)), [(len(words) - 1 - i, i) for i in range(len(words))]
+
+
+def shuffled(seed: int) -> Callable[[Unit], Translation]:
+    """Returns a translation that moves, drops and repeats words, and aligns only some of them."""
+    chance = random.Random(seed)
+
+    def translation(unit: Unit) -> Translation:
+        words = unit.source.split()
+        chosen = [chance.randrange(len(words)) for _ in range(chance.randint(0, 2 * len(words)))]
+        links = [(source, i) for i, source in enumerate(chosen) if chance.random() < 0.7]
+        return " ".join(words[i] for i in chosen), links
+
+    return translation
+
+
+def translated(document: Document, translation: Callable[[Unit], Translation] = upper) -> bytes:
+    """Returns the file of a document with the translation of each passage."""
+    found = []
+    for passage in document.passages:
+        parts = passage.parsed().parts
+        parts = [passage.text.upper()] if parts is None else parts
+        found.append("".join(part if isinstance(part, str) else part.restored(*translation(part)) for part in parts))
+    return document.write(found)
+
+
+def copied(document: Document) -> bytes:
+    """Returns the file of a document in which each passage is its own translation."""
+    return document.write([passage.text for passage in document.passages])
+
+
+def texts(document: Document) -> list[str]:
+    return [passage.text for passage in document.passages]
+
+
+def damaged(data: bytes, damages: Sequence[tuple[int, bytes]]) -> bytes:
+    """Returns data in which bytes at these places, counted as shares of 1,000, are replaced."""
+    for share, new in damages:
+        place = share * len(data) // 1000
+        data = data[:place] + new + data[place + len(new) :]
+    return data
