@@ -157,7 +157,7 @@ def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
 @pytest.mark.parametrize("path, status, said", [
     ("/documents", 400, "name is wrong: Field required"),
     ("/documents?name=a.txt&beam=4", 400, "beam is wrong: "),
-    ("/documents?name=a.pdf", 400, "'a.pdf' has no known format; this server translates *.txt, *.html, "),
+    ("/documents?name=a.pdf", 400, "'a.pdf' has no known format; this server translates *.txt, "),
     ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has no known format"),
     ("/documents?name=", 400, "'' has no known format"),
     ("/documents?name=" + 300 * "a" + ".txt", 400, "name is wrong: "),
@@ -255,6 +255,13 @@ def test_deepl_refuses_documents(server: Server, fields: dict[str, Any], said: s
     assert (answer.status, answer.json["message"][: len(said)]) == (400, said)
 
 
+def test_a_form_with_many_parts_or_a_long_head_is_not_read_to_its_end(server: Server) -> None:
+    many = {f"field{number}": "" for number in range(32)}
+    for fields in (many | LIBRETRANSLATE, LIBRETRANSLATE | {"file": ("a" * 4096 + ".txt", b"some words")}):
+        answer = multipart(server, "/translate_file", fields)
+        assert (answer.status, answer.json["error"]) == (400, "Invalid request: missing file parameter")
+
+
 def test_any_content_of_a_form_arrives(server: Server) -> None:
     draw = random.Random(5)
     for line in ("\r\n--x-", "--x-y", "\r", "\n\n", "\r\n\r\n", "ä" * draw.randrange(5)):
@@ -320,12 +327,17 @@ def test_documents_can_be_turned_off(models: list[Path]) -> None:
 
 
 def test_the_server_ends_while_documents_are_translated(models: list[Path]) -> None:
-    with serving(models[0], *OPTIONS, before=hold) as server:
+    """Its log has no content of documents."""
+    with serving(models[0], *OPTIONS, "--api=libretranslate", "--log-text", before=hold) as server:
+        unchanged = LIBRETRANSLATE | {"source": "de", "file": ("a.txt", b"few pieces")}
+        assert multipart(server, "/translate_file", unchanged).status == 200
         upload(server, "a.txt", b"some words")
         server.wait_for("batch")
         server.process.send(signal.SIGTERM)
         server.release()
         server.ended()
+    assert 'translate_file {"source": "de", "target": "de"} -> ' in server.log
+    assert "pieces" not in server.log and "words" not in server.log
 
 
 class Inline(ThreadPoolExecutor):
@@ -398,7 +410,7 @@ async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]
     kept, failed = workers.add("some words"), workers.documents.add("a.html", b"<!--", None, None, None)
     await asyncio.sleep(1799)
     assert (workers.state(kept), workers.state(failed)) == ("done", "failed")
-    assert workers.documents.get(kept).content == b"SOME WORDS"
+    assert [workers.documents.get(number).content for number in (kept, failed)] == [b"SOME WORDS", b""]
     await asyncio.sleep(2)
     for number in (kept, failed):
         with pytest.raises(HTTPException, match="404"):
