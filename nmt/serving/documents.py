@@ -1,5 +1,4 @@
-"""Documents that clients upload: their sentences are translated among those of other requests, and files are kept in
-memory until they are downloaded."""
+"""Documents that clients upload: translated in the background, and kept in memory until they are downloaded."""
 
 import asyncio
 import secrets
@@ -25,7 +24,7 @@ from nmt.text.moses import base_language
 from nmt.translate.requests import Hypothesis, Request
 from nmt.translate.texts import Sentence, Text, sentences_of
 
-# A translated document is kept for this long, and fewer seconds if there are more of them.
+# How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
 # Sentences of a document that wait or are translated at a time. Those of all documents take half of the queue at most.
 _MOST_SENTENCES = 64

@@ -110,8 +110,9 @@ def _multipart(body: bytes, kind: str) -> dict[str, list[Any]]:
         if len(start) <= _MOST_HEAD_BYTES:
             of_part = HeaderParser().parsestr(start.decode(errors="replace").strip())
             name, file = of_part.get_param("name", header="content-disposition"), of_part.get_filename()
-            value = content.decode(errors="replace") if file is None else File(file, content)
-            found.setdefault(str(name), []).append(value)
+            if isinstance(name, str):  # what follows the last part has none
+                value = content.decode(errors="replace") if file is None else File(file, content)
+                found.setdefault(name, []).append(value)
     return found
 
 

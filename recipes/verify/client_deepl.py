@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import deepl
 from expected import SECRET, address, document, hypotheses
@@ -65,10 +66,14 @@ def verify_documents(client):
     command("document", "--to", "DE", str(source), str(folder))
     assert (folder / source.name).read_bytes() == expected
     source.with_name("page.srt").write_text("no subtitles")
-    error = deepl.DocumentTranslationException
-    call = client.translate_document_from_filepath
-    assert "page.srt" in raised(error, call, source.with_name("page.srt"), source.with_name("x.srt"), target_lang="DE")
-    assert "no known format" in raised(error, call, __file__, source.with_name("x.py"), target_lang="DE")
+    for path, kind, said in (
+        (source.with_name("page.srt"), deepl.DocumentTranslationException, "page.srt has no times"),
+        (__file__, deepl.DeepLException, "no known format"),
+    ):
+        languages = {"source_lang": "EN", "target_lang": "DE"}
+        assert said in raised(
+            kind, client.translate_document_from_filepath, path, output.with_suffix(Path(path).suffix), **languages
+        )
 
 
 def verify_errors(client):

@@ -20,6 +20,7 @@ from virtual_time import in_virtual_time
 
 from nmt.config import EngineConfig, ServeConfig
 from nmt.jobs.pool import WorkerDiedError
+from nmt.search.api import Required
 from nmt.serving.app import create_app
 from nmt.serving.documents import Documents
 from nmt.serving.guard import UPLOADS, Guard
@@ -31,7 +32,7 @@ from nmt.translate.requests import Hypothesis
 
 OPTIONS = ["--device=cpu", "--precision=fp32"]
 TEXT = "Some words. A few more!\n\n  pieces to learn\nSome words.\n"
-HTML = '<html lang="en"><p>Some <b>words</b> to learn. A few more!</p><img alt="few pieces"><pre>code</pre>'
+HTML = '<html lang="en"><p>Some <b>words</b> to %s learn. A few more!</p><img alt="few pieces"><pre>code</pre>'
 SRT = (
     "1\n00:00:01,000 --> 00:00:02,000\nsome words\nto learn\n\n2\n00:00:03,000 --> 00:00:04,000\n- <i>a few</i> more\n"
 )
@@ -157,7 +158,7 @@ def test_damaged_documents_fail_in_one_sentence(server: Server) -> None:
 @pytest.mark.parametrize("path, status, said", [
     ("/documents", 400, "name is wrong: Field required"),
     ("/documents?name=a.txt&beam=4", 400, "beam is wrong: "),
-    ("/documents?name=a.pdf", 400, "'a.pdf' has no known format; this server translates *.txt, *.html, "),
+    ("/documents?name=a.pdf", 400, "'a.pdf' has no known format; this server translates *.txt, "),
     ("/documents?name=a%0Ab.txt", 400, r"'a\nb.txt' has no known format"),
     ("/documents?name=", 400, "'' has no known format"),
     ("/documents?name=" + 300 * "a" + ".txt", 400, "name is wrong: "),
@@ -230,7 +231,7 @@ def test_clients_of_deepl_translate_documents(server: Server, expected: dict[str
     assert (name, field) == ("document_id", "document_key")
     server.wait_for(f"ended {number}{key}")
     found = server.post(f"/v2/document/{number}", {field: key}, **AUTH).json
-    sentences = ("Some words to learn.", "A few more!", "few pieces")
+    sentences = ("Some words to %s learn.", "A few more!", "few pieces")
     assert found == {"document_id": number, "status": "done", "billed_characters": sum(map(len, sentences))}
     assert server.post(f"/v2/document/{number}/result", {field: key[1:]}, **AUTH).status == 404
     assert server.post(f"/v2/document/{number}/result", {field: key}, **AUTH).body == expected["b.html"]
@@ -253,6 +254,16 @@ def test_clients_of_deepl_translate_documents(server: Server, expected: dict[str
 def test_deepl_refuses_documents(server: Server, fields: dict[str, Any], said: str) -> None:
     answer = multipart(server, "/v2/document", DEEPL | fields, **AUTH)
     assert (answer.status, answer.json["message"][: len(said)]) == (400, said)
+
+
+def test_a_form_with_many_parts_or_a_long_head_is_not_read_to_its_end(server: Server) -> None:
+    many: dict[str, Any] = {f"field{number}": "" for number in range(31)}
+    for fields in (
+        many | {"file": LIBRETRANSLATE["file"]} | LIBRETRANSLATE,
+        LIBRETRANSLATE | {"file": ("a" * 4096 + ".txt", b"some words")},
+    ):
+        answer = multipart(server, "/translate_file", fields)
+        assert (answer.status, answer.json["error"]) == (400, "Invalid request: missing file parameter")
 
 
 def test_any_content_of_a_form_arrives(server: Server) -> None:
@@ -320,12 +331,17 @@ def test_documents_can_be_turned_off(models: list[Path]) -> None:
 
 
 def test_the_server_ends_while_documents_are_translated(models: list[Path]) -> None:
-    with serving(models[0], *OPTIONS, before=hold) as server:
+    """Its log has no content of documents."""
+    with serving(models[0], *OPTIONS, "--api=libretranslate", "--log-text", before=hold) as server:
+        unchanged = LIBRETRANSLATE | {"source": "de", "file": ("a.txt", b"few pieces")}
+        assert multipart(server, "/translate_file", unchanged).status == 200
         upload(server, "a.txt", b"some words")
         server.wait_for("batch")
         server.process.send(signal.SIGTERM)
         server.release()
         server.ended()
+    assert 'translate_file {"source": "de", "target": "de"} -> ' in server.log
+    assert "pieces" not in server.log and "words" not in server.log
 
 
 class Inline(ThreadPoolExecutor):
@@ -349,6 +365,7 @@ class Workers:
     def __init__(self, model: Path, **options: Any) -> None:
         asyncio.get_running_loop().set_default_executor(Inline())
         self.batches: list[list[str]] = []
+        self.required: set[Required] = set()
         self._futures: list[Future[Any]] | None = None
         config = ServeConfig(batch_tokens=64, **options)
         self.scheduler = Scheduler([self._submit], config)
@@ -358,6 +375,7 @@ class Workers:
 
     def _submit(self, work: tuple[Any, list[Any]]) -> "Future[Any]":
         self.batches.append([line.text for line in work[1]])
+        self.required |= {line.required for line in work[1]}
         done: Future[Any] = Future()
         if self._futures is None:
             done.set_result(self._found(-1))
@@ -398,11 +416,20 @@ async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]
     kept, failed = workers.add("some words"), workers.documents.add("a.html", b"<!--", None, None, None)
     await asyncio.sleep(1799)
     assert (workers.state(kept), workers.state(failed)) == ("done", "failed")
-    assert workers.documents.get(kept).content == b"SOME WORDS"
+    assert [workers.documents.get(number).content for number in (kept, failed)] == [b"SOME WORDS", b""]
     await asyncio.sleep(2)
     for number in (kept, failed):
         with pytest.raises(HTTPException, match="404"):
             workers.state(number)
+
+
+@in_virtual_time
+async def test_what_markup_must_keep_is_inserted_if_the_engine_cannot_require_it(models: list[Path]) -> None:
+    workers = Workers(models[0])
+    number = workers.documents.add("a.html", b"<p>some %d words", None, None, None)
+    await settled()
+    assert workers.required == {Required()}
+    assert b"%d" in workers.documents.take(number).content
 
 
 @in_virtual_time
