@@ -367,15 +367,15 @@ def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_p
 def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
     path = saved(eloquent_checkpoint(2), tmp_path / "model.safetensors")
     (tmp_path / "terms.tsv").write_text("words\tpieces\n")
-    with serving(path, "--device=cpu", f"--glossary=office={tmp_path / 'terms.tsv'}") as server:
-        with opened(browser, server.address) as page:
-            page.fill("#source", "some words")
-            without = server.translate("some words")["translations"][0]["text"]
-            page.wait_for_function(f"text => {SHOWN} === text", arg=without)
-            page.select_option("#glossary", label="office")
-            found = server.translate("some words", glossary="office")["translations"][0]["text"]
-            assert "pieces" in found and found != without
-            page.wait_for_function(f"text => {SHOWN} === text", arg=found)
+    glossary = f"--glossary=office={tmp_path / 'terms.tsv'}"
+    with serving(path, "--device=cpu", glossary) as server, opened(browser, server.address) as page:
+        page.fill("#source", "some words")
+        without = server.translate("some words")["translations"][0]["text"]
+        page.wait_for_function(f"text => {SHOWN} === text", arg=without)
+        page.select_option("#glossary", label="office")
+        found = server.translate("some words", glossary="office")["translations"][0]["text"]
+        assert "pieces" in found and found != without
+        page.wait_for_function(f"text => {SHOWN} === text", arg=found)
 
 
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
