@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
-from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.document import Document, Passage, ReadOptions, translatable
 from nmt.documents.files import DocumentFile, document_files
 from nmt.documents.formats import format_of, read_document
 from nmt.errors import NmtError, importing
@@ -97,12 +97,9 @@ class Documents:
         return len(sentences)
 
     def _key(self, sentence: Sentence) -> str:
-        """Returns a sentence and its phrases, separated by NUL. One that is translated in parts cannot have phrases."""
-        _, text, phrases = sentence
-        # A character has at most four pieces, which are its bytes.
-        if phrases and len(text) > self._longest // 4 and len(self.codec.encode_source([text])[0]) > self._longest:
-            return text
-        return "\0".join([text, *phrases]) if phrases else text
+        """Returns a sentence and its phrases, separated by NUL."""
+        text, phrases = translatable(sentence, self.codec, self._longest)
+        return "\0".join([text, *phrases])
 
     def requests(self) -> Iterator[Request]:
         """Yields the request for each sentence."""

@@ -91,7 +91,7 @@ class Attention:
 # What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
 Operation = Translate | Advance | Score | Alternatives | Attention
 # Steps of search after which sentences can join. Fewer shorten the wait for it, and take more messages.
-_STEPS = 4
+_STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
 # An operation and what it is applied to. None only loads the models.
