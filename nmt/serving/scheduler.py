@@ -54,12 +54,13 @@ class _Worker:
 
     Attributes:
         has_done_batch: whether the last call was a batch.
+        is_busy: whether it has a call.
     """
 
     submit: Submit
     running: dict[Hashable, dict[int, _Waiting]] = field(default_factory=dict)
     has_done_batch: bool = False
-    task: asyncio.Task[None] | None = None
+    is_busy: bool = False
 
     @property
     def tokens(self) -> int:
@@ -76,6 +77,7 @@ class Scheduler:
         self._queues: dict[Hashable, list[_Waiting]] = {}
         self._now = 0  # the latest turn of the items that were taken
         self._tokens_in_batches = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
@@ -122,8 +124,11 @@ class Scheduler:
 
     def _start_workers(self) -> None:
         for worker in self._workers:
-            if worker.task is None and self._queues:
-                worker.task = asyncio.create_task(self._work(worker))
+            if not worker.is_busy and self._queues:
+                worker.is_busy = True
+                task = asyncio.create_task(self._work(worker))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
     async def _work(self, worker: _Worker) -> None:
         """Has a worker work until there is nothing to do for it.
@@ -143,7 +148,7 @@ class Scheduler:
             if not submitted and not last:
                 break
             last = submitted
-        worker.task = None
+        worker.is_busy = False
 
     def _next_call(self, worker: _Worker) -> "_Call | None":
         """Returns what the worker does next. Batches take turns with running searches."""
