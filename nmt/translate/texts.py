@@ -56,31 +56,36 @@ class Text:
     def translated(self, sentences: Iterable[Sentence], found: Iterable[Hypothesis], codec: TextCodec) -> str:
         """Returns the translation of the text from those of its sentences, with the same lines or the same markup."""
         by_line = groupby(zip(sentences, found, strict=True), key=lambda pair: pair[0].line)
-        joined = _joined_by_line(by_line, codec)
+        joined = _joined_by_line(by_line, codec, self.plain.split("\n"))
         if self.parts is None:
             return "\n".join(text for text, _ in islice(joined, self.source.count("\n") + 1))
         return "".join(part.restored(*next(joined)) if isinstance(part, Unit) else part for part in self.parts)
 
 
 def _joined_by_line(
-    by_line: Iterable[tuple[int, Iterable[tuple[Sentence, Hypothesis]]]], codec: TextCodec
+    by_line: Iterable[tuple[int, Iterable[tuple[Sentence, Hypothesis]]]], codec: TextCodec, lines: Sequence[str]
 ) -> Iterator[tuple[str, list[AlignedWords]]]:
     """Yields the translation of each line or unit, and the alignment of its words; without end."""
     here = 0
     for line, found in by_line:
         yield from [("", list[AlignedWords]())] * (line - here)
-        yield _joined(list(found), codec)
+        yield _joined(list(found), codec, lines[line])
         here = line + 1
     yield from repeat(("", []))
 
 
-def _joined(found: Sequence[tuple[Sentence, Hypothesis]], codec: TextCodec) -> tuple[str, list[AlignedWords]]:
+def _joined(
+    found: Sequence[tuple[Sentence, Hypothesis]], codec: TextCodec, line: str
+) -> tuple[str, list[AlignedWords]]:
     """Returns the translation of a line or unit, and the alignment of its words."""
     links: list[AlignedWords] = []
-    source_words = target_words = 0
+    place = target_words = 0
     for sentence, hypothesis in found:
-        links += [(source_words + i, target_words + j) for i, j in hypothesis.alignment or ()]
-        source_words += len(sentence.text.split())
+        place = max(place, line.find(sentence.text, place))
+        before = line[:place]
+        first = len(before.split()) - bool(before[-1:].strip())  # a sentence may begin within a word
+        links += [(first + i, target_words + j) for i, j in hypothesis.alignment or ()]
+        place += len(sentence.text)
         target_words += len(hypothesis.text.split())
     return codec.join_target([hypothesis.text for _, hypothesis in found]), links
 

@@ -6,12 +6,13 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from checkpoints import small_codec
 from commands import failed, run
 
 from nmt import Translator
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.translate.requests import Request
-from nmt.translate.texts import translate_markup
+from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.texts import Sentence, Text, translate_markup
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
@@ -78,3 +79,10 @@ def test_html_that_is_not_whole_names_the_line(trained: Path) -> None:
 def test_what_html_does_not_work_with(option: str, named: str) -> None:
     said = failed("generate", "model", "--html", option)
     assert said.startswith("error: --") and named in said and "leave" in said
+
+
+def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
+    text = Text.of("a!b <b>c d</b>", "html")
+    sentences, links = [Sentence(0, "a!"), Sentence(0, "b c d")], ((0, 0), (1, 1), (2, 2))
+    found = [Hypothesis("A!", 0.0, [], [], alignment=links[:1]), Hypothesis("B C D", 0.0, [], [], alignment=links)]
+    assert text.translated(sentences, found, small_codec()) == "A! B <b>C D</b>"
