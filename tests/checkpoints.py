@@ -119,6 +119,14 @@ def eloquent_checkpoint(
     return Checkpoint(config, codec, weights, {})
 
 
+def two_models(folder: Path, german: str = "de") -> list[Path]:
+    """Saves a model from English to German, and one from German, under this code, to French."""
+    subword = small_codec().source
+    french = TextCodec(replace(TEXT_CONFIG, source_lang=german, target_lang="fr"), subword, subword)
+    checkpoints = [eloquent_checkpoint(2), eloquent_checkpoint(3, codec=french)]
+    return [saved(checkpoint, folder / f"{number}.safetensors") for number, checkpoint in enumerate(checkpoints)]
+
+
 def some_sentences(count: int, seed: int) -> list[str]:
     """Returns random sentences of the words that the subword model of `small_codec` has seen."""
     draw = random.Random(seed)

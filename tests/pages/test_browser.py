@@ -23,6 +23,7 @@ from checkpoints import (
     small_checkpoint,
     small_codec,
     some_sentences,
+    two_models,
 )
 from commands import records, run
 from servers import Server, running, serving
@@ -334,10 +335,7 @@ def test_the_page_shows_hypotheses_attention_and_errors(server: Server, browser:
 
 
 def test_a_person_chooses_languages_or_lets_them_be_detected(browser: Any, tmp_path: Path) -> None:
-    subword = small_codec().source
-    french = TextCodec(replace(TEXT_CONFIG, source_lang="de", target_lang="fr"), subword, subword)
-    models = [eloquent_checkpoint(2), eloquent_checkpoint(3, codec=french)]
-    paths = [saved(model, tmp_path / f"{number}.safetensors") for number, model in enumerate(models)]
+    paths = two_models(tmp_path)
     german = "Der alte Lehrer sieht einen Hund.\n\nEr sieht auch den Park."
 
     def shows(translation: str, source: str) -> None:

@@ -7,12 +7,11 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import TEXT_CONFIG, eloquent_checkpoint, saved, small_codec, some_sentences
+from checkpoints import some_sentences, two_models
 from commands import run
 from servers import Answer, Server, head, hold, serving
 from starlette.exceptions import HTTPException
@@ -27,7 +26,6 @@ from nmt.serving.guard import UPLOADS, Guard
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import Service, load_models
-from nmt.text.codec import TextCodec
 from nmt.translate.requests import Hypothesis
 
 OPTIONS = ["--device=cpu", "--precision=fp32"]
@@ -46,11 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(folder: Path) -> list[Path]:
-    """A model from English to German, and one from German to French."""
-    subword = small_codec().source
-    french = TextCodec(replace(TEXT_CONFIG, source_lang="de", target_lang="fr"), subword, subword)
-    checkpoints = [eloquent_checkpoint(2), eloquent_checkpoint(3, codec=french)]
-    return [saved(checkpoint, folder / f"{number}.safetensors") for number, checkpoint in enumerate(checkpoints)]
+    return two_models(folder)
 
 
 @pytest.fixture(scope="module")

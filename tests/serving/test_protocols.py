@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from checkpoints import FP32, TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec
+from checkpoints import FP32, TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec, two_models
 from servers import Answer, Server, head, serving
 
 import nmt
@@ -28,13 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def models(folder: Path) -> list[Path]:
-    """A model from English to German, and one from German to French."""
-    subword = small_codec().source
-    french = TextCodec(replace(TEXT_CONFIG, source_lang="de_DE", target_lang="fr"), subword, subword)
-    return [
-        saved(eloquent_checkpoint(2), folder / "en-de.safetensors"),
-        saved(eloquent_checkpoint(3, codec=french), folder / "de-fr.safetensors"),
-    ]
+    return two_models(folder, german="de_DE")
 
 
 @pytest.fixture(scope="module")
