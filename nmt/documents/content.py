@@ -12,7 +12,7 @@ from html import escape, unescape
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
-from nmt.documents.document import Document, Passage
+from nmt.documents.document import Document, Passage, has_letters
 
 _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
 
@@ -71,11 +71,6 @@ def plain(content: Iterable[Inline]) -> str:
     """Returns the text that is translated."""
     texts = (part if isinstance(part, str) else plain(getattr(part, "content", ())) for part in content)
     return "".join(texts)
-
-
-def has_letters(text: str) -> bool:
-    """Returns whether there is something to translate."""
-    return any(map(str.isalpha, text))
 
 
 def paired(content: Iterable[Inline]) -> list[Inline]:

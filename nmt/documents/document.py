@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
+from nmt.text.markup import with_attributes
 from nmt.translate.texts import Sentence, Text
 
 
@@ -29,6 +30,19 @@ class Passage(NamedTuple):
 def literal(text: str) -> Passage:
     """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
     return Passage(escape(text, quote=False), "html")
+
+
+def has_letters(text: str) -> bool:
+    """Returns whether there is something to translate."""
+    return any(map(str.isalpha, text))
+
+
+def is_sound(html: str) -> bool:
+    """Returns whether HTML needs no repair."""
+    try:
+        return with_attributes(html, lambda _, __, value: value) == html
+    except NmtError:  # a comment does not end
+        return False
 
 
 def translatable(sentence: Sentence, codec: TextCodec, longest: int) -> tuple[str, tuple[str, ...]]:
@@ -82,7 +96,3 @@ class ReadOptions(NamedTuple):
     source_lang: str
     target_lang: str
     all: bool = False
-
-
-# Returns the document in a file with this content. Raises NmtError if the file is damaged.
-Reader = Callable[[bytes, ReadOptions], Document]

@@ -18,20 +18,8 @@ from lzma import LZMAError
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from nmt.documents.content import (
-    Content,
-    Ends,
-    Group,
-    Inline,
-    Leaf,
-    LeafKind,
-    Place,
-    document_of,
-    has_letters,
-    paired,
-    plain,
-)
-from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Place, document_of, paired, plain
+from nmt.documents.document import Document, Passage, ReadOptions, has_letters
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.moses import base_language

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from html import unescape
 from itertools import chain
 
-from nmt.documents.document import Document, Passage, ReadOptions, literal
+from nmt.documents.document import Document, Passage, ReadOptions, has_letters, is_sound, literal
 from nmt.documents.plain import decoded, encoded
 from nmt.errors import NmtError
-from nmt.text.markup import with_attributes
 
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*:)?')
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
@@ -47,16 +46,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
 
 def _is_text(value: str) -> bool:
     """Returns whether a string has letters, and no half of a surrogate pair, which is no text."""
-    return any(map(str.isalpha, value)) and not re.search("[\ud800-\udfff\0]", value)
+    return has_letters(value) and not re.search("[\ud800-\udfff\0]", value)
 
 
 def _passage(line: str) -> Passage:
     """Returns a line of a string, which may be HTML."""
-    try:
-        is_html = bool(_TAG.search(line)) and with_attributes(line, lambda _, __, value: value) == line
-    except NmtError:  # a comment that does not end
-        is_html = False
-    return Passage(line, "html") if is_html else literal(line)
+    return Passage(line, "html") if _TAG.search(line) and is_sound(line) else literal(line)
 
 
 def _translation(passage: Passage, translation: str) -> str:

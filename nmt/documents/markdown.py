@@ -12,11 +12,10 @@ from itertools import accumulate, count
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.document import Document, Passage, ReadOptions, has_letters, is_sound
 from nmt.documents.inline import Inline
 from nmt.documents.plain import decoded, encoded
-from nmt.errors import NmtError, importing
-from nmt.text.markup import with_attributes
+from nmt.errors import importing
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -70,9 +69,9 @@ def _blocks(source: str) -> Iterator["_Block"]:
     parser.block.parse("\n" * matter.count("\n") + source[len(matter) :], parser, env, tokens)
     text, parent, cells = partial(_Content, parser, env), "", dict[int, int]()
     for token in tokens:
-        if token.map and token.type == "inline" and any(map(str.isalpha, token.content)):
+        if token.map and token.type == "inline" and has_letters(token.content):
             yield _Block(text, token.content, token.map[0], parent, cells)
-        if token.map and token.type == "html_block" and any(map(str.isalpha, _TAG.sub("", token.content))):
+        if token.map and token.type == "html_block" and has_letters(_TAG.sub("", token.content)):
             yield _Block(_HtmlContent, token.content.removesuffix("\n"), token.map[0], token.type, cells)
         parent = token.type
 
@@ -163,11 +162,7 @@ class _HtmlContent:
     """An HTML block. It is left as it is if a tag in it has no counterpart."""
 
     def __init__(self, source: str) -> None:
-        self.passages = [Passage(source, "html")]
-        try:
-            self.is_sound = with_attributes(source, lambda _, __, value: value) == source
-        except NmtError:  # a comment does not end
-            self.is_sound = False
+        self.passages, self.is_sound = [Passage(source, "html")], is_sound(source)
 
     def written(self, translations: Iterator[str]) -> str:
         """Returns the block with the next translation."""

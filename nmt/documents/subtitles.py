@@ -9,7 +9,7 @@ from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.document import Document, Passage, ReadOptions, has_letters
 from nmt.documents.inline import Inline
 from nmt.documents.plain import decoded, encoded
 from nmt.errors import NmtError
@@ -115,7 +115,7 @@ def _groups(cues: Iterable[list[_Part]]) -> Iterator[list[_Part]]:
     """Yields the parts that are translated together, in order. Cues without letters stay as they are."""
     group: list[_Part] = []
     for parts in cues:
-        if not any(map(str.isalpha, "".join(part.visible for part in parts))):
+        if not has_letters("".join(part.visible for part in parts)):
             continue
         for part in parts:
             is_new = not part.is_alone or part.lead or len(group) == _MOST_CUES

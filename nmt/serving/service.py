@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 from nmt.checkpoint_file import read_codec, read_model_config
-from nmt.config import EngineConfig, ModelConfig, SearchConfig, ServeConfig
+from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
@@ -32,17 +32,17 @@ from nmt.translate.translator import can_join
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is served."""
+    """A model that is served.
+
+    Attributes:
+        has_searches: whether sentences can join a running search with this model.
+    """
 
     name: str
     path: str
     codec: TextCodec
-    config: ModelConfig
-
-    @property
-    def has_searches(self) -> bool:
-        """Whether sentences can join a running search with this model."""
-        return model_can_join(self.config)
+    parameters: int
+    has_searches: bool
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -54,13 +54,7 @@ class ServedModel:
         config = self.codec.config
         langs = {"source_lang": config.source_lang, "target_lang": config.target_lang}
         spaces = self.codec.target_has_spaces
-        return {
-            "name": self.name,
-            **langs,
-            "target_spaces": spaces,
-            "parameters": parameter_count(self.config, self.codec),
-            "engine": engine,
-        }
+        return {"name": self.name, **langs, "target_spaces": spaces, "parameters": self.parameters, "engine": engine}
 
 
 def load_models(checkpoints: Sequence[str], named: Sequence[str]) -> dict[str, ServedModel]:
@@ -98,7 +92,8 @@ def _glossaries(named: Sequence[str]) -> dict[str, Glossary]:
 def _load(name: str | None, path: str) -> ServedModel:
     codec = read_codec(path)
     name = name or f"{codec.config.source_lang}-{codec.config.target_lang}"
-    return ServedModel(name, path, codec, read_model_config(path))
+    config = read_model_config(path)
+    return ServedModel(name, path, codec, parameter_count(config, codec), model_can_join(config))
 
 
 def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:

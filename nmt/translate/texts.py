@@ -1,5 +1,7 @@
 """Texts of several sentences, with markup or without: their sentences, and their translation from those of these."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, repeat
@@ -79,11 +81,12 @@ def _joined(
 ) -> tuple[str, list[AlignedWords]]:
     """Returns the translation of a line or unit, and the alignment of its words."""
     links: list[AlignedWords] = []
+    is_aligned = any(hypothesis.alignment for _, hypothesis in found)
+    starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
     place = target_words = 0
     for sentence, hypothesis in found:
         place = max(place, line.find(sentence.text, place))
-        before = line[:place]
-        first = len(before.split()) - bool(before[-1:].strip())  # a sentence may begin within a word
+        first = bisect_right(starts, place) - 1  # the word that the sentence begins with, or within
         links += [(first + i, target_words + j) for i, j in hypothesis.alignment or ()]
         place += len(sentence.text)
         target_words += len(hypothesis.text.split())
