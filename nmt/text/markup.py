@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from html import escape, unescape
 from itertools import accumulate, chain, groupby, pairwise
+from sys import intern
 from typing import Literal, NamedTuple
 from xml.parsers import expat
 
@@ -80,7 +81,7 @@ class Node:
     last: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """Text that is translated as a whole.
 
@@ -189,10 +190,10 @@ def _scanned(text: str, is_html: bool) -> Iterator[Token]:
 
 
 def _markup(match: re.Match[str], is_html: bool) -> Token:
-    raw, name = match[0], match["name"] or ""
+    raw, name = intern(match[0]), match["name"] or ""  # a page has many equal tags
     if is_html and match["unfinished"]:
         raise NmtError(f"the HTML has {raw} at character {match.start() + 1:,}, which does not end; add its end")
-    name = name.lower() if is_html else name
+    name = intern(name.lower() if is_html else name)
     if match["end"]:
         return Token("end", raw, name)
     if not name:
@@ -224,7 +225,7 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
             whole = "".join(token.raw for token in tokens[start:])
             tokens[start:] = [Token("leaf", whole, name, " ".join(words.split()), is_kept=True)]
 
-    for token in [*_scanned(text, is_html), Token("end", "")]:
+    for token in chain(_scanned(text, is_html), [Token("end", "")]):
         if token.kind == "end" and (counts[token.name] or not token.name):
             while unclosed and (inner := tokens[unclosed[-1]].name) != token.name:
                 close("" if inner in _OPTIONAL_END.split() else f"</{inner}>")
