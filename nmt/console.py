@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from types import TracebackType
@@ -93,6 +94,11 @@ def counted(number: int, noun: str) -> str:
 
 def _plural(noun: str) -> str:
     return noun + ("es" if noun.endswith("ch") else "s")
+
+
+def listed(items: Sequence[object], most: int = 5) -> str:
+    """Returns the first items, separated by commas, and `…` if there are more."""
+    return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
 
 
 class Progress:

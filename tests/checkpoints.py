@@ -16,11 +16,14 @@ from commands import run
 
 from nmt.checkpoint import Checkpoint, build_model, load_checkpoint, new_model, save_checkpoint
 from nmt.checkpoint_file import read_file, write_file
-from nmt.config import ModelConfig, RuntimeConfig
+from nmt.config import ModelConfig, RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.files import Output
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.subword import EOS, Subword
+from nmt.translate.requests import Request
+from nmt.translate.texts import Text, sentences_of
+from nmt.translate.translator import Translator
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2, d_k=4, d_v=4, dropout=0.1)
 ELOQUENT = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, heads=2, d_k=16, d_v=16, dropout=0.1)
@@ -139,3 +142,12 @@ def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[
     command = ["generate", model, "--device=cpu", "--output-format=jsonl", *options]
     stdin = "".join(f"{line}\n" for line in lines).encode()
     return [json.loads(line) for line in run(*command, stdin=stdin).stdout.splitlines()]
+
+
+def translated_html(translator: Translator, source: str, search: SearchConfig) -> str:
+    """Returns the translation of a fragment of HTML, each unit as one sentence."""
+    text = Text.of(source, "html")
+    sentences = sentences_of(text, translator.codec, split_lines=False)
+    requests = [Request(sentence.text, constraints=sentence.phrases) for sentence in sentences]
+    found = translator.hypotheses(requests, replace(search, alignments=True))
+    return text.translated(sentences, [best for best, *_ in found], translator.codec)

@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -125,10 +125,7 @@ class Doubling:
     models: tuple[str, ...] = ()
     device: str = "cpu"
 
-    def with_models(self, paths: tuple[str, ...]) -> "Doubling":
-        return replace(self, models=paths)
-
-    def load(self, _: int) -> "Doubling":
+    def load(self, _models: Sequence[str], _process: int) -> "Doubling":
         return self
 
     def session(self) -> Any:

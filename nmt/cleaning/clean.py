@@ -95,11 +95,7 @@ class CleaningJob:
     device = "cpu"
     models = ()
 
-    def with_models(self, _: tuple[str, ...]) -> Self:
-        """Returns this job, which has no files to copy to other machines."""
-        return self
-
-    def load(self, _: int) -> Judge:
+    def load(self, _models: Sequence[str], _process: int) -> Judge:
         """Returns the judge."""
         return Judge(self.config, self.excluded)
 

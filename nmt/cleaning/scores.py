@@ -14,7 +14,7 @@ from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError
 from nmt.text.corpus import read_lines
 from nmt.translate.formats import PairFormat
-from nmt.translate.job import JobOutput, placed, settings_of, shard_rows
+from nmt.translate.job import JobOutput, placed, settings_of
 from nmt.translate.rescoring import RescoringJob
 
 
@@ -59,7 +59,6 @@ def dual_scores(
                     flags=["--source", "--target"],
                     output=str(output),
                     settings=settings_of(here),
-                    shard_rows=shard_rows([model], here),
                     options=replace(options, shard_lines=None),
                     workers=workers,
                     progress=progress,

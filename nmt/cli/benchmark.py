@@ -16,8 +16,7 @@ from nmt.errors import NmtError
 from nmt.model.architectures import model_config
 
 if TYPE_CHECKING:
-    from nmt.benchmark.generated import Generated
-    from nmt.benchmark.run import Report
+    from nmt.benchmark import Generated, Report
 
 benchmark = typer.Typer(
     name="benchmark",
@@ -55,8 +54,7 @@ def train(
     Token counts include EOS and exclude padding. Generated sentences have log-normal lengths.
     """
     model = model_config(arch, **model_overrides)
-    from nmt.benchmark.generated import Generated
-    from nmt.benchmark.run import benchmark_training
+    from nmt.benchmark import Generated, benchmark_training
 
     with _data(data, Generated(vocab_size, mean_length, _GENERATED_PAIRS)) as folder:
         report = benchmark_training(folder, model, batches, repeats=repeats, updates=updates, profile=profile)
@@ -85,10 +83,9 @@ def generate(
 ) -> None:
     """Measure translation: sentences and target tokens per second, memory, and the time for a single sentence."""
     _check_model_and_text(checkpoint, arch, input)
-    from nmt.benchmark.generated import Generated
-    from nmt.benchmark.run import benchmark_translation, save_untrained
+    from nmt.benchmark import Generated, benchmark_translation, removed_at_the_end, save_untrained
 
-    with tempfile.TemporaryDirectory() as folder:
+    with removed_at_the_end(tempfile.TemporaryDirectory()) as folder:
         if arch:
             model = model_config(arch)
             generated = Generated(vocab_size, mean_length, lines)
@@ -128,7 +125,7 @@ def preprocess(config: DataConfig, repeats: Repeats = 5, as_json: AsJson = False
 
     The options are the same as for nmt preprocess. The benchmark writes temporary folders beside --dest.
     """
-    from nmt.benchmark.run import benchmark_preprocessing
+    from nmt.benchmark import benchmark_preprocessing
 
     _print(benchmark_preprocessing(config, repeats=repeats), {}, as_json)
 
@@ -148,8 +145,7 @@ def batching(
 
     WMT14 English-French has 36 million pairs. That many generated pairs need 5 GB of temporary disk space.
     """
-    from nmt.benchmark.generated import Generated
-    from nmt.benchmark.run import benchmark_batching
+    from nmt.benchmark import Generated, benchmark_batching
 
     with _data(data, Generated(vocab_size, mean_length, pairs)) as folder:
         report = benchmark_batching(folder, plan, repeats=repeats)
@@ -162,7 +158,9 @@ def _data(folder: str | None, generated: "Generated") -> Iterator[str]:
     if folder is not None:
         yield folder
         return
-    with tempfile.TemporaryDirectory() as temporary:
+    from nmt.benchmark import removed_at_the_end
+
+    with removed_at_the_end(tempfile.TemporaryDirectory()) as temporary:
         try:
             generated.write(Path(temporary) / "data")
         except NmtError as error:

@@ -1,17 +1,12 @@
 """`nmt export` writes a checkpoint for another toolkit."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from nmt import console
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError
-
-if TYPE_CHECKING:
-    from nmt.checkpoint import Checkpoint
-    from nmt.interop.model_card import Facts
 
 Format = Annotated[
     Literal["ctranslate2", "huggingface", "onnx", "web", "argos"],
@@ -91,21 +86,16 @@ def export(
         from nmt.interop.argos import export_argos
 
         export_argos(*model, quantization or "int8", facts, sentence_model)
-    else:
-        _exporter(format)(*model, facts)
-    console.info(f"wrote {output}")
-
-
-def _exporter(format: str) -> "Callable[[Checkpoint, str, str, Facts], None]":
-    """Returns the function that writes a format without options of its own."""
-    if format == "huggingface":
+    elif format == "huggingface":
         from nmt.interop.huggingface import export_huggingface
 
-        return export_huggingface
-    if format == "onnx":
+        export_huggingface(*model, facts)
+    elif format == "onnx":
         from nmt.interop.onnx import export_onnx
 
-        return export_onnx
-    from nmt.pages.web_export import export_web
+        export_onnx(*model, facts)
+    else:
+        from nmt.pages.web_export import export_web
 
-    return export_web
+        export_web(*model, facts)
+    console.info(f"wrote {output}")

@@ -9,6 +9,7 @@ import typer
 from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
+from nmt.config.options import flag_name
 from nmt.text.glossary import Glossary
 
 if TYPE_CHECKING:
@@ -32,12 +33,13 @@ def generate(
     through a pipe are answered at once.
     """
     from nmt.jobs.ray import connected
-    from nmt.translate.job import JobOutput, check_files, placed, settings_of, settings_of_files, shard_rows
+    from nmt.translate.job import JobOutput, check_files, placed, settings_of, settings_of_files
 
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations
-    settings = settings_of_files(engine, files.glossary, files.output, options) | files.formats
+    forms = {flag_name(name): getattr(files, name) for name in ("input_format", "output_format", "html")}
+    settings = settings_of_files(engine, files.glossary, files.output, options) | forms
     check_files([*chain.from_iterable(files.segments), *checkpoints], files.output, options)
     with connected(options), console.Progress("translate", None, "sentence", bar=not to_terminal) as progress:
         runtime = placed(runtime, options, engine.engine)
@@ -47,7 +49,6 @@ def generate(
             flags=("--input", *files.by_flag),
             output=files.output,
             settings=settings_of(search, runtime, engine) | settings,
-            shard_rows=shard_rows(checkpoints, runtime),
             options=options,
             workers=files.workers,
             progress=progress,

@@ -25,7 +25,7 @@ def rescore(
     """
     from nmt.jobs.ray import connected
     from nmt.translate.formats import PairFormat
-    from nmt.translate.job import JobOutput, check_files, placed, settings_of, shard_rows
+    from nmt.translate.job import JobOutput, check_files, placed, settings_of
     from nmt.translate.rescoring import RescoringJob
 
     lines = PairFormat(
@@ -41,7 +41,6 @@ def rescore(
             flags=list(files.by_flag),
             output=files.output,
             settings=settings_of(runtime) | {flag_name(name): getattr(files, name) for name in names},
-            shard_rows=shard_rows(checkpoints, runtime),
             options=options,
             workers=files.workers,
             progress=progress,

@@ -129,15 +129,6 @@ class TranslationFiles(Config):
         return {flag: path for flag, path in beside.items() if path is not None}
 
     @property
-    def formats(self) -> dict[str, str]:
-        """The forms of input and output, by flag."""
-        return {
-            "--input-format": self.input_format,
-            "--output-format": self.output_format,
-            "--html": "given" if self.html else "not given",
-        }
-
-    @property
     def segments(self) -> list[list[str]]:
         """The files that are read side by side, for each input."""
         return [[path, *self.by_flag.values()] for path in self.input]

@@ -165,11 +165,7 @@ class EncodingJob:
     device = "cpu"
     models = ()
 
-    def with_models(self, _: tuple[str, ...]) -> Self:
-        """Returns this job, which has no files to copy to other machines."""
-        return self
-
-    def load(self, _: int) -> Encoder:
+    def load(self, _models: Sequence[str], _process: int) -> Encoder:
         """Returns the encoder."""
         return Encoder(
             TextCodec.from_dict(self.codec_values, "the codec of this run"), self.limits, self.sampling, self.augment

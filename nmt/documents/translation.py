@@ -32,7 +32,6 @@ from nmt.translate.job import (
     placed,
     settings_of,
     settings_of_files,
-    shard_rows,
     with_alignments,
 )
 from nmt.translate.requests import Hypothesis, Request
@@ -169,7 +168,6 @@ def translate(
         flags=["the text of the documents"],
         output=output,
         settings=settings_of(search, runtime, engine) | settings_of_files(engine, files.glossary, output, options),
-        shard_rows=shard_rows(files.model, runtime),
         options=options,
         workers=files.workers,
         progress=progress,

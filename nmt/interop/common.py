@@ -1,10 +1,13 @@
 """What imports and exports share: files, which are not trusted, settings, vocabularies and layers."""
 
 import json
+import pickle
+import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from torch import Tensor
 from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
+from nmt.model.device import is_out_of_memory
 from nmt.text.subword import without_surrogates
 
 
@@ -47,6 +51,83 @@ def floats(values: Mapping[str, Any]) -> dict[str, Tensor]:
     """Returns the floating-point tensors among the values, in fp32."""
     found = {name: t for name, t in values.items() if isinstance(t, Tensor) and t.is_floating_point()}
     return {name: tensor.detach().float() for name, tensor in found.items()}
+
+
+# Files that torch.save wrote for other toolkits are pickles, which may name any function. Here, a pickle gets the few
+# functions that make tensors. A class of the toolkits that write such files becomes `Inert`, and any other name is
+# refused, so that no code in them runs.
+_FUNCTIONS = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+}
+# Packages whose classes hold options or the state of a training.
+_INERT_PACKAGES = "argparse", "collections", "enum", "fairseq", "numpy", "omegaconf", "torch", "transformers", "typing"
+_INERT_TYPES = ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "object", "set", "str")
+
+
+class Inert:
+    """Stands for an object of a class that is not imported, or for the result of a function that is not called.
+
+    Attributes:
+        state: what the pickle gives the object, usually its attributes by name.
+    """
+
+    state: Any = None
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, item: Any) -> None:
+        """Ignores an item of a class that is a list."""
+
+
+class _ForbiddenError(Exception):
+    pass
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _FUNCTIONS:
+            return super().find_class(module, name)
+        if module.partition(".")[0] in _INERT_PACKAGES or (module == "builtins" and name in _INERT_TYPES):
+            return Inert
+        raise _ForbiddenError(f"{module}.{name}")
+
+
+# A replacement for the module `pickle`, with the names that torch.load uses.
+_PICKLE = SimpleNamespace(
+    __name__="pickle", Unpickler=_Unpickler, load=lambda file, **options: _Unpickler(file, **options).load()
+)
+
+
+def read_torch_file(path: Path, part: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Returns the content of a torch file, and the floating-point tensors in it or in one of its parts, in fp32.
+
+    Args:
+        part: the key of the part with the tensors; None if the content itself has them.
+    """
+    mapped = zipfile.is_zipfile(path)  # only what is used of a mapped file is read
+    try:
+        content = torch.load(path, map_location="cpu", pickle_module=_PICKLE, weights_only=False, mmap=mapped)
+        return content, floats(content if part is None else content[part])
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except _ForbiddenError as error:
+        raise NmtError(f"{path} names {error}, which models do not need; do not trust this file") from error
+    except Exception as error:  # for a damaged file, torch may raise any exception
+        if is_out_of_memory(error):
+            raise NmtError(f"{path} does not fit into memory; free some memory or use another machine") from error
+        raise NmtError(
+            f"{path} is not a torch file with the weights of a model, or it is damaged; download it again"
+        ) from error
 
 
 class Tensors:

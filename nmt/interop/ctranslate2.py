@@ -5,7 +5,6 @@ the subword models, which convert between text and pieces.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +18,7 @@ from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
 from nmt.interop.common import check_supported
-from nmt.interop.model_card import CTRANSLATE2, Facts, example, model_card
+from nmt.interop.model_card import Facts, example, model_card
 from nmt.model.positions import sinusoids
 from nmt.text.codec import TextConfig
 from nmt.text.corpus import read_lines
@@ -64,12 +63,19 @@ def export_ctranslate2(
         )
 
 
+_LOAD = """import ctranslate2, sentencepiece
+
+source, target = map(sentencepiece.SentencePieceProcessor, {models})
+translator = ctranslate2.Translator(".")"""
+_TRANSLATE = """found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4)
+lines = [target.decode(result.hypotheses[0]) for result in found]"""
+
+
 def _use(text: TextConfig) -> str:
     """Returns how to translate with the exported folder."""
     if text.subword in ("wordpiece", "subword-nmt"):
         return "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
-    models = str(model_names(text))
-    return example(text, replace(CTRANSLATE2, load=CTRANSLATE2.load.format(models=models)))
+    return example(text, _LOAD.format(models=model_names(text)), _TRANSLATE)
 
 
 def specification(checkpoint: Checkpoint, origin: str, quantization: str, user: str) -> Any:

@@ -11,8 +11,7 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.common import Ids, Settings, Tensors, from_theirs, read_bytes
-from nmt.interop.torch_files import Inert, read_torch_file
+from nmt.interop.common import Ids, Inert, Settings, Tensors, from_theirs, read_bytes, read_torch_file
 from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.mapped import Mapped
 
@@ -77,7 +76,7 @@ _UNSUPPORTED = "no_scale_embedding", "no_token_positional_embeddings", "adaptive
 # Other names of the target embedding, used by the softmax.
 _SOFTMAX = "decoder.output_projection.weight", "decoder.embed_out"
 _BUFFERS = "version", "embed_positions._float_tensor"
-# For messages about tensors that do not fit: what the expected names and shapes follow from, and the way out.
+# For messages about tensors that do not fit: what determines the expected names and shapes, and what to do.
 _ADVICE = "its options or --dict", "give the dict files of this model, or another model"
 _OLD_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),

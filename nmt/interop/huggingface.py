@@ -29,11 +29,11 @@ from nmt.interop.common import (
     our_columns,
     read_bytes,
     read_json,
+    read_torch_file,
     to_theirs,
     unreadable,
 )
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.interop.torch_files import read_torch_file
 from nmt.model.positions import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code

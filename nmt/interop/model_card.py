@@ -12,45 +12,22 @@ from nmt.text.codec import TextConfig
 from nmt.text.mapped import language_code
 
 _FRONT_MATTER = "---\npipeline_tag: translation\nlibrary_name: {library}\ntags:\n- marian\n- nmt\n---\n"
+# Python code that loads a MarianMT model, and that translates prepared lines with it.
+_HUGGINGFACE = """from transformers import MarianMTModel, MarianTokenizer
 
-
-@dataclass(frozen=True)
-class Example:
-    """Python code that translates lines, for a toolkit: what loads the model, and what translates prepared lines."""
-
-    load: str
-    translate: str
-
-
-_OF_TRANSFORMERS = """batch = tokenizer(lines, return_tensors="pt", padding=True)
-lines = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)"""
-HUGGINGFACE = Example(
-    """from transformers import MarianMTModel, MarianTokenizer
-
-model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")""",
-    _OF_TRANSFORMERS,
-)
-ONNX = Example(
-    """from optimum.onnxruntime import ORTModelForSeq2SeqLM
+model, tokenizer = MarianMTModel.from_pretrained("."), MarianTokenizer.from_pretrained(".")"""
+_ONNX = """from optimum.onnxruntime import ORTModelForSeq2SeqLM
 from transformers import MarianTokenizer
 
-model, tokenizer = ORTModelForSeq2SeqLM.from_pretrained("."), MarianTokenizer.from_pretrained(".")""",
-    _OF_TRANSFORMERS,
-)
-CTRANSLATE2 = Example(
-    """import ctranslate2, sentencepiece
-
-source, target = map(sentencepiece.SentencePieceProcessor, {models})
-translator = ctranslate2.Translator(".")""",
-    """found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4)
-lines = [target.decode(result.hypotheses[0]) for result in found]""",
-)
+model, tokenizer = ORTModelForSeq2SeqLM.from_pretrained("."), MarianTokenizer.from_pretrained(".")"""
+_GENERATE = """batch = tokenizer(lines, return_tensors="pt", padding=True)
+lines = tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True)"""
 _JAVASCRIPT = """import { pipeline } from "@huggingface/transformers";
 
 const translate = await pipeline("translation", "MODEL", { dtype: "q8" });
 console.log(await translate("…", { num_beams: 1 }));"""
 # Keys of a provenance whose values are paths of the user.
-_PATHS = "save_dir", "init_from", "averaged", "folder", "file"
+_PATHS = "save_dir", "init_from", "user_module", "averaged", "folder", "file"
 
 
 @dataclass(frozen=True)
@@ -96,7 +73,7 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
 def marian_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> str:
     """Returns the card of a MarianMT model for transformers."""
     text = checkpoint.codec.config
-    use = f"{example(text, HUGGINGFACE)}\n\n{_notes(text)}"
+    use = f"{example(text, _HUGGINGFACE, _GENERATE)}\n\n{_notes(text)}"
     again = "`nmt import huggingface` (`pip install attention-nmt`) makes it a checkpoint again."
     return _FRONT_MATTER.format(library="transformers") + model_card(checkpoint, origin, use, facts, size, again)
 
@@ -106,7 +83,7 @@ def onnx_card(checkpoint: Checkpoint, origin: str, facts: Facts, size: int) -> s
     text = checkpoint.codec.config
     parts = [
         "In Python, with the package `optimum-onnx`:",
-        example(text, ONNX),
+        example(text, _ONNX, _GENERATE),
         "In JavaScript, with the package `@huggingface/transformers`, where MODEL is this folder or its name on the "
         "hub. Without `dtype`, it takes the weights in 32 bits. It does not do Moses or lowercasing.",
         f"```js\n{_JAVASCRIPT}\n```",
@@ -129,9 +106,14 @@ def _code(text: str) -> str:
     return f"```\n{text.strip()}\n```"
 
 
-def example(text: TextConfig, toolkit: Example) -> str:
-    """Returns Python code that translates. What the toolkit does not do, the code does."""
-    lines = [toolkit.load, f'lines = ["…"]  # sentences in {text.source_lang}']
+def example(text: TextConfig, load: str, translate: str) -> str:
+    """Returns Python code that translates. What the toolkit does not do, the code does.
+
+    Args:
+        load: code that loads the model.
+        translate: code that translates prepared lines.
+    """
+    lines = [load, f'lines = ["…"]  # sentences in {text.source_lang}']
     tokenizers = text.source_tokenizer, text.target_tokenizer
     source, target = (t.removeprefix("moses-") if t.startswith("moses-") else None for t in tokenizers)
     if source or target:
@@ -144,7 +126,7 @@ def example(text: TextConfig, toolkit: Example) -> str:
         )
     if text.lowercase:
         lines.append("lines = [line.lower() for line in lines]")
-    lines.append(toolkit.translate)
+    lines.append(translate)
     if target:
         lines.append(
             f"lines = [MosesDetokenizer({target!r}).detokenize(line.split(), unescape=False) for line in lines]"

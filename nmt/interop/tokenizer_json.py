@@ -1,8 +1,8 @@
 """Writes tokenizer.json, the format of the `tokenizers` library, which transformers.js reads.
 
 It gives the ids of the codec for sentencepiece models of the kind bpe. A model of the kind unigram cannot spell
-characters without a piece in transformers.js, which gives them the unknown piece. The vocabulary of an imported
-MarianMT model joins two sentencepiece models, of which the source model gives the scores.
+characters without a piece in transformers.js, which gives them the unknown piece. An imported MarianMT
+model has one vocabulary for two sentencepiece models. Its scores are those of the source model.
 """
 
 import base64

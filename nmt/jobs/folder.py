@@ -33,7 +33,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """How a job begins.
+    """What a job works on, what its result depends on, and how its folder is prepared.
 
     Attributes:
         segments: the files of the input; see `nmt.jobs.plan`.
@@ -77,7 +77,6 @@ _SHARDS, _DATA = "shards", "data"
 # One lock is held as long as a process works on the job, the other one only while the job is prepared.
 _WORKING, _PREPARING = ".lock", ".preparing"
 _OWN = {_MANIFEST, _SHARDS, _DATA, _WORKING, _PREPARING}
-_NAMED_SHARDS = 5  # in a message
 
 
 class Result(NamedTuple):
@@ -122,10 +121,9 @@ class JobFolder:
         """Yields the results of all shards in order."""
         self.check_input()
         if missing := self.todo():
-            named = ", ".join(map(self.plan.named, missing[:_NAMED_SHARDS]))
-            more = ", …" if len(missing) > _NAMED_SHARDS else ""
+            named = console.listed(list(map(self.plan.named, missing)))
             raise NmtError(
-                f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}{more}); "
+                f"{len(missing):,} of the {len(self.plan.shards):,} shards of {self.path} are missing ({named}); "
                 f"run the --shard that failed again, or run the command without --shard and --merge to do the rest"
             )
         for shard in self.plan.shards:

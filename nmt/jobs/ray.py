@@ -175,7 +175,7 @@ def _processor(job: Job, models: Sequence[np.ndarray]) -> Processor:
         for path, content in zip(paths, models, strict=True):
             content.tofile(path)
         try:
-            return job.with_models(tuple(map(str, paths))).load(0)
+            return job.load(list(map(str, paths)), 0)
         except (RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and "memory" not in str(error):
                 raise

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, closing
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from nmt import console
 from nmt.config import JobConfig
@@ -76,13 +76,10 @@ class Job(Protocol):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The files that `load` reads."""
+        """The files that `load` needs."""
 
-    def with_models(self, paths: tuple[str, ...]) -> Self:
-        """Returns this job with its models at other paths."""
-
-    def load(self, process: int) -> Processor:
-        """Loads the processor; on GPU number `process` if there are several."""
+    def load(self, models: Sequence[str], process: int) -> Processor:
+        """Loads the processor from `models` or copies of them; on GPU number `process` if there are several."""
 
     def codec(self) -> Any:
         """Returns the `codec` of the processor without loading the rest."""
@@ -130,7 +127,6 @@ MAXI_BATCH = 8192
 _MAXI_BATCHES_IN_FLIGHT = 2
 # How often a batch or a shard is tried if what works on it dies.
 ATTEMPTS = 3
-_NAMED_LINES = 5  # in a message
 
 
 # Returns the next maxi-batch, or None after the last one. If no record has arrived and `wait` is false, it returns a
@@ -149,7 +145,7 @@ class Outcome(NamedTuple):
 def do_maxi_batches(job: Job, take: Take, workers: int) -> Generator[Finished, None, None]:
     """Yields all batches as they finish, in any order."""
     if workers == 1:
-        processor = job.load(0)
+        processor = job.load(job.models, 0)
         with processor.session():
             while maxi_batch := take(wait=True):
                 yield from do_maxi_batch(job, processor, maxi_batch)
@@ -185,17 +181,16 @@ def _result(future: Future[Any]) -> Any:
 
 
 def _loaded(job: Job, number: int) -> Processor:
-    processor = job.load(number)
+    processor = job.load(job.models, number)
     processor.session().__enter__()  # until the process ends
     return processor
 
 
 def _death_message(numbers: Sequence[int]) -> str:
     """Returns the sentence about a batch that worker processes died on, for an error or a warning."""
-    named = ", ".join(map(str, sorted(numbers)[:_NAMED_LINES])) + (", …" if len(numbers) > _NAMED_LINES else "")
     return (
-        f"{ATTEMPTS} worker processes died on lines {named}, perhaps because memory ran out; try fewer --workers, a "
-        f"smaller --batch-tokens if the command has it, or take these lines out"
+        f"{ATTEMPTS} worker processes died on lines {console.listed(sorted(numbers))}, perhaps because memory ran out; "
+        f"try fewer --workers, a smaller --batch-tokens if the command has it, or take these lines out"
     )
 
 
@@ -250,9 +245,6 @@ def do_shards(
                     yield Outcome(shard, job.result(part))
 
 
-_NAMED_SHARDS = 3  # in a message
-
-
 def finish_shards(
     job: Job, folder: JobFolder, options: JobConfig, workers: int | None, progress: console.Progress
 ) -> None:
@@ -288,9 +280,8 @@ def finish_shards(
 
 def _failed(folder: JobFolder, failures: list[Outcome]) -> str:
     """Returns the sentence about a job of which some shards failed."""
-    named = ", ".join(folder.plan.named(outcome.shard) for outcome in failures[:_NAMED_SHARDS])
-    more = ", …" if len(failures) > _NAMED_SHARDS else ""
+    named = console.listed([folder.plan.named(outcome.shard) for outcome in failures], 3)
     return (
-        f"{len(failures):,} of {console.counted(len(folder.plan.shards), 'shard')} failed ({named}{more}: "
+        f"{len(failures):,} of {console.counted(len(folder.plan.shards), 'shard')} failed ({named}: "
         f"{failures[0].failure}); the others are kept in {folder.path}, and the same command does only these again"
     )

@@ -22,9 +22,8 @@ from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, label_of
 from nmt.text.moses import base_language
-from nmt.text.words import pharaoh
 from nmt.translate import rescoring
-from nmt.translate.formats import Pair, Rescored, Target, fields_of
+from nmt.translate.formats import Pair, Target, fields_of, rescored_fields
 from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms
 from nmt.translate.texts import Sentence, Text, sentences_of
 from nmt.translate.translator import can_join
@@ -315,7 +314,7 @@ class Service:
         encoded = await asyncio.to_thread(rescoring.encode, model.codec, pairs, 1)
         items = [Item(Score(model.name), line, line.tokens, False) for line in encoded]
         found = await self.scheduler.run(items)
-        return {"model": model.name, "scores": [_scored(rescored) for rescored in found]}
+        return {"model": model.name, "scores": [fields for rescored in found for fields in rescored_fields(rescored)]}
 
     async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:
         """Returns what may follow a prefix."""
@@ -360,12 +359,6 @@ def _fields(hypothesis: Hypothesis, codec: TextCodec, pieces: bool) -> dict[str,
         return values
     segments, words = codec.target_segments(hypothesis.text, hypothesis.pieces)
     return values | {"segments": segments, "words": words}
-
-
-def _scored(found: Rescored) -> dict[str, Any]:
-    (pieces,), (log_probs,) = found.pieces, found.log_probs
-    values = {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs}
-    return values | ({"alignment": pharaoh(found.alignments[0])} if found.alignments is not None else {})
 
 
 def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> dict[str, Any]:

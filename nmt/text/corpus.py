@@ -14,10 +14,10 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, Generic, NamedTuple, TypeVar
 
+from nmt import console
 from nmt.errors import NmtError
 
 STDIN = "-"
-_LISTED_FILES = 5  # in a message
 
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
@@ -115,8 +115,7 @@ def _similar_files(folder: Path, stem: str) -> str:
         return f"the folder {folder} cannot be listed ({error.strerror}), so check the prefix and the permissions"
     if not similar:
         return f"no file in {folder} starts with {stem!r}, so check the prefix"
-    listed = ", ".join(similar[:_LISTED_FILES]) + (", …" if len(similar) > _LISTED_FILES else "")
-    return f"{folder} has {listed}, so check the prefix and the languages"
+    return f"{folder} has {console.listed(similar)}, so check the prefix and the languages"
 
 
 def read_rows(*paths: str | Path) -> Iterator[tuple[str, ...]]:

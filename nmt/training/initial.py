@@ -14,8 +14,6 @@ from nmt.errors import NmtError
 from nmt.model.transformer import Transformer
 from nmt.text.codec import SubwordModel, TextCodec
 
-_NAMED_PIECES = 5  # in a message
-
 
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint."""
@@ -84,8 +82,7 @@ def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> 
 
 def _show_new(path: str, pieces: int, new: list[str]) -> None:
     """Logs how many of the pieces have embeddings in the checkpoint, and names some of the others."""
-    named = ", ".join(new[:_NAMED_PIECES]) + (", …" if len(new) > _NAMED_PIECES else "")
     console.info(
         f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
-        + (f"; {len(new):,} start at random: {named}" if new else "")
+        + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
     )

@@ -132,7 +132,7 @@ class PairFormat:
         text. The line has log P of each translation, separated by tabs, and the alignments if there are any.
         """
         if self.output == "jsonl":
-            return json.dumps(_with_found(pair, _as_values(found)), ensure_ascii=False) + "\n"
+            return json.dumps(_with_found(pair, rescored_fields(found)), ensure_ascii=False) + "\n"
         texts = [f"{sum(values) / (len(values) if self.normalize else 1):.6f}" for values in found.log_probs]
         if found.alignments is not None:
             texts = [f"{text} ||| {pharaoh(links)}" for text, links in zip(texts, found.alignments, strict=True)]
@@ -154,7 +154,7 @@ def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
     return tuple(pieces)
 
 
-def _as_values(found: Rescored) -> list[dict[str, Any]]:
+def rescored_fields(found: Rescored) -> list[dict[str, Any]]:
     """Returns what was found for each translation as JSON values."""
     values: list[dict[str, Any]] = [
         {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs}

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -47,9 +47,9 @@ class TranslationJob(ModelJob):
     format: LineFormat = field(default_factory=LineFormat)
     glossary: Glossary | None = None
 
-    def load(self, process: int) -> "TranslationProcessor":
+    def load(self, models: Sequence[str], process: int) -> "TranslationProcessor":
         """Loads the model; on GPU number `process` if there are several."""
-        engine = load_engine(self.models, self.engine, self.runtime, process)
+        engine = load_engine(models, self.engine, self.runtime, process)
         return TranslationProcessor(engine, self.search, log_probs=self.format.output == "jsonl")
 
     def record(self, row: Row, place: Place) -> Request:
@@ -74,19 +74,15 @@ class TranslationProcessor:
 
     def __init__(self, engine: Engine, search: SearchConfig, *, log_probs: bool) -> None:
         self.engine, self.search, self.log_probs = engine, search, log_probs
-        self.codec = engine.codec
+        self.codec, self.session = engine.codec, engine.session
 
     def __call__(self, batch: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch."""
         return self.engine.search(batch, self.search, log_probs=self.log_probs)
 
-    def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls."""
-        return self.engine.session()
-
 
 class HtmlLine(NamedTuple):
-    """A line of HTML: its sentences, one for each unit, and their text processing."""
+    """A line of HTML: its markup, what messages call it, its sentences, and the codec for them."""
 
     text: Text
     place: str
@@ -96,15 +92,15 @@ class HtmlLine(NamedTuple):
 
 @dataclass(frozen=True)
 class HtmlJob(ModelJob):
-    """Translates lines of HTML, each as `nmt.translate.texts.translate_markup` does."""
+    """Translates lines of HTML, as `nmt.text.markup.parse` explains."""
 
     search: SearchConfig
     engine: EngineConfig
     glossary: Glossary | None
 
-    def load(self, process: int) -> "HtmlProcessor":
+    def load(self, models: Sequence[str], process: int) -> "HtmlProcessor":
         """Loads the model; on GPU number `process` if there are several."""
-        return HtmlProcessor(load_engine(self.models, self.engine, self.runtime, process), self.search)
+        return HtmlProcessor(load_engine(models, self.engine, self.runtime, process), self.search)
 
     def record(self, row: Row, place: Place) -> tuple[Text, str]:
         """Returns the text in a row, and its place. Raises NmtError with the place if the HTML is not whole."""
@@ -170,7 +166,6 @@ class JobOutput:
         flags: the flags that name the files of a segment.
         output: a file, or `-` for standard output.
         settings: what the output depends on besides the files, by name. A job is resumed only if they are the same.
-        shard_rows: lines of a shard.
     """
 
     job: LineJob
@@ -178,7 +173,6 @@ class JobOutput:
     flags: Sequence[str]
     output: str
     settings: Mapping[str, Any]
-    shard_rows: int
     options: JobConfig
     workers: int | None
     progress: console.Progress
@@ -230,7 +224,7 @@ class JobOutput:
         preparation = Preparation(
             segments=self.segments,
             columns=self.flags,
-            shard_rows=self.options.shard_lines or self.shard_rows,
+            shard_rows=self.options.shard_lines or _shard_rows(self.job),
             settings=models | dict(self.settings),
             make_input=make_input,
         )
@@ -283,10 +277,10 @@ def placed(runtime: RuntimeConfig, options: JobConfig, engine: str = "pytorch") 
     )
 
 
-def shard_rows(models: Sequence[str], runtime: RuntimeConfig) -> int:
+def _shard_rows(job: LineJob) -> int:
     """Returns how many lines a shard has: MAXI_BATCH, or fewer for a large model on a CPU."""
-    size = sum(os.path.getsize(path) for path in models if os.path.isfile(path))
-    return MAXI_BATCH if runtime.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
+    size = sum(os.path.getsize(path) for path in job.models if os.path.isfile(path))
+    return MAXI_BATCH if job.device == "cuda" else min(MAXI_BATCH, max(1, _CPU_SHARD // max(size, 1)))
 
 
 def settings_of_files(engine: EngineConfig, glossary: str | None, output: str, options: JobConfig) -> dict[str, str]:

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,10 +38,6 @@ class ModelJob:
         """`cuda` or `cpu`: whether a worker needs a GPU."""
         return self.runtime.device
 
-    def with_models(self, paths: tuple[str, ...]) -> Self:
-        """Returns this job with its checkpoints at other paths."""
-        return replace(self, models=paths)
-
     def codec(self) -> TextCodec:
         """Returns how the model's text is processed."""
         return read_codec(self.models[0])
@@ -75,9 +70,9 @@ class RescoringJob(ModelJob):
     alignments: bool = False
     lines: PairFormat = field(default_factory=PairFormat)
 
-    def load(self, process: int) -> "Rescorer":
+    def load(self, models: Sequence[str], process: int) -> "Rescorer":
         """Loads the model; on GPU number `process` if there are several."""
-        translator = Translator.load(*self.models, runtime=self.runtime, process=process)
+        translator = Translator.load(*models, runtime=self.runtime, process=process)
         return Rescorer(translator, alignments=self.alignments)
 
     def record(self, row: Row, place: Place) -> Pair:
@@ -122,11 +117,8 @@ class Rescorer:
 
     def __init__(self, translator: Translator, *, alignments: bool = False) -> None:
         self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime
+        self.session = translator.session
         self._aligner = Aligner(self.models, self.runtime) if alignments else None
-
-    def session(self) -> AbstractContextManager[object]:
-        """Returns a context for many calls, within which converted weights are kept."""
-        return self.runtime.autocast()
 
     def __call__(self, batch: Sequence[EncodedPair]) -> list[Rescored]:
         """Returns pieces, log P and perhaps alignments of the translations of each line of a batch."""

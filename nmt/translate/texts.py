@@ -1,19 +1,17 @@
-"""Texts of several sentences, with markup or without: their sentences, and their translation from those of these."""
+"""Cuts texts, plain or marked up, into sentences, and joins the translations of the sentences."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, islice, repeat
 from typing import Literal, NamedTuple, Self
 
-from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
 from nmt.text.markup import Unit, parse
 from nmt.text.moses import base_language
 from nmt.text.words import AlignedWords
-from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.translator import Translator
+from nmt.translate.requests import Hypothesis
 
 
 class Sentence(NamedTuple):
@@ -56,7 +54,7 @@ class Text:
         return self.source if self.parts is None else "\n".join(unit.source for unit in self.units)
 
     def translated(self, sentences: Iterable[Sentence], found: Iterable[Hypothesis], codec: TextCodec) -> str:
-        """Returns the translation of the text from those of its sentences, with the same lines or the same markup."""
+        """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
         by_line = groupby(zip(sentences, found, strict=True), key=lambda pair: pair[0].line)
         joined = _joined_by_line(by_line, codec, self.plain.split("\n"))
         if self.parts is None:
@@ -67,7 +65,7 @@ class Text:
 def _joined_by_line(
     by_line: Iterable[tuple[int, Iterable[tuple[Sentence, Hypothesis]]]], codec: TextCodec, lines: Sequence[str]
 ) -> Iterator[tuple[str, list[AlignedWords]]]:
-    """Yields the translation of each line or unit, and the alignment of its words; without end."""
+    """Yields the translation of each line or unit and the alignment of its words, and then empty ones for ever."""
     here = 0
     for line, found in by_line:
         yield from [("", list[AlignedWords]())] * (line - here)
@@ -95,18 +93,19 @@ def _joined(
 
 def sentences_of(text: Text, codec: TextCodec, *, split_lines: bool) -> list[Sentence]:
     """Returns the sentences of a text in the source language, or its lines. Blank lines have none."""
-    cut = split if split_lines else lines
     if text.parts is None:
-        return cut(text.source, codec)
+        return _cut(text.source, codec, split_lines)
     return [
         Sentence(number, text, tuple(phrase for phrase in unit.phrases if phrase in text))
         for number, unit in enumerate(text.units)
-        for _, text, _ in cut(unit.source, codec)
+        for _, text, _ in _cut(unit.source, codec, split_lines)
     ]
 
 
-def split(text: str, codec: TextCodec) -> list[Sentence]:
-    """Returns the sentences of plain text."""
+def _cut(text: str, codec: TextCodec, split_lines: bool) -> list[Sentence]:
+    """Returns the sentences of plain text, or its lines."""
+    if not split_lines:
+        return [Sentence(number, line) for number, line in enumerate(text.split("\n")) if line.strip()]
     import sentencex
 
     language = base_language(codec.config.source_lang)
@@ -118,11 +117,6 @@ def split(text: str, codec: TextCodec) -> list[Sentence]:
     return found
 
 
-def lines(text: str, codec: TextCodec) -> list[Sentence]:  # noqa: ARG001 (as `split`)
-    """Returns the lines of plain text as its sentences."""
-    return [Sentence(number, line) for number, line in enumerate(text.split("\n")) if line.strip()]
-
-
 def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
     """Returns the tags that a line begins with, each followed by a space, and the rest of the line."""
     found = ""
@@ -130,22 +124,3 @@ def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
         found += f"{words[0]} "
         line = words[1] if len(words) > 1 else ""
     return found, line
-
-
-def translate_markup(
-    translator: Translator,
-    source: str,
-    markup: Literal["html", "xml"],
-    search: SearchConfig,
-    blocks: Collection[str] | None = None,
-) -> str:
-    """Returns the translation of a fragment of HTML or XML, as `nmt.text.markup.parse` explains.
-
-    Tags are put where the model's alignments are. A model without `--guided-alignment` aligns by the attention of its
-    last decoder layer, which makes more errors.
-    """
-    text = Text.of(source, markup, blocks)
-    sentences = sentences_of(text, translator.codec, split_lines=False)
-    requests = [Request(sentence.text, constraints=sentence.phrases) for sentence in sentences]
-    found = translator.hypotheses(requests, replace(search, alignments=True))
-    return text.translated(sentences, [best for best, *_ in found], translator.codec)

@@ -1,6 +1,7 @@
 """`nmt benchmark` as a user runs it. No test here requires any speed."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,7 @@ import numpy as np
 import pytest
 from commands import SMALL, failed, run
 
-from nmt.benchmark.generated import Generated
-from nmt.benchmark.run import Report
+from nmt.benchmark import Generated, Report
 from nmt.data.folder import DataFolder
 
 TINY = ["--arch=transformer_tiny", *SMALL, "--batch-tokens=300", "--device-tokens=500", "--device=cpu", "--updates=1"]
@@ -25,7 +25,7 @@ def no_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
         done = run(*command[3:], stdin=input.encode(), code=None)
         return subprocess.CompletedProcess(command, done.code, done.stdout.decode(), done.stderr)
 
-    monkeypatch.setattr("nmt.benchmark.run.subprocess.run", started)
+    monkeypatch.setattr("nmt.benchmark.subprocess.run", started)
 
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
@@ -115,3 +115,10 @@ def test_the_report_shows_the_median_and_the_range() -> None:
     report.add("speed", "tok/s", 1200, 800, 1000)
     report.add("memory", "MiB", 2.5)
     assert str(report) == "device  CPU\n speed  1,000 tok/s  (800 to 1,200, median of 3)\nmemory  2.50 MiB"
+
+
+def test_a_signal_leaves_no_generated_data_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("nmt.benchmark.benchmark_batching", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    run("benchmark", "batching", "--pairs=10", "--vocab-size=50", code=128 + signal.SIGTERM)
+    assert not list(tmp_path.iterdir())

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import forks
 import pytest
-from checkpoints import eloquent_checkpoint, saved, some_sentences
+from checkpoints import eloquent_checkpoint, saved, some_sentences, translated_html
 from commands import failed, run
 from forks import At
 
 from nmt import Translator
 from nmt.config import RuntimeConfig, SearchConfig
-from nmt.translate.texts import translate_markup
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]
@@ -136,7 +135,7 @@ def test_markup_is_put_where_the_words_are(trained: Path, tmp_path: Path) -> Non
     run("translate-file", tmp_path / "page.html", "--model", model, *options, "--workers=2")
     search = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
     translator = Translator.load(model, runtime=RuntimeConfig(device="cpu", precision="fp32"))
-    title, body = (translate_markup(translator, text, "html", search) for text in ("Ba", page))
+    title, body = (translated_html(translator, text, search) for text in ("Ba", page))
     expected = body.replace('title="Ba"', f'title="{escape(title)}"').replace('lang="en"', 'lang="de"')
     assert (tmp_path / "page.de.html").read_text() == expected
 

@@ -93,5 +93,14 @@ def test_a_model_card_may_hold_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
     assert "## Licence\n\né\n" in card
 
 
+def test_a_model_card_has_only_the_names_of_files(tmp_path: Path) -> None:
+    provenance = {"options": {"save_dir": "/a/run", "init_from": None, "user_module": "/a/mine.py"}}
+    checkpoint = saved(replace(small_checkpoint(0), provenance=provenance), tmp_path / "model.safetensors")
+    run("export", checkpoint, "--output", tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert '"user_module": "mine.py"' in card
+    assert "/a/" not in card
+
+
 def test_the_help_names_the_extra() -> None:
     assert "'attention-nmt[onnx]'" in " ".join(run("export", "--help").stdout.decode().split())

@@ -424,7 +424,7 @@ def doubled(job: Doubling, folder: Path, *before: Path) -> None:
     job.deaths.touch()
     (folder / "numbers").write_text("".join(f"{n}\n" for n in range(1, 21)))
     files = {"segments": [[str(path)] for path in (*before, folder / "numbers")], "output": str(folder / "out")}
-    options = {"flags": ["--input"], "settings": {}, "shard_rows": 6, "options": JobConfig(), "workers": 2}
+    options = {"flags": ["--input"], "settings": {}, "options": JobConfig(shard_lines=6), "workers": 2}
     with Progress("double", None, "number") as progress:
         JobOutput(job=job, progress=progress, **files, **options).write()
 

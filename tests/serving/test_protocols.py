@@ -8,13 +8,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from checkpoints import FP32, TEXT_CONFIG, eloquent_checkpoint, generated, saved, small_codec, two_models
+from checkpoints import (
+    FP32,
+    TEXT_CONFIG,
+    eloquent_checkpoint,
+    generated,
+    saved,
+    small_codec,
+    translated_html,
+    two_models,
+)
 from servers import Answer, Server, head, serving
 
 import nmt
 from nmt.config import SearchConfig
 from nmt.text.codec import TextCodec
-from nmt.translate.texts import translate_markup
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 GERMAN = "Der alte Lehrer sieht einen Hund in dem schönen Park."
@@ -149,7 +157,7 @@ def test_markup_is_put_around_the_aligned_words(server: Server, models: list[Pat
     """A unit of one sentence is translated as the library does; the words of another sentence keep their tags."""
     one = '<p>some <b class="x">words</b> to <i>learn</i></p>\n<code>a b</code>'
     translator = nmt.Translator.load(models[0], runtime=FP32)
-    expected = translate_markup(translator, one, "html", SearchConfig())
+    expected = translated_html(translator, one, SearchConfig())
     assert '<b class="x">' in expected and expected.endswith("</p>\n<code>a b</code>")
     pair = {"source": "en", "target": "de"}
     assert server.post("/translate", {"q": one, **pair, "format": "html"}).json == {"translatedText": expected}

@@ -6,13 +6,13 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from checkpoints import small_codec
+from checkpoints import small_codec, translated_html
 from commands import failed, run
 
 from nmt import Translator
 from nmt.config import RuntimeConfig, SearchConfig
 from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.texts import Sentence, Text, translate_markup
+from nmt.translate.texts import Sentence, Text
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
@@ -26,7 +26,7 @@ def translator(trained: Path) -> Translator:
 def test_text_is_translated_and_markup_is_kept(translator: Translator) -> None:
     paragraphs = ['<p> Ba <b class="x">de</b>\n<code>um &lt; ol</code> {name}<img src=y>.</p>', "<li>Lo mu"]
     html = "\n<ul>".join(paragraphs) + "<li translate=no>Mu</ul>"
-    output = translate_markup(translator, html, "html", SEARCH)
+    output = translated_html(translator, html, SEARCH)
     requests = [Request("Ba de um < ol {name}.", constraints=("um < ol", "{name}")), Request("Lo mu")]
     ((first,), (second,)) = translator.hypotheses(requests, SEARCH)
     paragraph, rest = output.split("</p>\n")
@@ -42,7 +42,7 @@ def test_tags_follow_the_alignment_of_the_model(translator: Translator) -> None:
     ((best,),) = translator.hypotheses(["Ba de ki lo"], replace(SEARCH, alignments=True))
     assert best.alignment
     for number, word in enumerate(["Ba", "de"]):
-        output = translate_markup(translator, "Ba de ki lo".replace(word, f"<b>{word}</b>"), "html", SEARCH)
+        output = translated_html(translator, "Ba de ki lo".replace(word, f"<b>{word}</b>"), SEARCH)
         marked = " ".join(re.findall("<b>(.*?)</b>", output)).split()
         assert marked == [best.text.split()[target] for source, target in best.alignment if source == number]
 
@@ -63,7 +63,7 @@ def test_lines_of_html(trained: Path, translator: Translator, tmp_path: Path, ex
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
     files = [f"--input={tmp_path}/in", f"--output={tmp_path}/out"]
     run("generate", trained / "run" / "best.safetensors", "--html", *files, *OPTIONS, *extra)
-    expected = [translate_markup(translator, line, "html", SEARCH) for line in LINES]
+    expected = [translated_html(translator, line, SEARCH) for line in LINES]
     assert (tmp_path / "out").read_text().split("\n") == [*expected, ""]
 
 

@@ -1,6 +1,7 @@
 """Measures the speed of training, translation, preprocessing and batching on this machine."""
 
 import gc
+import io
 import json
 import os
 import statistics
@@ -16,6 +17,8 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import sentencepiece
 import torch
 from torch.utils.benchmark import Timer
 
@@ -23,16 +26,19 @@ from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, make_plan
-from nmt.data.folder import DataFolder, ParallelSplit
+from nmt.data.folder import DataFolder, ParallelSplit, token_type
 from nmt.data.loader import Update, updates
 from nmt.data.preprocess import preprocess
+from nmt.data.writer import Flat, SplitWriter, complete
 from nmt.errors import NmtError, StoppedError
-from nmt.files import Output, output_file, writing
+from nmt.files import Output, new_folder, output_file, writing
 from nmt.jobs.run import do_maxi_batches, in_line_order
 from nmt.model.device import Runtime, resolve
 from nmt.resources import memory_of_all_processes_mib, process_peak_mib
-from nmt.text.codec import TextCodec
+from nmt.signals import cleaning_up
+from nmt.text.codec import TextCodec, TextConfig
 from nmt.text.corpus import MaxiBatches
+from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
 from nmt.training.loop import endless_updates, plan_epoch
 from nmt.training.metrics import peak_memory_mib
@@ -99,6 +105,16 @@ def product_flops(runtime: Runtime) -> float:
 _PROFILED_ROWS = 20
 
 
+@contextmanager
+def removed_at_the_end(folder: tempfile.TemporaryDirectory[str]) -> Iterator[str]:
+    """Yields a temporary folder, which is removed even if a signal ends the benchmark."""
+    try:
+        with cleaning_up(), folder as name:
+            yield name
+    except StoppedError as error:
+        raise NmtError("the benchmark was stopped before its end; start it again") from error
+
+
 def benchmark_training(
     data_folder: str, model: ModelConfig, batches: BatchConfig, *, repeats: int, updates: int, profile: str | None
 ) -> Report:
@@ -109,17 +125,14 @@ def benchmark_training(
     """
     files = [path for path in Path(data_folder).glob("*") if path.is_file()]
     with (
-        tempfile.TemporaryDirectory() as folder,
+        removed_at_the_end(tempfile.TemporaryDirectory()) as folder,
         # Opened first, so that a file that cannot be written causes an error before minutes of work.
         output_file(profile, files, "--profile") if profile else nullcontext() as trace,
     ):
         config = TrainConfig(save_dir=f"{folder}/run", **batches.to_dict())
         start_up = _start_up_seconds(data_folder, model, config)
-        try:
-            with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
-                report = _measure(setup, repeats, updates, trace)
-        except StoppedError as error:
-            raise NmtError("the benchmark was stopped before its end; start it again") from error
+        with prepared(data_folder, model, config, "stopping; nothing is saved") as setup:
+            report = _measure(setup, repeats, updates, trace)
     report.add("start-up", "s", start_up)
     return report
 
@@ -236,7 +249,7 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     for _ in range(repeats):
         with writing(f"--dest {dest}", "choose another --dest"):
             folder = tempfile.TemporaryDirectory(dir=dest.parent, prefix=f"{dest.name}.benchmark-")
-        with folder as name:
+        with removed_at_the_end(folder) as name:
             temporary = replace(config, dest=f"{name}/data")
             started = time.perf_counter()
             preprocess(temporary)
@@ -307,3 +320,98 @@ def _loading_speed(split: ParallelSplit, plan: UpdatePlan, device_tokens: int) -
     with closing(updates(split, plan, device_tokens)) as prepared:
         tokens = sum(update.target_tokens for update in islice(prepared, _SAMPLED_UPDATES))
     return tokens / (time.perf_counter() - started)
+
+
+# A generated corpus with realistic sentence lengths, for measurements without data
+
+# Standard deviations of log(length) and of log(target length / source length) in news text.
+_LENGTH_SPREAD = 0.6
+_RATIO_SPREAD = 0.2
+_LONGEST = 256
+_VALIDATION_PAIRS = 200
+_PAIRS_AT_ONCE = 500_000
+_SPECIAL = EOS + 1
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The description of a generated corpus.
+
+    Attributes:
+        vocab_size: the number of pieces; every piece is a word.
+        mean_length: the mean number of pieces per sentence. Lengths are limited to 256, which lowers large means a
+            little.
+        pairs: the number of sentence pairs.
+    """
+
+    vocab_size: int
+    mean_length: float
+    pairs: int
+
+    def lengths(self, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draws the lengths of the source and target sentences in pieces, without EOS."""
+        center = np.log(self.mean_length) - _LENGTH_SPREAD**2 / 2
+        common = random.normal(center, _LENGTH_SPREAD, self.pairs)
+        ratio = random.normal(0, _RATIO_SPREAD, self.pairs)
+        source, target = (np.exp(common + shift).round().astype(np.int64) for shift in (-ratio / 2, ratio / 2))
+        return np.clip(source, 1, _LONGEST), np.clip(target, 1, _LONGEST)
+
+    def tokens(self, random: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
+        """Draws the ids of sentences of these lengths, all in one array; word n is about 1/n as frequent as word 1."""
+        words = self.vocab_size - _SPECIAL
+        return (_SPECIAL - 1 + words ** random.random(int(lengths.sum()))).astype(token_type(self.vocab_size))
+
+    def codec(self) -> TextCodec:
+        """Returns a codec whose vocabulary is the generated words."""
+        config = TextConfig(
+            source_lang="xx",
+            target_lang="yy",
+            source_tokenizer="none",
+            target_tokenizer="none",
+            normalize_punctuation="none",
+            lowercase=False,
+            subword="bpe",
+            joint_vocab=True,
+        )
+        subword = Subword.from_bytes(_word_model(self.vocab_size), "bpe", "the generated vocabulary")
+        return TextCodec(config, subword, subword)
+
+    def write(self, folder: Path) -> None:
+        """Writes a data folder with a training set of `pairs` pairs and a small validation set."""
+        random = np.random.default_rng(0)
+        codec = self.codec()
+        done = {}
+        with new_folder(folder, "--dest") as data:
+            for split, pairs in (("train", self.pairs), ("valid", min(self.pairs, _VALIDATION_PAIRS))):
+                with SplitWriter(data, split, codec.config, raw=split == "valid") as out:
+                    for first in range(0, pairs, _PAIRS_AT_ONCE):
+                        both = replace(self, pairs=min(_PAIRS_AT_ONCE, pairs - first)).lengths(random)
+                        out.append(*(Flat(self.tokens(random, lengths), lengths) for lengths in both))
+                done[split] = out.meta
+            complete(data, codec, done, {"generated": vars(self)})
+
+    def sentences(self, codec: TextCodec) -> list[str]:
+        """Returns the source sentences as text."""
+        random = np.random.default_rng(0)
+        lengths, _ = self.lengths(random)
+        ends = np.cumsum(lengths)[:-1]
+        return codec.source.decode([ids.tolist() for ids in np.split(self.tokens(random, lengths), ends)])
+
+
+def _word_model(vocab_size: int) -> bytes:
+    """Returns a sentencepiece model whose pieces are the words w0, w1, … and the special pieces."""
+    words = vocab_size - _SPECIAL
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(f"w{i}" for i in range(words))]),
+        model_writer=model,
+        model_type="word",
+        vocab_size=vocab_size,
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        max_sentence_length=1 << 30,
+        minloglevel=2,
+    )
+    return model.getvalue()
