@@ -26,10 +26,9 @@ from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, make_plan
-from nmt.data.folder import DataFolder, ParallelSplit, token_type
+from nmt.data.folder import DataFolder, Flat, ParallelSplit, SplitWriter, complete, token_type
 from nmt.data.loader import Update, updates
 from nmt.data.preprocess import preprocess
-from nmt.data.writer import Flat, SplitWriter, complete
 from nmt.errors import NmtError, StoppedError
 from nmt.files import Output, new_folder, output_file, writing
 from nmt.jobs.run import do_maxi_batches, in_line_order

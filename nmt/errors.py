@@ -16,6 +16,15 @@ class NmtError(Exception):
 
 
 @contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Puts a name, such as that of a file, before the message of an NmtError."""
+    try:
+        yield
+    except NmtError as error:
+        raise NmtError(f"{name}: {error}") from error
+
+
+@contextmanager
 def importing(package: str, user: str, install: str = "") -> Iterator[None]:
     """Turns an ImportError in the block into an NmtError that says how to install an optional package.
 

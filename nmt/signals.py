@@ -3,7 +3,7 @@
 command                              first signal                                     second signal
 train                                saves its state; exit code 75                    ends at once; 128 + n
 train --gpus N                       passes it on to the ranks, ends as they do       the same
-preprocess, job to --output          keeps the finished shards; exit code 75          ends at once; 128 + n
+preprocess, clean, job to --output   keeps the finished shards; exit code 75          ends at once; 128 + n
 serve (SIGINT, SIGTERM)              answers the requests in flight; exit code 0      ends at once
 any other command                    ends at once, or cleans up first; 128 + n        ends at once; 128 + n
 

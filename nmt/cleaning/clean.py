@@ -10,11 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -129,7 +129,6 @@ class CleaningJob:
         return Result(content.getvalue(), {"histograms": histograms, "examples": examples})
 
 
-@dataclass
 class Summary:
     """What cleaning did.
 
@@ -139,18 +138,13 @@ class Summary:
         histograms, examples: see `Judged`.
     """
 
-    config: CleanConfig
-    read: list[int]
-    counts: list[Counter[str]]
-    limits: dict[str, float]
-    histograms: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[tuple[int, Row]]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, config: CleanConfig) -> Self:
-        """Returns the summary before anything was done."""
-        limits = {rule.option: getattr(config, rule.option) for rule in RULES}
-        return cls(config, [0 for _ in config.train], [Counter() for _ in config.train], limits)
+    def __init__(self, config: CleanConfig) -> None:
+        self.config = config
+        self.read = [0 for _ in config.train]
+        self.counts = [Counter[str]() for _ in config.train]
+        self.limits: dict[str, float] = {rule.option: getattr(config, rule.option) for rule in RULES}
+        self.histograms = Counter[str]()
+        self.examples: dict[str, list[tuple[int, Row]]] = {}
 
     @property
     def kept(self) -> list[int]:
@@ -205,7 +199,7 @@ def clean(
                 finish_shards(CleaningJob(config, excluded), folder, options, workers, progress)
         if options.shard:
             return None
-        summary = Summary.of(config)
+        summary = Summary(config)
         reasons, hashes = _results(folder)
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from nmt.data.mixture import hashed
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language
 
 # Classes of characters. A letter has the class of its script, from _FIRST_SCRIPT on.
 _OTHER, _SPACE, _DIGIT, _CONTROL, _FIRST_SCRIPT = range(5)

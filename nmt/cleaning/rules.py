@@ -79,11 +79,11 @@ class Pairs:
         """Returns the larger number of the two sides; [L]."""
         return np.maximum.reduce([of_side(found) for found in self.measures])
 
-    def largest_of_lines(self, of_line: Callable[[str, int], float]) -> np.ndarray:
+    def largest_of_lines(self, of_line: Callable[[str], float]) -> np.ndarray:
         """Returns the larger number of the two sides of pairs that no rule has dropped yet, and 0 elsewhere; [L]."""
         found = np.zeros(len(self.alive))
         for index in np.flatnonzero(self.alive):
-            found[index] = max(of_line(lines[index], side) for side, lines in enumerate(self.sides))
+            found[index] = max(of_line(lines[index]) for lines in self.sides)
         return found
 
     @cached_property
@@ -104,7 +104,7 @@ def _ratio(pairs: Pairs) -> np.ndarray:
     return np.maximum(first / second, second / first)
 
 
-def _other_characters(pairs: Pairs) -> np.ndarray:
+def _letters(pairs: Pairs) -> np.ndarray:
     return -pairs.largest(lambda found: -found.letters / np.maximum(found.length - found.spaces, 1))
 
 
@@ -113,7 +113,7 @@ def _script(pairs: Pairs) -> np.ndarray:
 
 
 def _repetition(pairs: Pairs) -> np.ndarray:
-    return pairs.largest_of_lines(lambda line, _: _repeats(line))
+    return pairs.largest_of_lines(_repeats)
 
 
 def _repeats(line: str) -> bool:
@@ -149,10 +149,11 @@ def _control(pairs: Pairs) -> np.ndarray:
 
 
 def _markup(pairs: Pairs) -> np.ndarray:
-    def of_line(line: str, _: int) -> float:
-        return ("<" in line or "&" in line or "[[" in line or "{{" in line) and bool(_MARKUP.search(line))
+    return pairs.largest_of_lines(_has_markup)
 
-    return pairs.largest_of_lines(of_line)
+
+def _has_markup(line: str) -> bool:
+    return ("<" in line or "&" in line or "[[" in line or "{{" in line) and bool(_MARKUP.search(line))
 
 
 def _untranslated(pairs: Pairs) -> np.ndarray:
@@ -216,7 +217,7 @@ RULES = (
     Rule("control", _control),
     Rule("max_characters", _length, _steps(0, 2000, 50)),
     Rule("max_ratio", _ratio, _steps(1, 5, 0.1)),
-    Rule("min_letters", _other_characters, _steps(0, 1, 0.025)),
+    Rule("min_letters", _letters, _steps(0, 1, 0.025)),
     Rule("min_script", _script, _steps(0, 1, 0.025)),
     Rule("untranslated", _untranslated),
     Rule("numbers", _numbers),
@@ -281,7 +282,7 @@ class Cleaner:
 
         drop(EMPTY, pairs.largest(lambda found: (found.length == found.spaces).astype(int)) > 0)
         if self.config.encoding != "keep":
-            drop(ENCODING, pairs.largest_of_lines(lambda line, _: self._is_broken(line)) > 0)
+            drop(ENCODING, pairs.largest_of_lines(self._is_broken) > 0)
         for rule in RULES:
             limit = getattr(self.config, rule.option)
             if not is_on(rule.option, limit):

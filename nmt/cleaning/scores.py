@@ -1,8 +1,7 @@
 """Scores pairs by how well two models, one in each direction, predict them."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import JobConfig, RuntimeConfig
-from nmt.errors import NmtError
+from nmt.errors import NmtError, naming
 from nmt.text.corpus import read_lines
 from nmt.translate.formats import PairFormat
 from nmt.translate.job import JobOutput, placed, settings_of
@@ -51,7 +50,7 @@ def dual_scores(
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
         output = folder / name
         if not output.exists():
-            with console.Progress(f"Scoring {name}", None, "pair") as progress, _naming(model):
+            with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
                 here = placed(runtime, options)
                 JobOutput(
                     job=RescoringJob((model,), here, lines=PairFormat("files", "text", True)),
@@ -66,15 +65,6 @@ def dual_scores(
         entropies.append(-np.array([float(line) for line in read_lines(output)]))
     forward, backward = entropies
     return np.exp(-np.abs(forward - backward) - (forward + backward) / 2)
-
-
-@contextmanager
-def _naming(model: str) -> Iterator[None]:
-    """Puts the path of the checkpoint before the message of an NmtError, because there are two checkpoints."""
-    try:
-        yield
-    except NmtError as error:
-        raise NmtError(f"--score-with {model}: {error}") from error
 
 
 def threshold(scores: np.ndarray, keep: float) -> float:

@@ -18,7 +18,7 @@ from typer.core import TyperOption
 from nmt import extensions
 from nmt.config import ModelConfig, TrainConfig
 from nmt.config.options import Config, check_field, flag_name
-from nmt.errors import NmtError
+from nmt.errors import NmtError, naming
 
 # The sections that a help page shows last.
 _LAST_PANELS = ("Model", "Hardware")
@@ -190,8 +190,6 @@ def _value(path: str, name: str, value: Any) -> Any:
             f"--config {path} has the unknown option {name.replace('_', '-')!r:.80}{hint}; nmt train --help lists the "
             f"options"
         )
-    try:
+    with naming(f"--config {path}"):
         check_field(_FIELDS[name], tuple(value) if isinstance(value, list) else value)
-    except NmtError as error:
-        raise NmtError(f"--config {path}: {error}") from error
     return value

@@ -1,6 +1,6 @@
 """`nmt report` writes an HTML page about runs, or serves it while they train."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -36,27 +36,15 @@ def report(
     """
     if watch and output is not None:
         raise NmtError("--watch writes no file, but --output was given; leave out one of the two")
-    from nmt.pages.page import page
-    from nmt.pages.report import read_runs, report_data
+    from nmt.pages.report import read_runs, report_data, report_page, serve
 
     found = read_runs(runs, name)
-    title, data = ", ".join(run.name for run in found), report_data(found, sustained_tflops)
+    data = report_data(found, sustained_tflops)  # also with --watch, so that wrong runs end the command
     if watch:
-        _watch(runs, name, title, sustained_tflops)
+        serve(runs, name, sustained_tflops)
         return
     path = "report.html" if output is None else output
     with output_file(path, [run.file for run in found]) as file:
-        file.write(page("report", title, data))
+        file.write(report_page(data))
     if path != STDIO:
         console.info(f"wrote {path}")
-
-
-def _watch(runs: list[str], name: list[str], title: str, sustained_tflops: float | None) -> None:
-    from nmt.pages.page import page
-    from nmt.pages.report import read_runs, report_data, version_of
-    from nmt.pages.report_server import Site, serve
-
-    def current() -> dict[str, Any]:
-        return report_data(read_runs(runs, name), sustained_tflops)
-
-    serve(Site(lambda: version_of(runs), current, lambda data: page("report", title, data)))

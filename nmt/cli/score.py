@@ -15,9 +15,9 @@ from nmt.config import ScoreConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
 from nmt.parsing.evalb import SHORT, Evalb, evalb
-from nmt.scoring.metrics import METRICS, MetricScore, compared_scores, corpus_scores, tokenizer_warning
+from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, tokenizer_warning
 from nmt.text.corpus import STDIN, name_of, read_lines
-from nmt.text.moses import UNSPACED_SCRIPT
+from nmt.text.languages import UNSPACED_SCRIPT
 
 # The p-values of systems that differ in fewer lines are not reliable.
 _ENOUGH_LINES = 10

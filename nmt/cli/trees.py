@@ -1,19 +1,15 @@
 """`nmt trees` turns treebanks into parallel text for the parsing model, and the model's output into trees."""
 
 from collections import Counter
-from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nmt import console
 from nmt.errors import NmtError
-from nmt.files import output_file
-
-if TYPE_CHECKING:
-    from nmt.parsing.trees import Word
+from nmt.files import STDIO, output_file
 
 trees = typer.Typer(
     name="trees",
@@ -105,30 +101,26 @@ def restore(
     matches none closes the innermost bracket, or is dropped. Brackets without words are removed. A sentence without
     words becomes an empty line.
     """
-    from nmt.parsing.treebank import read_treebank
-    from nmt.parsing.trees import untagged, words_of
-    from nmt.text.corpus import read_lines
+    from nmt.parsing.sequences import first_restored
+    from nmt.parsing.treebank import read_hypotheses, read_treebank
+    from nmt.parsing.trees import untagged, words_of, write_tree
+    from nmt.text.corpus import name_of, read_lines
 
     if (words is None) == (trees is None):
         raise NmtError("give either --words or --trees, which supplies the words of the sentences")
-    if words is not None:
-        sentences: Iterable[list[Word]] = (untagged(line.split()) for line in read_lines(words))
+    if sequences == words == STDIO:
+        raise NmtError("--sequences and --words are both standard input; give one of them as a file")
+    if words is None:
+        words = str(trees)
+        sentences = map(words_of, read_treebank([words]))
     else:
-        sentences = map(words_of, read_treebank([str(trees)]))
-    _restore(sequences, sentences, str(words or trees), output)
-
-
-def _restore(sequences: str, sentences: "Iterable[list[Word]]", words_from: str, output: str) -> None:
-    from nmt.parsing.sequences import first_restored
-    from nmt.parsing.treebank import read_hypotheses
-    from nmt.parsing.trees import write_tree
-    from nmt.text.corpus import read_lines
-
+        sentences = map(untagged, map(str.split, read_lines(words)))
     repairs, done = Counter[str](), 0
-    with output_file(output, [sequences, words_from]) as out:
-        for alternatives, sentence in zip_longest(read_hypotheses(read_lines(sequences), sequences), sentences):
+    with output_file(output, [sequences, words]) as out:
+        hypotheses = read_hypotheses(read_lines(sequences), name_of(sequences))
+        for alternatives, sentence in zip_longest(hypotheses, sentences):
             if alternatives is None or sentence is None:
-                shorter = sequences if alternatives is None else words_from
+                shorter = name_of(sequences if alternatives is None else words)
                 raise NmtError(
                     f"{shorter} ends after {done:,} sentences, but the other file has more; give files of the same text"
                 )

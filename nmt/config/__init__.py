@@ -3,6 +3,8 @@
 This package does not import torch, so that `nmt --help` is fast.
 """
 
+# Other packages import these names from here.
+# ruff: noqa: F401
 from nmt.config.cleaning import CleanConfig
 from nmt.config.data import DataConfig, Normalization, SubwordKind, Tokenizer
 from nmt.config.jobs import DocumentFiles, JobConfig, RescoringFiles, TranslationFiles
@@ -10,25 +12,3 @@ from nmt.config.model import ModelConfig
 from nmt.config.serving import ServeConfig
 from nmt.config.training import BatchConfig, PlanConfig, RuntimeConfig, TrainConfig
 from nmt.config.translation import EngineConfig, ScoreConfig, SearchConfig, VocabularyMapConfig
-
-__all__ = [
-    "BatchConfig",
-    "CleanConfig",
-    "DataConfig",
-    "DocumentFiles",
-    "EngineConfig",
-    "JobConfig",
-    "ModelConfig",
-    "Normalization",
-    "PlanConfig",
-    "RescoringFiles",
-    "RuntimeConfig",
-    "ScoreConfig",
-    "SearchConfig",
-    "ServeConfig",
-    "SubwordKind",
-    "Tokenizer",
-    "TrainConfig",
-    "TranslationFiles",
-    "VocabularyMapConfig",
-]

@@ -17,7 +17,7 @@ from nmt.jobs.plan import File, Plan, make_plan
 from nmt.jobs.pool import in_order
 from nmt.text.codec import Preparer, Side, TextCodec, TextConfig
 from nmt.text.corpus import parallel_paths, read_lines, read_rows
-from nmt.text.moses import MOSES, base_language, look_swapped
+from nmt.text.languages import MOSES, base_language, look_swapped
 from nmt.text.subword import UNK, Subword
 from nmt.text.words import parse_pharaoh
 
@@ -118,10 +118,18 @@ def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
 
 
 def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:
-    """Returns the chunk after --augment."""
-    pairs = enumerate(zip(chunk.source, chunk.target, strict=True), chunk.first)
-    source, target = zip(*(augmented(pair, seed, number) for number, pair in pairs), strict=True)
-    return chunk._replace(source=list(source), target=list(target))
+    """Returns the chunk after --augment. A pair whose words have changed places loses its alignment."""
+    old = list(zip(chunk.source, chunk.target, strict=True))
+    new = [augmented(pair, seed, number) for number, pair in enumerate(old, chunk.first)]
+    rows = zip(chunk.alignments, old, new, strict=True)
+    alignments = [links if all(map(_keeps_words, *pairs)) else "" for links, *pairs in rows]
+    source, target = map(list, zip(*new, strict=True))
+    return chunk._replace(source=source, target=target, alignments=alignments)
+
+
+def _keeps_words(line: str, changed: str) -> bool:
+    """Returns whether word n of a changed line is word n of the line. The last words may be missing."""
+    return line.startswith(changed) or len(line.split()) == len(changed.split())
 
 
 def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterator[_Pair]:
@@ -162,9 +170,8 @@ def show_tokenizers(text: TextConfig) -> None:
     console.info(f"tokenisation: {tokenizers}{normalized}")
 
 
-def make_codec(config: DataConfig, plan: Plan) -> TextCodec:
+def make_codec(config: DataConfig, text: TextConfig, plan: Plan) -> TextCodec:
     """Returns the codec. Its subword model is read from --subword-model or trained on a sample of the text."""
-    text = text_config(config)
     if config.subword_model:
         model = _load_model(config.subword_model, config.subword)
         if unknown := [tag for tag in text.tags if model.ids([tag]) == [UNK]]:

@@ -14,9 +14,8 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.config.data import LONGEST_ALIGNED
 from nmt.data.corpora import Chunk, Record, augmented_chunk, chunked
-from nmt.data.filters import filter_pairs
+from nmt.data.folder import Flat, flatten
 from nmt.data.mixture import hash_of
-from nmt.data.writer import Flat, flatten
 from nmt.jobs.folder import Result
 from nmt.jobs.plan import Row
 from nmt.jobs.run import Batch, Finished, Place
@@ -73,6 +72,20 @@ class Sampling:
         return [
             ids if len(ids) <= longest else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn
         ]
+
+
+def filter_pairs(
+    source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], max_length: float, max_ratio: float
+) -> tuple[list[int], Counter[str]]:
+    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
+    lengths = np.array([list(map(len, source)), list(map(len, target))])
+    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    empty = shorter == 0
+    too_long = ~empty & (longer > max_length)
+    uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
+    reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
+    dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
+    return np.flatnonzero(~(empty | too_long | uneven)).tolist(), dropped
 
 
 class EncodedChunk(NamedTuple):

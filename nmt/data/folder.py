@@ -1,8 +1,7 @@
-"""Reads data folders, which `nmt preprocess` writes (data/writer.py) and training maps into memory.
+"""The format of data folders, which `nmt preprocess` writes and training maps into memory.
 
 A data folder holds these files; all numbers are little-endian:
     meta.json           languages, text processing, counts and options, and the size and SHA-256 of all other files
-                        (data/folder.py)
     subword.model       the joint subword model; for separate vocabularies, subword.en.model and subword.de.model
     train.en.tokens     the piece ids of all sentences end to end, without EOS; uint16 or uint32
     train.en.offsets    the position in the tokens where each sentence starts, and the end of the last one; int64. If a
@@ -19,19 +18,20 @@ reads the files trusts their content.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from nmt import __version__, console
 from nmt.data.mixture import MixedOrder, Mixture, TokenArray
 from nmt.errors import NmtError
-from nmt.files import digest_of_json
+from nmt.files import Output, digest_of, digest_of_json, remove_partial_files, replaced_file
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig, load_subword
 
 TRAIN = "train"
@@ -306,3 +306,103 @@ def _reading(path: Path) -> Iterator[None]:
         raise NmtError(f"{path} is missing; {_COPY_AGAIN}") from error
     except OSError as error:
         raise NmtError(f"{path} cannot be read ({error.strerror}); {_COPY_AGAIN}") from error
+
+
+# Writing, chunk by chunk
+
+
+class Flat(NamedTuple):
+    """Sentences end to end in one array.
+
+    Attributes:
+        tokens: the ids of all sentences, of type `token_type`; [tokens].
+        lengths: the number of ids of each sentence, int64; [sentences].
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+
+
+def flatten(sentences: list[list[int]], vocab_size: int) -> Flat:
+    """Returns the sentences end to end in one array."""
+    lengths = np.fromiter(map(len, sentences), dtype=np.int64, count=len(sentences))
+    tokens = chain.from_iterable(sentences)
+    return Flat(np.fromiter(tokens, dtype=token_type(vocab_size), count=int(lengths.sum())), lengths)
+
+
+def _new_file(path: Path) -> AbstractContextManager[Output]:
+    return replaced_file(path, "free some space or choose another --dest")
+
+
+class _ArrayWriter:
+    """Writes one side of a split, or its alignments."""
+
+    def __init__(self, tokens: Output, offsets: Output) -> None:
+        self._tokens, self._offsets = tokens, offsets
+        self._offsets.write(np.zeros(1, OFFSET_TYPE).tobytes())
+        self.total = 0
+
+    def append(self, chunk: Flat) -> None:
+        """Adds the sentences of a chunk."""
+        self._tokens.write(chunk.tokens.tobytes())
+        self._offsets.write((self.total + np.cumsum(chunk.lengths, dtype=OFFSET_TYPE)).tobytes())
+        self.total += len(chunk.tokens)
+
+
+class SplitWriter(ExitStack):
+    """Writes a split into a folder, chunk by chunk. Its files appear when the context ends without an error."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        config: TextConfig,
+        *,
+        raw: bool = False,
+        aligned: bool = False,
+        encodings: tuple[int, int] = (1, 1),
+    ) -> None:
+        super().__init__()
+        langs = config.source_lang, config.target_lang
+        names = [array_names(name, lang) for lang in langs] + [alignment_names(name, config)] * aligned
+        self._arrays = [_ArrayWriter(*(self.enter_context(_new_file(folder / file)) for file in of)) for of in names]
+        self._raw = [self.enter_context(_new_file(folder / raw_name(name, lang))) for lang in langs if raw]
+        self._encodings = encodings
+        self.pairs = 0
+
+    def append(self, *columns: Flat) -> None:
+        """Adds sentence pairs: the source, the target and, if the split has them, the alignments."""
+        for array, flat in zip(self._arrays, columns, strict=False):
+            array.append(flat)
+        self.pairs += len(columns[0].lengths) // self._encodings[0]
+
+    def append_raw(self, source: Iterable[str], target: Iterable[str]) -> None:
+        """Adds lines of raw text to a split that was opened with `raw`."""
+        for file, lines in zip(self._raw, (source, target), strict=True):
+            file.write("".join(f"{line}\n" for line in lines))
+
+    @property
+    def meta(self) -> SplitMeta:
+        """The description of what was written so far."""
+        source, target, *_ = self._arrays
+        return SplitMeta(self.pairs, source.total, target.total, *self._encodings)
+
+
+def write_models(folder: Path, codec: TextCodec) -> None:
+    """Writes the subword models."""
+    for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
+        _write(folder / name, model.to_bytes())
+
+
+def complete(folder: Path, codec: TextCodec, splits: Mapping[str, SplitMeta], options: Mapping[str, Any]) -> None:
+    """Writes the subword models and meta.json, which complete a data folder."""
+    write_models(folder, codec)
+    remove_partial_files(folder)
+    paths = sorted(path for path in folder.iterdir() if path.name != META)
+    files = {path.name: FileMeta(path.stat().st_size, digest_of(str(path))) for path in paths}
+    _write(folder / META, write_meta(Meta(codec.config.to_dict(), dict(splits), files, options)))
+
+
+def _write(path: Path, data: bytes) -> None:
+    with _new_file(path) as file:
+        file.write(data)

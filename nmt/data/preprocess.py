@@ -17,10 +17,8 @@ from nmt.config import DataConfig, JobConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import check, chunked, make_codec, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
-from nmt.data.filters import dropped_in_words
-from nmt.data.folder import TRAIN, SplitMeta, read_codec
+from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, complete, read_codec, write_models
 from nmt.data.mixture import Mixture
-from nmt.data.writer import SplitWriter, complete, write_models
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
@@ -53,7 +51,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
         + ["--alignments"] * bool(config.alignments),
         shard_rows=options.shard_lines or _SHARD_PAIRS,
         settings=_settings(config),
-        prepare=partial(_prepare, config, like),
+        prepare=partial(_prepare, config, text, like),
     )
     with job_folder(config.dest, "--dest", preparation, options) as folder:
         codec = like or _prepared_codec(folder, text)
@@ -88,11 +86,11 @@ def _training_files(config: DataConfig) -> list[list[str]]:
     return [[*pair, path] for pair, path in zip(files, config.alignments, strict=True)] if config.alignments else files
 
 
-def _prepare(config: DataConfig, like: TextCodec | None, folder: Path, plan: Plan) -> None:
+def _prepare(config: DataConfig, text: TextConfig, like: TextCodec | None, folder: Path, plan: Plan) -> None:
     """Checks all text and writes the subword models into the folder."""
     check(config, plan)
-    show_tokenizers(_text_config(config, like))
-    write_models(folder, like or make_codec(config, plan))
+    show_tokenizers(text)
+    write_models(folder, like or make_codec(config, text, plan))
 
 
 def _text_config(config: DataConfig, like: TextCodec | None) -> TextConfig:
@@ -182,6 +180,15 @@ def _encode_split(folder: Path, name: str, prefix: str, codec: TextCodec) -> Spl
             split.append_raw(chunk.source, chunk.target)
             progress.advance(encoded.kept)
     return replace(split.meta, corpora=(prefix,))
+
+
+def dropped_in_words(dropped: Counter[str], config: DataConfig) -> str:
+    """Returns the numbers of dropped pairs in words."""
+    return (
+        f"{dropped['empty']:,} with an empty side, "
+        f"{dropped['too_long']:,} longer than --max-length {config.max_length}, "
+        f"{dropped['uneven']:,} beyond --max-length-ratio {config.max_length_ratio:g}"
+    )
 
 
 def _summarise(config: DataConfig, codec: TextCodec, splits: dict[str, SplitMeta]) -> None:

@@ -1,7 +1,6 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Literal, NamedTuple
@@ -56,15 +55,6 @@ def translatable(sentence: Sentence, codec: TextCodec, longest: int) -> tuple[st
     if phrases and len(text) > longest // 4 and len(codec.encode_source([text])[0]) > longest:
         return text, ()
     return text, phrases
-
-
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Puts the name of a file before the messages of errors."""
-    try:
-        yield
-    except NmtError as error:
-        raise NmtError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, 
 from nmt.documents.document import Document, Passage, ReadOptions, has_letters
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language
 
 _BYTES = 512 * 2**20  # the size of all parts
 _SMALL, _RATIO = 32 * 2**20, 200  # larger documents must not be compressed further than by this ratio

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from html import unescape
 
-from nmt.documents.document import Document, Passage, ReadOptions, literal, naming
+from nmt.documents.document import Document, Passage, ReadOptions, literal
 from nmt.documents.plain import decoded, encoded
+from nmt.errors import naming
 from nmt.text.markup import with_attributes
 
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")

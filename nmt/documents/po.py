@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nmt.documents.content import Content, Ends, Inline, Leaf, Place, document_of, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError, importing
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language
 
 if TYPE_CHECKING:
     import polib

@@ -13,7 +13,7 @@ from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Place, doc
 from nmt.documents.document import Document, ReadOptions
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language
 
 _OPENING, _CLOSING = ("bpt", "bx"), ("ept", "ex")
 _TAG_OF_ANGULAR = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?")

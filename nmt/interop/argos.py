@@ -20,7 +20,7 @@ from nmt.interop.common import read_bytes
 from nmt.interop.ctranslate2 import specification
 from nmt.interop.model_card import Facts, model_card
 from nmt.text.codec import TextConfig
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language
 
 _SUFFIX, _SENTENCE_SUFFIX = ".argosmodel", ".onnx"
 # The release of Argos Translate whose source this module follows.

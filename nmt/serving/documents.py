@@ -20,7 +20,7 @@ from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.serving.guard import RETRY, UPLOADS, with_fields
 from nmt.serving.service import AUTO, Path, Service
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language
 from nmt.translate.requests import Hypothesis, Request
 from nmt.translate.texts import Sentence, Text, sentences_of
 

@@ -15,8 +15,7 @@ from nmt.serving.documents import Documents, Uploaded
 from nmt.serving.guard import DOWNLOAD_FILE, LIBRETRANSLATE, TRANSLATE_FILE, File, fields_of
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Detected, Service, Translated
-from nmt.text.languages import english_name
-from nmt.text.moses import base_language
+from nmt.text.languages import base_language, english_name
 
 # Does the work of a request and makes the answer; gives up if the client goes away.
 Answer = Callable[[Request, Coroutine[Any, Any, Any]], Awaitable[Response]]

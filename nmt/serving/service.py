@@ -20,8 +20,7 @@ from nmt.serving.scheduler import Item, Scheduler
 from nmt.serving.workers import Advance, Alternatives, Attention, Score, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
-from nmt.text.languages import Identifier, label_of
-from nmt.text.moses import base_language
+from nmt.text.languages import Identifier, base_language, label_of
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Target, fields_of, rescored_fields
 from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms

@@ -13,7 +13,7 @@ from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.errors import NmtError, StoppedError
-from nmt.scoring.metrics import tokenizer_warning
+from nmt.scoring import tokenizer_warning
 from nmt.training.initial import start_from
 from nmt.training.log import require_tensorboard, show_plan
 from nmt.training.loop import Clock, OutOfMemoryError, TrainingLoop, plan_epoch

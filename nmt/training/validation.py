@@ -13,7 +13,7 @@ from nmt.data.batching import make_plan
 from nmt.data.loader import updates
 from nmt.errors import StoppedError
 from nmt.model.transformer import Transformer
-from nmt.scoring.metrics import corpus_scores
+from nmt.scoring import corpus_scores
 from nmt.training.loss import TrainingLoss
 from nmt.training.records import Scores
 from nmt.training.state import Setup, TrainState

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from nmt import __version__, console
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import Config, flag_name
-from nmt.errors import NmtError
+from nmt.errors import NmtError, naming
 from nmt.files import STDIO, digest_of, is_replaceable, output_file, refuse_inputs, replaced_file
 from nmt.jobs.folder import JobFolder, Preparation, job_folder
 from nmt.jobs.plan import Row
@@ -104,10 +104,8 @@ class HtmlJob(ModelJob):
 
     def record(self, row: Row, place: Place) -> tuple[Text, str]:
         """Returns the text in a row, and its place. Raises NmtError with the place if the HTML is not whole."""
-        try:
+        with naming(str(place)):
             return Text.of(row[0], "html"), str(place)
-        except NmtError as error:
-            raise NmtError(f"{place}: {error}") from error
 
     def batched(self, codec: TextCodec, records: Sequence[tuple[Text, str]], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of lines, longest first."""

@@ -8,8 +8,8 @@ from itertools import groupby, islice, repeat
 from typing import Literal, NamedTuple, Self
 
 from nmt.text.codec import TextCodec
+from nmt.text.languages import base_language
 from nmt.text.markup import Unit, parse
-from nmt.text.moses import base_language
 from nmt.text.words import AlignedWords
 from nmt.translate.requests import Hypothesis
 

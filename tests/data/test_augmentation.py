@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.augmentation import augmented, in_title_case, with_typing_errors, without_final_punctuation
+from nmt.data.corpora import Chunk, augmented_chunk
 
 PAIR = ("I don't know the old man.", "Ich kenne den alten Mann nicht.")
 CHANGED = {
@@ -79,3 +80,11 @@ def test_shards_do_not_matter_and_validation_does_not_change(trained: Path, tmp_
     assert one["train.en.tokens"] != plain["train.en.tokens"]
     assert one["valid.en.txt"] == plain["valid.en.txt"]
     assert b'"augment": true' in (tmp_path / "one" / "meta.json").read_bytes()
+
+
+def test_pairs_whose_words_change_places_lose_their_alignment() -> None:
+    rows = ["I saw a dog in a park", "Ich sah einen Hund in einem Park", "0-0 1-1 2-2 3-3 4-4 5-5 6-6", ""]
+    found = augmented_chunk(Chunk(*(4000 * [text] for text in rows)), 1)
+    wrong = [i for i, line in enumerate(found.source) if len(line.split()) != 7]
+    assert wrong
+    assert [i for i, line in enumerate(found.alignments) if not line] == wrong

@@ -1,4 +1,4 @@
-"""DamagedError and malicious models of other toolkits are refused in one sentence, and no code in them runs."""
+"""Damaged and malicious models of other toolkits are refused in one sentence, and no code in them runs."""
 
 import argparse
 import collections

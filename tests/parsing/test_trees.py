@@ -337,7 +337,8 @@ def test_bad_treebanks_sequences_and_options_are_refused(tmp_path: Path) -> None
     assert not (tmp_path / "dest").exists()
     restore = ["trees", "restore", "--trees", good]
     assert "good.mrg ends after 1 sentences, but the other file has more" in failed(*restore, stdin=b"XX\nXX\n")
-    assert "- ends after 0 sentences" in failed(*restore, stdin=b"")
+    assert "standard input ends after 0 sentences" in failed(*restore, stdin=b"")
+    assert "--sequences and --words are both standard input" in failed("trees", "restore", "--words=-", stdin=b"")
     assert "give either --words or --trees" in failed("trees", "restore", "--output=-", stdin=b"XX\n")
     score = ["score", "--metric=evalb", "--reference", good]
     assert "has 2 lines, but" in failed(*score, stdin=b"XX\nXX\n")

@@ -16,7 +16,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.scoring.metrics import corpus_scores
+from nmt.scoring import corpus_scores
 
 HYPOTHESES = [
     "The cat sat on the mat.",

@@ -12,7 +12,7 @@ from nmt.config import DataConfig
 from nmt.data.corpora import text_config
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
-from nmt.text.moses import MOSES, WITHOUT_SPACES
+from nmt.text.languages import MOSES, WITHOUT_SPACES
 from nmt.text.subword import Subword
 from nmt.text.words import Given
 

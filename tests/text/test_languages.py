@@ -11,7 +11,7 @@ from sacrebleu.tokenizers.tokenizer_ja_mecab import TokenizerJaMecab
 from sacrebleu.tokenizers.tokenizer_ko_mecab import TokenizerKoMecab
 
 from nmt.config import ScoreConfig
-from nmt.scoring.metrics import corpus_scores
+from nmt.scoring import corpus_scores
 
 HYPOTHESES = ["他昨天去了北京，见到老朋友。", "我不知道（真的）。"]
 REFERENCES = ["他昨天到了北京，见到了老朋友。", "我真的不知道。"]

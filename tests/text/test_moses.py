@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.text.moses import Moses
+from nmt.text.codec import Moses
 
 LANGS = ("en", "de", "fr", "cs", "fi", "zh", "ko", "xx", "")
 moses = cache(Moses)

@@ -1,4 +1,4 @@
-"""DamagedError lines of metrics.jsonl stop no training and cost no other records."""
+"""Damaged lines of metrics.jsonl stop no training and cost no other records."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""DamagedError checkpoints, and crafted checkpoints, which have odd content with a correct SHA-256."""
+"""Damaged checkpoints, and crafted checkpoints, which have odd content with a correct SHA-256."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""DamagedError data folders and damaged logs."""
+"""Damaged data folders and damaged logs."""
 
 import json
 from collections.abc import Callable

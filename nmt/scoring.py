@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from nmt.config import ScoreConfig
 from nmt.errors import NmtError
-from nmt.text.moses import CHINESE, WITHOUT_SPACES, base_language
+from nmt.text.languages import CHINESE, WITHOUT_SPACES, base_language
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
