@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nmt.errors import NmtError
 from nmt.text.codec import TextCodec
 from nmt.text.markup import with_attributes
-from nmt.translate.texts import Sentence, Text
+from nmt.translate.requests import Hypothesis, Request
+from nmt.translate.texts import Sentence, Text, sentences_of
 
 
 class Passage(NamedTuple):
@@ -44,19 +45,6 @@ def is_sound(html: str) -> bool:
         return False
 
 
-def translatable(sentence: Sentence, codec: TextCodec, longest: int) -> tuple[str, tuple[str, ...]]:
-    """Returns a sentence and its phrases. One that is translated in parts cannot have any.
-
-    Args:
-        longest: the largest number of pieces that are not translated in parts.
-    """
-    _, text, phrases = sentence
-    # A character has at most four pieces, which are its bytes.
-    if phrases and len(text) > longest // 4 and len(codec.encode_source([text])[0]) > longest:
-        return text, ()
-    return text, phrases
-
-
 @dataclass(frozen=True)
 class Document:
     """A document that was read.
@@ -86,3 +74,55 @@ class ReadOptions(NamedTuple):
     source_lang: str
     target_lang: str
     all: bool = False
+
+
+class Sentences:
+    """The different sentences of documents, which are translated once each.
+
+    Args:
+        source: the text processing of the text.
+        target: the text processing of the translation.
+        longest: as for `sentences_of`.
+
+    Attributes:
+        found: what was found for each sentence. A key is the sentence and its phrases, separated by NUL.
+        has_markup: whether a passage is marked up.
+    """
+
+    def __init__(self, source: TextCodec, target: TextCodec, longest: int) -> None:
+        self._source, self._target, self._longest = source, target, longest
+        self.found: dict[str, Any] = {}
+        self.has_markup = False
+
+    def add(self, document: Document) -> int:
+        """Adds the sentences of a document. Returns their number."""
+        count = 0
+        for passage in document.passages:
+            self.has_markup |= passage.markup is not None
+            for sentence in self._of(passage.parsed()):
+                self.found[_key(sentence)] = None
+                count += 1
+        return count
+
+    def _of(self, text: Text) -> list[Sentence]:
+        return sentences_of(text, self._source, self._longest, split_lines=True)
+
+    def written(self, document: Document, hypothesis: Callable[[Any], Hypothesis] = lambda found: found) -> bytes:
+        """Returns the file of a document with the translations. `hypothesis` reads what was found."""
+
+        def translated(passage: Passage) -> str:
+            text = passage.parsed()
+            sentences = self._of(text)
+            return text.translated(sentences, [hypothesis(self.found[_key(s)]) for s in sentences], self._target)
+
+        return document.write(list(map(translated, document.passages)))
+
+
+def _key(sentence: Sentence) -> str:
+    return "\0".join([sentence.text, *sentence.phrases])
+
+
+def request_of(key: str) -> Request:
+    """Returns the request for a sentence of `Sentences`."""
+    text, *phrases = key.split("\0")
+    return Request(text, constraints=tuple(phrases))

@@ -43,8 +43,8 @@ def document_files(paths: Sequence[str], output: str | None, form: str | None, t
 
 def _output_of(path: str, output: str | None, target_lang: str) -> str:
     if output is None:
-        name = Path(path)
-        return STDIO if path == STDIO else str(name.with_name(f"{name.stem}.{target_lang}{name.suffix}"))
+        name, suffix = os.path.splitext(path)
+        return STDIO if path == STDIO else f"{name}.{target_lang}{suffix}"
     return os.path.join(output, os.path.basename(path)) if os.path.isdir(output) else output
 
 

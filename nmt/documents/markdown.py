@@ -28,7 +28,7 @@ _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 _LABEL = re.compile(r"(?:\[[ xX]\]|\[\^[^\]\s]+\]:)\s+|")
 # URLs and references to footnotes, in text.
 _KEPT = re.compile(r"((?:https?://|www\.)[^\s<>]*[\w/]|\[\^[^\]\s]+\])")
-_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)[^>]*>")
+_TAG = re.compile(r"""<(/?)([a-zA-Z][\w-]*+)(?:"[^"]*"|'[^']*'|[^<>"'])*+>""")
 _SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
 # What may need another spelling in Markdown than in HTML.
 _WRITTEN = re.compile(rf"&#?\w+;|{_SPECIAL.pattern}")

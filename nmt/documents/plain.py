@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from nmt.documents.document import Document, Passage, ReadOptions
 from nmt.errors import NmtError
 
-_LINE = re.compile(r"([^\S\r\n]*)([^\r\n]*?)([^\S\r\n]*(?:\r\n|\n|\r|\Z))")
+# Possessive repetition avoids quadratic time for long lines.
+_LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")
 
 
 def read(data: bytes, options: ReadOptions) -> Document:

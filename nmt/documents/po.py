@@ -38,12 +38,13 @@ _PLURALS = {
 _OTHER_PLURALS = _FORMS.format(2, "n != 1")
 
 _PERCENT = (
-    r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]|%<\w+>|%L?\d+|\$\{?\w+\}?"
+    r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
+    r"|%<\w+>|%L?\d+|\$\{?\w+\}?"
 )
 _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _OTHERS = (
-    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*)(?P<rest>[^<>]*)>)|(?P<line>[ \t]*\n\s*)"
-    r"|(?P<code>``[^`]+``|:[\w:+-]+:`[^`]+`)|(?P<reference>&(?:[a-zA-Z]+|\#\d+);)"
+    r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?P<rest>[^<>]*)>)|(?P<line>(?<![ \t])[ \t]*\n\s*)"
+    r"|(?P<code>``[^`]+``|(?<![\w:+-]):[\w:+-]+:`[^`]+`)|(?P<reference>&(?:[a-zA-Z]+|\#\d+);)"
     "|(?P<control>[\0-\x08\x0b-\x1f\ufffe\uffff])"
 )
 _BLOCKS = "div h1 h2 h3 h4 h5 h6 hr li ol p table td th tr ul"
@@ -101,7 +102,10 @@ def _forms(plural_forms: str) -> list[bool]:
     if not match:
         raise ValueError
     rule = c2py(match[2])
-    one, two = rule(1), rule(2)
+    try:
+        one, two = rule(1), rule(2)
+    except ZeroDivisionError as error:
+        raise ValueError from error
     return [form == one != two for form in range(int(match[1]))]
 
 

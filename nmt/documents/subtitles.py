@@ -20,7 +20,7 @@ _WIDTH = 42
 _MOST_CUES = 6
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 _TIMES = re.compile(r"\s*(?:\d+:)?\d+:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d+:\d\d[,.]\d+")
-_TAG = re.compile(r"(<(/?)([a-zA-Z]\w*)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
+_TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 # What stays at the beginning of a line: a position, a speaker's name or dash.
 _LEAD = re.compile(r"(?:\{\\[^{}]*\}|<v[\s.][^<>]*>|\s)*(?:[-–—]\s*)?")
 _DASH = re.compile(r"[-–—]\s*$")

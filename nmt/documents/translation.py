@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
-from nmt.documents.document import Document, Passage, ReadOptions, translatable
+from nmt.documents.document import Document, ReadOptions, Sentences, request_of
 from nmt.documents.files import DocumentFile, document_files
 from nmt.documents.formats import format_of, read_document
 from nmt.errors import NmtError, importing
@@ -35,7 +35,6 @@ from nmt.translate.job import (
     with_alignments,
 )
 from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.texts import Sentence, sentences_of
 
 _ADVICE = "correct that and start the same command again"
 
@@ -56,19 +55,20 @@ class Report(NamedTuple):
 
 
 class Documents:
-    """The documents in files, their different sentences, and the translation of each of these.
+    """The documents in files, and the translation of their sentences.
 
     Args:
-        options: with the flags of the command and the longest sentence of `search`.
+        options: with the flags of the command.
+        longest: as for `nmt.translate.texts.sentences_of`.
     """
 
-    def __init__(self, paths: Sequence[str], options: DocumentFiles, search: SearchConfig) -> None:
-        self.codec, self._options, self._longest = read_codec(options.model[0]), options, search.max_source_length
-        self.has_markup = False
-        self._lines: dict[str, str] = {}  # what `nmt generate` writes for each sentence, by `_key`
+    def __init__(self, paths: Sequence[str], options: DocumentFiles, longest: int) -> None:
+        codec = read_codec(options.model[0])
+        self._options, self._config = options, codec.config
+        self.sentences = Sentences(codec, codec, longest)  # with the line that `nmt generate` writes for each
         with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
             import sentencex  # noqa: F401
-        files = document_files(paths, options.output, options.format, self.codec.config.target_lang)
+        files = document_files(paths, options.output, options.format, codec.config.target_lang)
         self.reports = [self._read(file) for file in files]
         if not any(report.document for report in self.reports):
             raise NmtError(
@@ -76,67 +76,52 @@ class Documents:
             )
 
     def _read(self, file: DocumentFile) -> Report:
-        config, name = self.codec.config, name_of(file.path)
-        options = ReadOptions(name, config.source_lang, config.target_lang, self._options.all)
+        name = name_of(file.path)
+        options = ReadOptions(name, self._config.source_lang, self._config.target_lang, self._options.all)
         try:
             data = sys.stdin.buffer.read() if file.path == STDIO else Path(file.path).read_bytes()
             document = read_document(data, self._options.format or format_of(name), options)
-            return Report(file, document, sum(map(self._add, document.passages)))
+            return Report(file, document, self.sentences.add(document))
         except NmtError as error:
             return Report(file, None, failure=str(error))
         except OSError as error:
             return Report(file, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
 
-    def _add(self, passage: Passage) -> int:
-        """Adds the sentences of a passage. Returns their number."""
-        self.has_markup |= passage.markup is not None
-        sentences = sentences_of(passage.parsed(), self.codec, split_lines=True)
-        for sentence in sentences:
-            self._lines[self._key(sentence)] = ""
-        return len(sentences)
-
-    def _key(self, sentence: Sentence) -> str:
-        """Returns a sentence and its phrases, separated by NUL."""
-        text, phrases = translatable(sentence, self.codec, self._longest)
-        return "\0".join([text, *phrases])
-
     def requests(self) -> Iterator[Request]:
         """Yields the request for each sentence."""
-        for text, *phrases in (key.split("\0") for key in self._lines):
-            yield Request(text, constraints=tuple(phrases))
+        return map(_placed, map(request_of, self.sentences.found))
 
     def write(self, lines: Iterable[str]) -> None:
         """Writes the documents with the translations of the sentences, as `nmt generate` writes them."""
-        for key, line in zip(self._lines, lines, strict=True):
-            self._lines[key] = line
+        found = self.sentences.found
+        for key, line in zip(found, lines, strict=True):
+            found[key] = line
         for file, document, *_ in self.reports:
             if document:
-                content = document.write([self._translated(passage) for passage in document.passages])
+                content = self.sentences.written(document, self._hypothesis)
                 folder = Path(file.output).parent
                 with writing(folder, _ADVICE):
                     folder.mkdir(parents=True, exist_ok=True)
                 with output_file(file.output) as out:
                     out.write(content)
 
-    def _translated(self, passage: Passage) -> str:
-        text = passage.parsed()
-        sentences = sentences_of(text, self.codec, split_lines=True)
-        return text.translated(sentences, map(self._hypothesis, sentences), self.codec)
-
-    def _hypothesis(self, sentence: Sentence) -> Hypothesis:
-        line = self._lines[self._key(sentence)]
-        text, _, links = line.rpartition(" ||| ") if self.has_markup else (line, "", "")
+    def _hypothesis(self, line: str) -> Hypothesis:
+        text, _, links = line.rpartition(" ||| ") if self.sentences.has_markup else (line, "", "")
         return Hypothesis(text, 0.0, [], [], alignment=tuple(parse_pharaoh(links)))
+
+
+def _placed(request: Request) -> Request:
+    """Returns a request that messages call by its sentence, because users do not see the file with the lines."""
+    return request._replace(place=f"the sentence {request.source:.80}")
 
 
 @dataclass(frozen=True)
 class SentencesJob(TranslationJob):
-    """A `TranslationJob` whose messages show the sentence, because users do not see the file with the lines."""
+    """A `TranslationJob` whose messages show the sentence."""
 
     def record(self, row: Row, place: Place) -> Request:
         """Returns the request of a row."""
-        request = super().record(row, place)
-        return request._replace(place=f"the sentence {request.source:.80}")
+        return _placed(super().record(row, place))
 
 
 def translate(
@@ -155,8 +140,8 @@ def translate(
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
     aligned = with_alignments(search, "nmt translate-file")
-    documents = Documents(paths, files, search)
-    search = aligned if documents.has_markup else search
+    documents = Documents(paths, files, search.max_source_length if engine.engine == "pytorch" else 0)
+    search = aligned if documents.sentences.has_markup else search
     outputs = [report.file.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
     inputs = [*(report.file.path for report in documents.reports if report.document), *files.model]

@@ -99,7 +99,7 @@ def _inline(element: Element, is_exact: bool) -> list[Inline]:
 
 def _lines(text: str | None, is_exact: bool) -> Iterator[Inline]:
     """Yields text. If spaces are preserved, line breaks are leaves."""
-    for i, part in enumerate(re.split(r"([ \t]*\n\s*)", text or "") if is_exact else [text or ""]):
+    for i, part in enumerate(re.split(r"((?<![ \t])[ \t]*\n\s*)", text or "") if is_exact else [text or ""]):
         yield Leaf(part, kind="break") if i % 2 else part
 
 

@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -14,15 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from nmt.config import SearchConfig
-from nmt.documents.document import Passage, ReadOptions, translatable
+from nmt.documents.document import Document, ReadOptions, Sentences, request_of
 from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.serving.guard import RETRY, UPLOADS, with_fields
 from nmt.serving.service import AUTO, Path, Service
 from nmt.text.languages import base_language
-from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.texts import Sentence, Text, sentences_of
 
 # How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
@@ -64,43 +61,6 @@ class Uploaded:
         name = f'filename="{self.name}"' if quoted == self.name else f"filename*=UTF-8''{quoted}"
         headers = {"Content-Disposition": f"attachment; {name}"}
         return Response(self.content, media_type="application/octet-stream", headers=headers)
-
-
-class _Sentences:
-    """The different sentences of a document, and the best hypothesis of each.
-
-    Args:
-        can_require: whether the engine can require phrases.
-    """
-
-    def __init__(self, one: Uploaded, path: Path, can_require: bool) -> None:
-        self._source, self._target, self._can_require = path[0].codec, path[-1].codec, can_require
-        options = ReadOptions(one.name, self._source.config.source_lang, self._target.config.target_lang)
-        self._document = read_document(one.content, suffix_of(one.name), options)
-        self.has_markup = any(passage.markup for passage in self._document.passages)
-        found = (self._sentences(passage.parsed()) for passage in self._document.passages)
-        # Sentences of similar length are translated together.
-        keys = sorted(set(map(self._key, chain.from_iterable(found))), key=lambda key: (-len(key[0]), key))
-        self.requests = [Request(text, constraints=phrases) for text, phrases in keys]
-        self.found: list[Hypothesis] = []
-
-    def _sentences(self, text: Text) -> list[Sentence]:
-        return sentences_of(text, self._source, split_lines=True)
-
-    def _key(self, sentence: Sentence) -> tuple[str, tuple[str, ...]]:
-        text, phrases = translatable(sentence, self._source, SearchConfig.max_source_length)
-        return text, phrases if self._can_require else ()
-
-    def written(self) -> bytes:
-        """Returns the translated file."""
-        by_key = {(r.source, r.constraints): found for r, found in zip(self.requests, self.found, strict=True)}
-
-        def translated(passage: Passage) -> str:
-            text = passage.parsed()
-            sentences = self._sentences(text)
-            return text.translated(sentences, [by_key[self._key(sentence)] for sentence in sentences], self._target)
-
-        return self._document.write(list(map(translated, self._document.passages)))
 
 
 class Documents:
@@ -193,24 +153,34 @@ class Documents:
         return found[0].language
 
     async def _translated(self, one: Uploaded, path: Path) -> bytes:
-        sentences = await self._in_thread(partial(_Sentences, one, path, self._service.can_require))
+        source, target = path[0].codec, path[-1].codec
+        sentences = Sentences(source, target, SearchConfig.max_source_length if self._service.can_require else 0)
+        options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
+
+        def read() -> tuple[Document, list[str]]:
+            document = read_document(one.content, suffix_of(one.name), options)
+            sentences.add(document)
+            return document, sorted(sentences.found, key=len, reverse=True)  # similar lengths are translated together
+
+        document, keys = await self._in_thread(read)
         if len(path) > 1 and sentences.has_markup:
             names = " and ".join(model.name for model in path)
             raise NmtError(f"{one.name} has markup, which needs a single model, but {names} translate in turn")
-        one.state, one.sentences = "translating", len(sentences.requests)
-        one.characters = sum(len(request.source) for request in sentences.requests)
+        one.state, one.sentences = "translating", len(keys)
+        one.characters = sum(len(request_of(key).source) for key in keys)
         one.started = asyncio.get_running_loop().time()
         beam = min(SearchConfig.beam, self._service.config.max_beam)
         search = SearchConfig(beam=beam, alignments=sentences.has_markup)
-        while waiting := sentences.requests[one.done : one.done + self._at_once]:
+        while waiting := keys[one.done : one.done + self._at_once]:
             try:
-                found = await self._service.hypotheses(path, waiting, search, pieces=False)
+                found = await self._service.hypotheses(path, list(map(request_of, waiting)), search, pieces=False)
             except HTTPException:  # the queue is full
                 await asyncio.sleep(int(RETRY["Retry-After"]))
                 continue
-            sentences.found += [replace(best, pieces=[], log_probs=[]) for best, *_ in found]
-            one.done = len(sentences.found)
-        return await self._in_thread(sentences.written)
+            best = [replace(hypotheses[0], pieces=[], log_probs=[]) for hypotheses in found]
+            sentences.found.update(zip(waiting, best, strict=True))
+            one.done += len(waiting)
+        return await self._in_thread(partial(sentences.written, document))
 
     async def _in_thread(self, work: Callable[[], _Found]) -> _Found:
         async with self._thread:

@@ -260,11 +260,10 @@ class Service:
                 f"in turn"
             )
         glossary = self._glossary(body.glossary)
-        of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, body)
+        longest = search.max_source_length if self.can_require else 0
+        of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, longest, body)
         requests = [
-            Request(s.text, body.prefix, (*body.constraints, *(s.phrases if self.can_require else ())))
-            for sentences in of_texts
-            for s in sentences
+            Request(s.text, body.prefix, (*body.constraints, *s.phrases)) for sentences in of_texts for s in sentences
         ]
         requests = [with_terms(path[-1].codec, request, glossary) for request in requests]
         found = iter(await self.hypotheses(path, requests, search, body.pieces))
@@ -339,8 +338,10 @@ class Service:
         return dict(found)
 
 
-def _sentences(codec: TextCodec, texts: Sequence[Text], body: schema.TranslateBody) -> list[list[Sentence]]:
-    of_texts = [sentences_of(text, codec, split_lines=body.split) for text in texts]
+def _sentences(
+    codec: TextCodec, texts: Sequence[Text], longest: int, body: schema.TranslateBody
+) -> list[list[Sentence]]:
+    of_texts = [sentences_of(text, codec, longest, split_lines=body.split) for text in texts]
     count = sum(map(len, of_texts))
     if (body.prefix or body.constraints) and count != 1:
         raise NmtError(

@@ -48,7 +48,7 @@ _XML = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|{_TAG}", re.DOTALL
 _REFERENCE = r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[0-9a-zA-Z]+);"
 _PLACEHOLDER = re.compile(
     r"""((?:https?://|www\.)(?:[^\s<>"'&]|&amp;|&(?=\w+=))*[\w/]|(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"""
-    r"""|\{\{[^{}]*\}\}|\$?\{[^{}\s]*\}|(?<!\d)%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[@cdEeFfGgiorsuXx])"""
+    r"""|\{\{[^{}]*\}\}|\$?\{[^{}\s]*\}|(?<!\d)%(?:\(\w+\)|\d+\$)?[-+#0]*+\d*+(?:\.\d+)?[@cdEeFfGgiorsuXx])"""
 )
 _WORD = re.compile(r"(\W*)(.*\w|)(\W*)", re.DOTALL)
 _PART = re.compile(r"\d+|[^\W\d]+|\W+")

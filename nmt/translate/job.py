@@ -109,7 +109,11 @@ class HtmlJob(ModelJob):
 
     def batched(self, codec: TextCodec, records: Sequence[tuple[Text, str]], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of lines, longest first."""
-        lines = [HtmlLine(*record, sentences_of(record[0], codec, split_lines=False), codec) for record in records]
+        longest = self.search.max_source_length if self.engine.engine == "pytorch" else 0
+        lines = [
+            HtmlLine(text, place, sentences_of(text, codec, longest, split_lines=False), codec)
+            for text, place in records
+        ]
         encoded = [encode(codec, self._requests(line), n, self.search) for n, line in enumerate(lines, first_number)]
         tokens = [sum(padded_width(part) for sentence in line for part in sentence.parts) for line in encoded]
         for batch in longest_first(tokens, self.search.tokens_at_once(device_type(self.runtime))):

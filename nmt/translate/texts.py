@@ -2,9 +2,9 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, repeat
 from typing import Literal, NamedTuple, Self
 
 from nmt.text.codec import TextCodec
@@ -55,23 +55,13 @@ class Text:
 
     def translated(self, sentences: Iterable[Sentence], found: Iterable[Hypothesis], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
-        by_line = groupby(zip(sentences, found, strict=True), key=lambda pair: pair[0].line)
-        joined = _joined_by_line(by_line, codec, self.plain.split("\n"))
+        of_line = defaultdict[int, list[tuple[Sentence, Hypothesis]]](list)
+        for sentence, hypothesis in zip(sentences, found, strict=True):
+            of_line[sentence.line].append((sentence, hypothesis))
+        joined = (_joined(of_line[number], codec, line) for number, line in enumerate(self.plain.split("\n")))
         if self.parts is None:
-            return "\n".join(text for text, _ in islice(joined, self.source.count("\n") + 1))
+            return "\n".join(text for text, _ in joined)
         return "".join(part.restored(*next(joined)) if isinstance(part, Unit) else part for part in self.parts)
-
-
-def _joined_by_line(
-    by_line: Iterable[tuple[int, Iterable[tuple[Sentence, Hypothesis]]]], codec: TextCodec, lines: Sequence[str]
-) -> Iterator[tuple[str, list[AlignedWords]]]:
-    """Yields the translation of each line or unit and the alignment of its words, and then empty ones for ever."""
-    here = 0
-    for line, found in by_line:
-        yield from [("", list[AlignedWords]())] * (line - here)
-        yield _joined(list(found), codec, lines[line])
-        here = line + 1
-    yield from repeat(("", []))
 
 
 def _joined(
@@ -91,15 +81,28 @@ def _joined(
     return codec.join_target([hypothesis.text for _, hypothesis in found]), links
 
 
-def sentences_of(text: Text, codec: TextCodec, *, split_lines: bool) -> list[Sentence]:
-    """Returns the sentences of a text in the source language, or its lines. Blank lines have none."""
+def sentences_of(text: Text, codec: TextCodec, longest: int, *, split_lines: bool) -> list[Sentence]:
+    """Returns the sentences of a text in the source language, or its lines. Blank lines have none.
+
+    Args:
+        longest: the largest number of pieces of a sentence that can have phrases; 0 if the engine cannot require any.
+            What markup must keep is inserted if a translation lacks it.
+    """
     if text.parts is None:
         return _cut(text.source, codec, split_lines)
     return [
-        Sentence(number, text, tuple(phrase for phrase in unit.phrases if phrase in text))
+        Sentence(number, sentence, _phrases(unit, sentence, codec, longest))
         for number, unit in enumerate(text.units)
-        for _, text, _ in _cut(unit.source, codec, split_lines)
+        for _, sentence, _ in _cut(unit.source, codec, split_lines)
     ]
+
+
+def _phrases(unit: Unit, sentence: str, codec: TextCodec, longest: int) -> tuple[str, ...]:
+    """Returns what the translation of a sentence must contain: nothing if it is translated in parts."""
+    found = tuple(phrase for phrase in unit.phrases if phrase in sentence) if longest else ()
+    # A character has at most four pieces, which are its bytes.
+    is_long = found and len(sentence) > longest // 4 and len(codec.encode_source([sentence])[0]) > longest
+    return () if is_long else found
 
 
 def _cut(text: str, codec: TextCodec, split_lines: bool) -> list[Sentence]:

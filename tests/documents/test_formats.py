@@ -301,6 +301,15 @@ def test_damaged_files_are_refused(form: str, text: str, said: str) -> None:
     assert str(error.value).startswith(said)
 
 
+@pytest.mark.parametrize("form, before, repeated", [
+    ("txt", "a", " "), ("html", "<p>a %", "0"), ("md", "<div>\n", "<a"), ("srt", "00:00:01,0 --> 00:00:02,0\n<", "a"),
+])  # fmt: skip
+def test_long_files_are_read_in_linear_time(form: str, before: str, repeated: str) -> None:
+    """With quadratic time, each would take minutes."""
+    for passage in read(f"{before}{repeated * 100_000}b", form).passages:
+        passage.parsed()
+
+
 @pytest.mark.parametrize("form", ["txt", "html", "md", "srt", "vtt"])
 def test_an_empty_file_stays_empty(form: str) -> None:
     assert translated("", form) == ""

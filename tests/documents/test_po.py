@@ -118,6 +118,7 @@ def test_everything_else_stays() -> None:
     ("de", "nplurals=2; plural=(n != 1);", ["ONE", "MANY"]),
     ("de", "nplurals=INTEGER; plural=EXPRESSION;", ["ONE", "MANY"]),
     ("de", "nplurals=2; plural=exit(1);", ["ONE", "MANY"]),
+    ("de", "nplurals=2; plural=n%0;", ["ONE", "MANY"]),
     ("ja", "", ["MANY"]),
     ("pt-BR", "", ["ONE", "MANY"]),
     ("pl", "", ["ONE", "MANY", "MANY"]),
@@ -183,6 +184,14 @@ def test_placeholders_tags_and_lines(msgid: str, flags: str, passages: list[str]
 ])  # fmt: skip
 def test_translations_keep_what_is_not_text(msgid: str, flags: str, expected: str) -> None:
     assert result(msgid, flags) == expected
+
+
+@pytest.mark.parametrize(
+    "before, repeated, flags", [("a", " ", ""), ("<", "a", ""), ("%", "0", "c-format"), (":", "a:", "")]
+)
+def test_long_messages_are_read_in_linear_time(before: str, repeated: str, flags: str) -> None:
+    """With quadratic time, each would take minutes."""
+    assert len(document(entry(f"{before}{repeated * 100_000}b", flags)).passages) == 1
 
 
 def test_deeply_nested_tags() -> None:

@@ -53,7 +53,7 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     save_checkpoint(eloquent_checkpoint(1, codec=DataFolder.open(tmp_path / "data").codec), model)
     codec = load_checkpoint(model).codec
     assert codec.config.tags == ("<2de>", "<2fr>")
-    sentences = sentences_of(Text.of("<2fr> Ba de. Lo mu.", None), codec, split_lines=True)
+    sentences = sentences_of(Text.of("<2fr> Ba de. Lo mu.", None), codec, 0, split_lines=True)
     assert [sentence.text for sentence in sentences] == ["<2fr> Ba de.", "<2fr> Lo mu."]
     pairs = b"<2fr> ba de\tab ed\n<2de> ba de\tab ed\nba de\tab ed\n"
     said = run("rescore", model, "--precision=fp32", "--output-format=jsonl", "--alignments", stdin=pairs).stdout
