@@ -1,14 +1,15 @@
 """Text with elements inside, as several formats have it: its passages, and the same elements with the translations.
 
 In a passage, `<g1>…</g1>` stands for an element with text, and `<x2/>` for anything else. What stands before the first
-and behind the last word is no part of the passage, so that it keeps its place.
+and behind the last word is no part of the passage, so that it keeps its place. Texts are HTML, which can write a
+character in several ways.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape, unescape
+from html import unescape
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +30,7 @@ class Leaf:
 
     Attributes:
         item: what the format writes.
-        words: what stands for it in the sentence.
+        words: what stands for it in the sentence, as HTML.
         kind: an "end" separates the texts around it, such as a tab. So does a "break", such as the end of a line,
             unless a lower-case letter follows it. "open" and "close" are the ends of a group that is not found yet.
         key: leaves with the same key keep their order, such as both ends of a bookmark.
@@ -50,7 +51,7 @@ class Group:
     """An element with text. It is repeated if its words are apart in a translation.
 
     Attributes:
-        item: the element, or its `Ends`.
+        item: what the format writes, or the `Ends`.
     """
 
     item: Any
@@ -58,10 +59,10 @@ class Group:
 
 
 class Ends(NamedTuple):
-    """The items of the leaves at both ends of a group."""
+    """The leaves at both ends of a group."""
 
-    start: Any
-    end: Any
+    start: Leaf
+    end: Leaf
 
 
 Inline = str | Leaf | Group
@@ -84,30 +85,43 @@ def paired(content: Iterable[Inline]) -> list[Inline]:
         found.append(part)
         if not isinstance(part, Leaf) or part.kind not in ("open", "close"):
             continue
-        if part.kind == "open" and len(opened) < _DEPTH:
-            opened.append((part.key, len(found) - 1))
+        if part.kind == "open":
+            opened += [(part.key, len(found) - 1)] if len(opened) < _DEPTH else []
         elif part.key in (keys := [key for key, _ in opened]):
             number = len(keys) - 1 - keys[::-1].index(part.key)
             start = opened[number][1]
             opening = found[start]
             assert isinstance(opening, Leaf)
-            found[start:] = [Group(Ends(opening.item, part.item), found[start + 1 : -1])]
+            found[start:] = [Group(Ends(opening, part), found[start + 1 : -1])]
             del opened[number:]
     return found
+
+
+def flattened(content: Iterable[Inline], keeps_empty: Callable[[Leaf], bool] = lambda _: True) -> Iterator[str | Leaf]:
+    """Yields the texts and leaves of content whose groups are from `paired`.
+
+    Args:
+        keeps_empty: whether a group without content stays, by the leaf that begins it.
+    """
+    for part in content:
+        if not isinstance(part, Group):
+            yield part
+        elif (inner := list(flattened(part.content, keeps_empty))) or keeps_empty(part.item.start):
+            yield from [part.item.start, *inner, part.item.end]
 
 
 class Content:
     """Inline content: what of it is translated, and what stays."""
 
     def __init__(self, content: Sequence[Inline]) -> None:
-        self._parts: list[Inline | _Fragment | _Nested] = []
+        self._parts: list[Inline | Fragment | _Nested] = []
         for part in _cut(content):
             before, core, after = _trimmed(part)
             self._parts += [*before, *_translated_part(core), *after]
 
     @property
     def passages(self) -> list[Passage]:
-        return [passage for part in self._parts if isinstance(part, _Fragment | _Nested) for passage in part.passages]
+        return [passage for part in self._parts if isinstance(part, Fragment | _Nested) for passage in part.passages]
 
     def translated(self, translations: Iterator[str]) -> list[Inline]:
         """Returns the content with the next translations, one for each passage."""
@@ -116,7 +130,7 @@ class Content:
             if isinstance(part, _Nested):
                 found.append(Group(part.item, part.inner.translated(translations)))
             else:
-                found += part.content(next(translations)) if isinstance(part, _Fragment) else [part]
+                found += part.content(next(translations)) if isinstance(part, Fragment) else [part]
         return found
 
 
@@ -148,32 +162,32 @@ def _trimmed(content: Sequence[Inline]) -> tuple[Sequence[Inline], Sequence[Inli
     return content[:start], content[start:stop], content[stop:]
 
 
-def _translated_part(core: Sequence[Inline]) -> Sequence["Inline | _Fragment | _Nested"]:
-    if not has_letters(plain(core)):
+def _translated_part(core: Sequence[Inline]) -> Sequence["Inline | Fragment | _Nested"]:
+    if not has_letters(unescape(plain(core))):
         return core
     if len(core) == 1 and isinstance(core[0], Group):
         return [_Nested(core[0].item, Content(core[0].content))]
-    return [_Fragment(core)]
+    return [Fragment(core)]
 
 
-class _Fragment:
+class Fragment:
     """Content that is one passage."""
 
     def __init__(self, content: Sequence[Inline]) -> None:
         self._numbered: list[Leaf | Group] = []
         marked = "".join(map(self._marked, content))
         self._spaces = dict(self._spaces_around(marked))
-        self.passages = [Passage(re.sub(r"<x(\d+)/>", self._separated, marked), "xml")]
+        self.passages = [Passage(re.sub(r"<x(\d+)/>", self._separated, marked), "html")]
 
     def _marked(self, part: Inline) -> str:
         if isinstance(part, str):
-            return escape(part, quote=False)
+            return part
         number = len(self._numbered)
         self._numbered.append(part)
         if isinstance(part, Group):
             return f"<g{number}>{''.join(map(self._marked, part.content))}</g{number}>"
         if part.words:
-            return f'<x{number} translate="no">{escape(part.words)}</x{number}>'
+            return f'<x{number} translate="no">{part.words}</x{number}>'
         return f"<x{number}/>"
 
     def _separated(self, match: re.Match[str]) -> str:
@@ -190,7 +204,7 @@ class _Fragment:
         opened: list[list[Inline]] = [[]]
         place = 0
         for match in _MARK.finditer(translation):
-            _add_text(opened[-1], translation[place : match.start()])
+            opened[-1] += filter(None, [translation[place : match.start()]])
             place = match.end()
             part = self._numbered[int(match["leaf"] or match["group"])]
             if isinstance(part, Leaf):
@@ -200,8 +214,7 @@ class _Fragment:
                 opened[-1].append(Group(part.item, inner))
             else:
                 opened.append([])
-        _add_text(opened[-1], translation[place:])
-        return opened[0]
+        return [*opened[0], *filter(None, [translation[place:]])]
 
     def _spaces_around(self, marked: str) -> Iterator[tuple[str, tuple[str, str]]]:
         """Yields the spaces around empty leaves, of which a translation may have only one or another one."""
@@ -215,14 +228,9 @@ class _Fragment:
 
     def _with_spaces(self, match: re.Match[str]) -> str:
         if match["leaf"] not in self._spaces:
-            return match[0]
+            return match[0].rstrip() if match["next"] in self._spaces else match[0]
         before, after = self._spaces[match["leaf"]]
         return f"{before}<x{match['leaf']}/>{'' if match['next'] in self._spaces else after}"
-
-
-def _add_text(content: list[Inline], text: str) -> None:
-    if text:
-        content.append(unescape(text))
 
 
 class Place(NamedTuple):

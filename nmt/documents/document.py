@@ -16,15 +16,15 @@ class Passage(NamedTuple):
     """A text in a document that is translated by itself.
 
     Attributes:
-        markup: how `text` marks up words. Elements of HTML end sentences as in a page; those of XML end none.
+        markup: None for plain text.
     """
 
     text: str
-    markup: Literal["html", "xml"] | None = None
+    markup: Literal["html"] | None = None
 
     def parsed(self) -> Text:
         """Returns the text with its units. Raises NmtError if its markup is not well-formed."""
-        return Text.of(self.text, self.markup, () if self.markup == "xml" else None)
+        return Text.of(self.text, self.markup)
 
 
 def literal(text: str) -> Passage:

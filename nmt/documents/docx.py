@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
+from html import escape, unescape
 from io import BytesIO
 from itertools import groupby
 from lzma import LZMAError
@@ -208,7 +209,7 @@ class _Part:
             elif name in _GROUPS:
                 found.append(Group(child, self._inline(child)))
             elif name in ("fldSimple", "oMath"):
-                found.append(Leaf(child, "".join(text.text or "" for text in child.iter("{*}t"))))
+                found.append(Leaf(child, escape("".join(text.text or "" for text in child.iter("{*}t")))))
             elif name not in _DROPPED:
                 ends = _RANGE.fullmatch(name)
                 found.append(Leaf(child, key=(ends[1], child.get(f"{self._word}id")) if ends else None))
@@ -221,7 +222,7 @@ class _Part:
         for child in run:
             name = local_name(child)
             if name in ("t", "noBreakHyphen"):
-                yield Group(own, [(child.text or "") if name == "t" else "\u2011"])
+                yield Group(own, [escape(child.text or "", quote=False) if name == "t" else "\u2011"])
             elif name not in _DROPPED:
                 is_field = name in ("fldChar", "instrText")
                 yield Leaf(_RunPart(own, child), kind=self._kind(child), key="field" if is_field else None)
@@ -256,7 +257,7 @@ class _Part:
         """Returns a field as a link with text, or as a leaf."""
         if not isinstance(part, Group) or not isinstance(part.item, Ends):
             return part
-        start, end = Leaf(part.item.start), Leaf(part.item.end)
+        start, end = part.item
         content = list(map(self._resolved, part.content))
         children = list(map(_child_of, content))
         kinds = [None if child is None else child.get(f"{self._word}fldCharType") for child in children]
@@ -278,7 +279,7 @@ class _Part:
         for part in content:
             if isinstance(part, str):
                 text = etree.Element(f"{self._word}t", {"{http://www.w3.org/XML/1998/namespace}space": "preserve"})
-                text.text = text_only(part)
+                text.text = text_only(unescape(part))
                 yield self._new_run(run, text)
             elif isinstance(part.item, _RunPart):
                 yield self._new_run(*part.item)

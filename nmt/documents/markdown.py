@@ -5,15 +5,15 @@ matter and reference definitions stay.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from html import unescape
+from html import escape, unescape
 from itertools import accumulate, count
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from nmt.documents.content import Content, Inline, Leaf, flattened, paired
 from nmt.documents.document import Document, Passage, ReadOptions, has_letters, is_sound
-from nmt.documents.inline import Inline
 from nmt.documents.plain import decoded, encoded
 from nmt.errors import importing
 
@@ -34,7 +34,6 @@ _SPECIAL = re.compile(r"[\\`*_\[\]<&~]")
 _WRITTEN = re.compile(rf"&#?\w+;|{_SPECIAL.pattern}")
 # The beginning of a line that is a block of its own, up to the place where a backslash prevents that.
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=+|-+)\s*$)")
-_EMPTY = re.compile(r"<g(\d+)></g\1>")
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
@@ -170,7 +169,7 @@ class _HtmlContent:
 
 
 class _Content:
-    """Inline content: its segments between hard line breaks, and its images."""
+    """Inline content, and its images."""
 
     is_sound = True
 
@@ -180,30 +179,26 @@ class _Content:
         self._images: dict[str, _Content] = {}  # alternative texts, by image
         self._shortcuts: dict[str, str] = {}  # how the source writes links and images that are found by their text
         label = _LABEL.match(source)
-        self._segments = [(label[0] if label else "", Inline())]  # with what is before it
-        for piece in self._parse(source[len(self._segments[0][0]) :]):
-            self._add(piece)
+        self._label = label[0] if label else ""
+        pieces = list(self._parse(source[len(self._label) :]))
+        for piece in pieces:
             if piece.kind == "image" and piece.shown:
                 self._images[piece.whole] = _Content(parser, env, piece.shown)
             if piece.label is not None:
                 end = "[]" if piece.raw.endswith("[]") else ""
                 self._shortcuts[f"[{piece.label}][{piece.label}]"] = f"[{piece.label}]{end}"
+        self._content = Content(paired(map(self._inline, pieces)))
 
-    def _add(self, piece: "_Piece") -> None:
-        inline = self._segments[-1][1]
-        if piece.kind == "break" and not inline.is_open:
-            self._segments.append((piece.raw, Inline()))
-        elif piece.kind == "text":
-            text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
-            inline.text(text.replace(">", "&gt;"))
-        elif piece.kind == "char":
-            inline.text(self._reference(piece.shown, piece.raw))
-        elif piece.kind == "start":
-            inline.start(piece.raw, piece.shown)
-        elif piece.kind == "end":
-            inline.end(piece.whole, piece.shown)
-        else:
-            inline.leaf(piece.whole, piece.shown if piece.kind == "leaf" else "")
+    def _inline(self, piece: "_Piece") -> Inline:
+        match piece.kind:
+            case "text":
+                text = _SPECIAL.sub(lambda match: self._reference(match[0], match[0]), piece.raw)
+                return text.replace(">", "&gt;")
+            case "char":
+                return self._reference(piece.shown, piece.raw)
+            case "open" | "close" | "end":
+                return Leaf(piece.whole, kind=piece.kind, key=piece.shown)
+        return Leaf(piece.whole, escape(piece.shown) if piece.kind == "leaf" else "")
 
     def _reference(self, character: str, raw: str) -> str:
         """Returns a reference to a character in HTML. The number of zeros in it tells how the source writes it."""
@@ -215,35 +210,28 @@ class _Content:
 
     @property
     def passages(self) -> list[Passage]:
-        """What is translated: the segments, and then the images."""
-        images = [passage for content in self._images.values() for passage in content.passages]
-        return [Passage(inline.html, "html") for _, inline in self._segments] + images
+        """What is translated: the content, and then the images."""
+        return self._content.passages + [passage for image in self._images.values() for passage in image.passages]
 
     def written(self, translations: Iterator[str]) -> str:
-        """Returns the content with the next translations."""
-        segments = [(before, inline, next(translations)) for before, inline in self._segments]
+        """Returns the content with the next translations.
+
+        If its markup would be another one, all special characters are escaped.
+        """
+        parts = list(flattened(self._content.translated(translations), lambda start: start.item[0] in "[<"))
         images = {
             raw: f"![{content.written(translations)}{raw[2 + len(content.source) :]}"
             for raw, content in self._images.items()
         }
-        return "".join(before + self._segment(inline, html, images) for before, inline, html in segments)
-
-    def _segment(self, inline: Inline, html: str, images: Mapping[str, str]) -> str:
-        """Returns a translated segment. If its markup would be another one, all special characters are escaped."""
-        html = _EMPTY.sub(lambda pair: pair[0] if inline.starts[int(pair[1])][0] in "[<" else "", html)
+        markup = [images.get(part.item, part.item) for part in parts if isinstance(part, Leaf)]
         for is_cautious in (False, True):
-            expected: list[str] = []
-
-            def markup(raw: str, expected: list[str] = expected) -> str:
-                expected.append(images.get(raw, raw))
-                return expected[-1]
-
-            text = inline.written(html, partial(self._text, is_cautious), markup)
-            if expected == [piece.whole for piece in self._parse(text) if piece.kind not in ("text", "char")]:
+            rest = iter(markup)
+            text = "".join(self._text(is_cautious, part) if isinstance(part, str) else next(rest) for part in parts)
+            if markup == [piece.whole for piece in self._parse(text) if piece.kind not in ("text", "char")]:
                 break
         for full, short in self._shortcuts.items():
             text = text.replace(full, short)
-        return text
+        return self._label + text
 
     def _text(self, is_cautious: bool, html: str) -> str:
         def written(match: re.Match[str]) -> str:
@@ -259,12 +247,13 @@ class _Piece(NamedTuple):
     """A part of inline content.
 
     Attributes:
-        kind: text, char (a character that is escaped), start, end or leaf (markup), image, or break (of a line).
+        kind: text, char (a character that is escaped), image, leaf (other markup), open or close (the ends of a pair),
+            or end (of a line, which separates texts).
         shown: the character, the name of the pair, the text of a leaf, or the alternative text of an image.
         label: the label of a link or image that is found by its text.
     """
 
-    kind: str
+    kind: Literal["text", "char", "image", "leaf", "open", "close", "end"]
     raw: str
     shown: str = ""
     label: str | None = None
@@ -308,20 +297,22 @@ def _piece(token: "Token", raw: str, label: str) -> _Piece:
     match token.type:
         case "html_inline":
             tag = _TAG.fullmatch(raw)
-            return _Piece("end" if tag[1] else "start", raw, tag[2]) if tag else _Piece("leaf", raw)
+            if not tag or tag[2].lower() == "br":
+                return _Piece("end" if tag else "leaf", raw)
+            return _Piece("close" if tag[1] else "open", raw, tag[2])
         case "text_special":
             return _Piece("char" if len(token.content) == 1 else "leaf", raw, token.content)
         case "image":
             return _Piece("image", raw, label, label if is_shortcut else None)
         case "link_close":
-            return _Piece("end", raw, token.tag, label if is_shortcut else None)
+            return _Piece("close", raw, token.tag, label if is_shortcut else None)
         case "link_open" if token.markup == "autolink":
             return _Piece("leaf", raw, raw[1:-1])
         case "hardbreak":
-            return _Piece("break", raw)
+            return _Piece("end", raw)
         case "code_inline":
             return _Piece("leaf", raw, token.content)
-    return _Piece("start" if token.nesting > 0 else "end", raw, token.tag)
+    return _Piece("open" if token.nesting > 0 else "close", raw, token.tag)
 
 
 def _parser() -> "MarkdownIt":

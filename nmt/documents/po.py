@@ -5,12 +5,12 @@ unless a lower-case letter follows it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from gettext import c2py
-from html import unescape
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
-from nmt.documents.content import Content, Ends, Inline, Leaf, Place, document_of, paired
+from nmt.documents.content import Content, Inline, Leaf, Place, document_of, flattened, paired
 from nmt.documents.document import Document, ReadOptions
 from nmt.errors import NmtError, importing
 from nmt.text.languages import base_language
@@ -148,10 +148,10 @@ def _content(text: str, flags: Iterable[str]) -> Content:
 def _parts(text: str, pattern: re.Pattern[str]) -> Iterator[Inline]:
     place = 0
     for match in pattern.finditer(text):
-        yield text[place : match.start()]
+        yield escape(text[place : match.start()], quote=False)
         yield _leaf(match)
         place = match.end()
-    yield text[place:]
+    yield escape(text[place:], quote=False)
 
 
 def _leaf(match: re.Match[str]) -> Leaf:
@@ -165,20 +165,11 @@ def _leaf(match: re.Match[str]) -> Leaf:
     if match["end"] or (match["tag"] and match["rest"]):
         return Leaf(raw, kind="close" if match["end"] else "open", key=name)
     if match["tag"]:
-        return Leaf(raw, raw, "open", name)
+        return Leaf(raw, escape(raw), "open", name)
     # A program fills in placeholders without a name or a number in their order.
     is_next = re.fullmatch(r"%[^%($]*[a-zA-Z@>]", raw)
-    return Leaf(raw, unescape(raw) if match["reference"] else raw, key="next" if is_next else None)
+    return Leaf(raw, raw if match["reference"] else escape(raw), key="next" if is_next else None)
 
 
-def _text(content: Sequence[Inline]) -> str:
-    return "".join(map(_written, content))
-
-
-def _written(part: Inline) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Leaf):
-        return str(part.item)
-    assert isinstance(part.item, Ends)
-    return f"{part.item.start}{_text(part.content)}{part.item.end}"
+def _text(content: Iterable[Inline]) -> str:
+    return "".join(unescape(part) if isinstance(part, str) else part.item for part in flattened(content))

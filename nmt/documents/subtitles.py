@@ -4,13 +4,13 @@ A sentence that goes on over several cues is translated as a whole, and its tran
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape, unescape
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from nmt.documents.document import Document, Passage, ReadOptions, has_letters
-from nmt.documents.inline import Inline
+from nmt.documents.content import Fragment, Inline, Leaf, LeafKind, flattened, paired
+from nmt.documents.document import Document, ReadOptions, has_letters
 from nmt.documents.plain import decoded, encoded
 from nmt.errors import NmtError
 
@@ -66,14 +66,15 @@ def read(data: bytes, options: ReadOptions) -> Document:
         raise NmtError(f"{options.name} has no times such as 00:00:01,000 --> 00:00:04,000; is it a file of subtitles?")
     parts = (_parts(number, [line for line, _ in lines[slice(*cue)]]) for number, cue in enumerate(cues))
     groups = [_Group(group, has_entities=is_vtt) for group in _groups(parts)]
-    passages = [Passage(group.inline.html, "html") for group in groups]
+    passages = [passage for group in groups if group.has_text for passage in group.fragment.passages]
 
     line_end = lines[0][1] or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
-        written, place, here = list[str](), 0, -1
-        for group, translation in zip(groups, translations, strict=True):
-            for part, found in zip(group.parts, group.divided(translation), strict=True):
+        rest, written, place, here = iter(translations), list[str](), 0, -1
+        for group in groups:
+            of_parts = group.divided(next(rest)) if group.has_text else [part.text for part in group.parts]
+            for part, found in zip(group.parts, of_parts, strict=True):
                 start, stop = spans[part.cue]
                 written.append(text[place:start] if part.cue != here else line_end)
                 shown = _wrapped(found) if part.is_alone else [found]
@@ -135,20 +136,19 @@ class _Group:
 
     def __init__(self, parts: list[_Part], *, has_entities: bool) -> None:
         self.parts, self._has_entities = parts, has_entities
+        self.has_text = any(has_letters(part.visible) for part in parts)
 
     @property
-    def inline(self) -> Inline:
+    def fragment(self) -> Fragment:
         """The text of all parts. It is made when it is needed, because it takes much memory."""
-        inline = Inline()
+        content, place = list[Inline](), 0
         text = " ".join(part.text for part in self.parts)
-        place = 0
         for tag in _TAG.finditer(text):
-            inline.text(self._escaped(text[place : tag.start()]))
-            add = inline.leaf if not tag[3] else inline.end if tag[2] else inline.start
-            add(tag[0], *filter(None, [tag[3]]))
+            name = tag[3]
+            kind: LeafKind = "break" if name == "br" else "close" if tag[2] else "open" if name else "mark"
+            content += [self._escaped(text[place : tag.start()]), Leaf(tag[0], kind=kind, key=name)]
             place = tag.end()
-        inline.text(self._escaped(text[place:]))
-        return inline
+        return Fragment(paired([*content, self._escaped(text[place:])]))
 
     def _escaped(self, text: str) -> str:
         return text if self._has_entities else escape(text, quote=False)
@@ -158,8 +158,11 @@ class _Group:
         ends = list(accumulate(len(self._escaped(part.visible)) + 1 for part in self.parts))
         scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
         cut = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-        inline = self.inline
-        return [inline.written(part, str if self._has_entities else unescape) for part in cut]
+        # The parts are read together, because leaves with the same key keep their order over all of them.
+        found = flattened(self.fragment.content("\0".join(cut)))
+        written: Callable[[str], str] = str if self._has_entities else unescape
+        text = "".join(written(part) if isinstance(part, str) else part.item for part in found)
+        return [part.strip() for part in text.split("\0")]
 
 
 def _wrapped(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import partial
+from html import escape, unescape
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, Place, document_of, paired
 from nmt.documents.document import Document, ReadOptions
@@ -88,7 +89,7 @@ def _inline(element: Element, is_exact: bool) -> list[Inline]:
     for child in element:
         name = local_name(child)
         if name == "mrk" and child.get("mtype") == "protected":
-            found.append(Leaf(child, "".join(child.itertext())))
+            found.append(Leaf(child, escape("".join(child.itertext()))))
         elif name in ("g", "mrk"):
             found.append(Group(child, _inline(child, is_exact)))
         else:
@@ -100,7 +101,7 @@ def _inline(element: Element, is_exact: bool) -> list[Inline]:
 def _lines(text: str | None, is_exact: bool) -> Iterator[Inline]:
     """Yields text. If spaces are preserved, line breaks are leaves."""
     for i, part in enumerate(re.split(r"((?<![ \t])[ \t]*\n\s*)", text or "") if is_exact else [text or ""]):
-        yield Leaf(part, kind="break") if i % 2 else part
+        yield Leaf(part, kind="break") if i % 2 else escape(part, quote=False)
 
 
 def _leaf(element: Element, name: str) -> Leaf:
@@ -123,15 +124,13 @@ def _fill(element: Element, content: Content, translations: Iterator[str]) -> No
 def _add(element: Element, content: Sequence[Inline]) -> None:
     for part in content:
         if isinstance(part, str):
-            _add_text(element, text_only(part))
+            _add_text(element, text_only(unescape(part)))
         elif isinstance(part.item, str):
             _add_text(element, part.item)
         elif isinstance(part, Leaf):
             _add_copy(element, part.item)
         elif isinstance(part.item, Ends):
-            _add_copy(element, part.item.start)
-            _add(element, part.content)
-            _add_copy(element, part.item.end)
+            _add(element, [part.item.start, *part.content, part.item.end])
         else:
             group = etree.SubElement(element, part.item.tag, part.item.attrib)
             _add(group, part.content)

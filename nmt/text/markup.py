@@ -11,7 +11,7 @@ inserted.
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from html import escape, unescape
@@ -115,21 +115,19 @@ class Unit:
         return "".join(_Restoration(self, translation, alignment).written())
 
 
-def parse(text: str, markup: Literal["html", "xml"], blocks: Collection[str] | None = None) -> list[str | Unit]:
+def parse(text: str, markup: Literal["html", "xml"]) -> list[str | Unit]:
     """Returns the units of a fragment, and the markup between them.
+
+    Block elements of HTML end a unit, and so do elements of XML that are in no element with text of its own.
 
     Elements with translate="no" stay as they are. So do CDATA sections of XML, and in HTML the class notranslate and
     code, kbd, pre, samp, script, style and var. HTML is repaired: stray end tags are left out, missing ones are added.
-
-    Args:
-        blocks: the elements that end a unit. By default, these are block elements in HTML. In XML, they are elements
-            that are in no element with text of its own.
 
     Raises:
         NmtError: the XML is not well-formed, or a comment or script of the HTML does not end.
     """
     tokens = _nested(text, is_html=markup == "html")
-    is_block = _blocks(tokens, _BLOCKS.split() if markup == "html" and blocks is None else blocks)
+    is_block = _blocks(tokens, _BLOCKS.split() if markup == "html" else None)
     parts: list[str | Unit] = []
     for block, pairs in groupby(zip(is_block, tokens, strict=True), key=lambda pair: pair[0]):
         group = [token for _, token in pairs]
@@ -239,7 +237,7 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
     return tokens
 
 
-def _blocks(tokens: Sequence[Token], names: Collection[str] | None) -> list[bool]:
+def _blocks(tokens: Sequence[Token], names: Sequence[str] | None) -> list[bool]:
     """Returns whether each token ends a unit. An empty element in an inline element, such as br in b, does not."""
     around, unclosed = [], [-1]  # the start tag of the element around each token, or -1; for an end tag, its start tag
     for i, token in enumerate(tokens):

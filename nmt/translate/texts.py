@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
@@ -39,9 +39,9 @@ class Text:
     parts: Sequence[str | Unit] | None
 
     @classmethod
-    def of(cls, source: str, markup: Literal["html", "xml"] | None, blocks: Collection[str] | None = None) -> Self:
+    def of(cls, source: str, markup: Literal["html", "xml"] | None) -> Self:
         """Returns a text, with its units if it is marked up, as `nmt.text.markup.parse` explains."""
-        return cls(source, parse(source, markup, blocks) if markup else None)
+        return cls(source, parse(source, markup) if markup else None)
 
     @property
     def units(self) -> list[Unit]:

@@ -233,6 +233,17 @@ def test_a_paragraph_of_several_lines_is_wrapped() -> None:
     assert output.replace(">   ", "").replace("> - ", "").split() == words.split()
 
 
+@pytest.mark.parametrize("source, sentences, expected", [
+    ("| A | B |\n|---|---|\n| one line<br>two | c |\n", ["A", "B", "one line", "two", "c"], "ONE LINE<br>TWO"),
+    ("**one line  \ntwo** three\n", ["one line two three"], "**ONE LINE  \nTWO** THREE\n"),
+    ("one<br>**two**  \nthree\n", ["one", "two", "three"], "ONE<br>**TWO**  \nTHREE\n"),
+])  # fmt: skip
+def test_line_breaks_separate_words(source: str, sentences: list[str], expected: str) -> None:
+    units = [unit for passage in read(source, "md").passages for unit in passage.parsed().units]
+    assert [unit.source for unit in units] == sentences
+    assert expected in translated(source, "md")
+
+
 # Subtitles
 
 
@@ -262,6 +273,12 @@ def test_an_element_that_is_cut_begins_again() -> None:
     output = document.write([longer.replace("am walking", "am"), *others]).decode()
     assert "I am <i>down and down and</i>\n\n" in output
     assert " X1:1\n<i>down and down " in output
+
+
+def test_a_speaker_who_says_no_word_is_not_translated() -> None:
+    source = "1\n00:00:01,000 --> 00:00:02,000\n- ...\n- Hello you\n"
+    assert [passage.text for passage in read(source, "srt").passages] == ["Hello you"]
+    assert translated(source, "srt") == source.replace("Hello you", "HELLO YOU")
 
 
 def test_each_speaker_is_translated_alone() -> None:

@@ -168,7 +168,7 @@ def test_line_breaks_stay_where_spaces_are_preserved() -> None:
 
 
 def test_spaces_around_elements_stay() -> None:
-    source = 'one <x id="1"/> <x id="2"/> two<x id="3"/> three'
+    source = 'one <x id="1"/> <x id="2"/> two<x id="3"/> <x id="4"/> three'
     assert targets(copied(document(xliff(unit(source))))) == [source]
     assert result(source) == source.replace("one", "ONE").replace("two", "TWO").replace("three", "THREE")
 

@@ -18,12 +18,12 @@ VOID = {"br", "img"}
 OPTIONAL_END = {"p", "li", "td"}
 
 
-def units(text: str, markup: str = "html", blocks: Sequence[str] | None = None) -> list[Unit]:
-    return [part for part in parse(text, markup, blocks) if isinstance(part, Unit)]  # type: ignore[arg-type]
+def units(text: str, markup: str = "html") -> list[Unit]:
+    return [part for part in parse(text, markup) if isinstance(part, Unit)]  # type: ignore[arg-type]
 
 
-def sources(text: str, markup: str = "html", blocks: Sequence[str] | None = None) -> list[str]:
-    return [unit.source for unit in units(text, markup, blocks)]
+def sources(text: str, markup: str = "html") -> list[str]:
+    return [unit.source for unit in units(text, markup)]
 
 
 def copied(text: str, markup: str = "html") -> str:
@@ -186,8 +186,7 @@ def test_xml_is_cut_at_elements_outside_of_text() -> None:
     assert sources(text, "xml") == ["A", "b c d", "e"]
     assert copied(text, "xml") == text
     assert sources("Press <b>OK</b>.<x/>", "xml") == ["Press OK."]
-    assert sources("<p>a <b>b</b></p><p>c</p>", "xml", ["p"]) == ["a b", "c"]
-    assert sources("<p>a <b>b</b></p><p>c</p>", "xml", ["p", "b"]) == ["a", "b", "c"]
+    assert sources("<p>a <b>b</b></p><p>c</p>", "xml") == ["a b", "c"]
     assert copied("<:a>b<_é ü='>'/></:a>", "xml") == "<:a>b<_é ü='>'/></:a>"
     cdata = "a <![CDATA[<b> &amp;]]> <x translate='no'>c</x>"
     assert units(cdata, "xml")[0].phrases == ("<b> &amp;", "c")
