@@ -53,8 +53,8 @@ def _show(reports: "list[Report]") -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("file", "passages", "sentences", "left as they are"):
         table.add_column(name, justify="right" if name in ("passages", "sentences") else "left")
-    for file, document, sentences, failure in reports:
+    for path, _, document, sentences, failure in reports:
         skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
         passages = f"{len(document.passages):,}" if document else ""
-        table.add_row(escape(file.path), passages, f"{sentences:,}" if document else "", escape(", ".join(skipped)))
+        table.add_row(escape(path), passages, f"{sentences:,}" if document else "", escape(", ".join(skipped)))
     Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)

@@ -1,8 +1,8 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, Literal, NamedTuple
 
 from nmt.errors import NmtError
@@ -25,11 +25,6 @@ class Passage(NamedTuple):
     def parsed(self) -> Text:
         """Returns the text with its units. Raises NmtError if its markup is not well-formed."""
         return Text.of(self.text, self.markup)
-
-
-def literal(text: str) -> Passage:
-    """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
-    return Passage(escape(text, quote=False), "html")
 
 
 def has_letters(text: str) -> bool:
@@ -74,6 +69,24 @@ class ReadOptions(NamedTuple):
     source_lang: str
     target_lang: str
     all: bool = False
+
+
+def decoded(data: bytes, options: ReadOptions) -> str:
+    """Returns the text of a file in UTF-8. Raises NmtError if it is in another encoding or has NUL bytes."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NmtError(
+            f"{options.name} is not UTF-8 at byte {error.start:,}; convert it, such as with iconv --to-code UTF-8"
+        ) from error
+    if "\0" in text:
+        raise NmtError(f"{options.name} has a NUL byte at character {text.index(chr(0)) + 1:,}; is it a text file?")
+    return text
+
+
+def encoded(text: str, data: bytes) -> bytes:
+    """Returns text in UTF-8, with a byte order mark if `data` has one."""
+    return BOM_UTF8 * data.startswith(BOM_UTF8) + text.encode(errors="replace")
 
 
 class Sentences:

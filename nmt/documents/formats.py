@@ -1,18 +1,119 @@
-"""The formats of documents by the names of files."""
+"""The formats of documents by the names of files; among them plain text, HTML and JSON, which are read here."""
 
+import json
+import re
+from collections.abc import Callable, Sequence
+from html import escape, unescape
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
-from nmt.documents.document import Document, ReadOptions
-from nmt.errors import NmtError
+from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound
+from nmt.errors import NmtError, naming
+from nmt.text.markup import with_attributes
 
-# The module that reads each format, by the last part of a file's name. Modules import their libraries when needed.
-_MODULES = {
-    "txt": "plain",
+# Possessive repetition avoids quadratic time for long lines.
+_LINE = re.compile(r"([^\S\r\n]*+)((?:[^\S\r\n]*+\S++)*+)([^\S\r\n]*+(?:\r\n|\n|\r|\Z))")
+_ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
+_STRING = re.compile(r'("(?:[^"\\]|\\.)*+")(\s*:)?')
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+
+
+def _text(data: bytes, options: ReadOptions) -> Document:
+    """Returns plain text: each line is translated by itself. Line ends, indentation and a byte order mark stay."""
+    text = decoded(data, options)
+    lines = "\n".join(line for _, line, _ in _LINE.findall(text))
+
+    def write(translations: Sequence[str]) -> bytes:
+        translated = zip(_LINE.finditer(text), translations[0].split("\n"), strict=True)
+        return encoded("".join(f"{line[1]}{new}{line[3]}" for line, new in translated), data)
+
+    return Document([Passage(lines)], write)
+
+
+def _html(data: bytes, options: ReadOptions) -> Document:
+    """Returns HTML: the text of a page, and the attributes that users see."""
+    page = decoded(data, options)
+    values: dict[str, None] = {}
+
+    def noted(_: str, attribute: str, value: str) -> str:
+        if attribute in _ATTRIBUTES and value.strip():
+            values[value] = None
+        return value
+
+    def write(translations: Sequence[str]) -> bytes:
+        body, *others = translations
+        new = dict(zip(values, map(unescape, others), strict=True))
+
+        def changed(element: str, attribute: str, value: str) -> str:
+            if element == "html" and attribute in ("lang", "xml:lang"):
+                return options.target_lang
+            return new.get(value, value) if attribute in _ATTRIBUTES else value
+
+        return encoded(with_attributes(body, changed), data)
+
+    with naming(options.name):
+        with_attributes(page, noted)
+    return Document([Passage(page, "html"), *map(_literal, values)], write)
+
+
+def _literal(text: str) -> Passage:
+    """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
+    return Passage(escape(text, quote=False), "html")
+
+
+def _json(data: bytes, options: ReadOptions) -> Document:
+    """Returns JSON: the strings that are values. Keys, numbers and the layout of the file stay."""
+    text = decoded(data, options)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NmtError(f"{options.name} is not JSON ({error}); correct it") from error
+    strings = (json.loads(match[1]) for match in _STRING.finditer(text) if not match[2])
+    values = [value for value in dict.fromkeys(strings) if _is_text(value)]
+    passages = [[_of_string(line) for line in value.split("\n")] for value in values]
+    to_ascii = data.isascii() and b"\\u" in data
+
+    def write(translations: Sequence[str]) -> bytes:
+        found = iter(translations)
+        new = {
+            value: "\n".join(_string(passage, next(found)) for passage in lines)
+            for value, lines in zip(values, passages, strict=True)
+        }
+
+        def written(match: re.Match[str]) -> str:
+            value = None if match[2] else json.loads(match[1])
+            if value is None or new.get(value, value) == value:
+                return match[0]
+            return json.dumps(new[value], ensure_ascii=to_ascii)
+
+        return encoded(_STRING.sub(written, text), data)
+
+    return Document(list(chain.from_iterable(passages)), write)
+
+
+def _is_text(value: str) -> bool:
+    """Returns whether a string has letters, and no half of a surrogate pair, which is no text."""
+    return has_letters(value) and not re.search("[\ud800-\udfff\0]", value)
+
+
+def _of_string(line: str) -> Passage:
+    """Returns the passage for a line of a string, which may be HTML."""
+    return Passage(line, "html") if _TAG.search(line) and is_sound(line) else _literal(line)
+
+
+def _string(passage: Passage, translation: str) -> str:
+    is_html = "<" in passage.text  # which a literal writes as &lt;
+    return translation if is_html else unescape(translation)
+
+
+# What reads each format, by the last part of a file's name: a function, or the module that has `read`.
+_READERS: dict[str, Callable[[bytes, ReadOptions], Document] | str] = {
+    "txt": _text,
     "md": "markdown",
     "markdown": "markdown",
-    "html": "html_page",
-    "htm": "html_page",
+    "html": _html,
+    "htm": _html,
     "docx": "docx",
     "srt": "subtitles",
     "vtt": "subtitles",
@@ -20,9 +121,9 @@ _MODULES = {
     "pot": "po",
     "xlf": "xliff",
     "xliff": "xliff",
-    "json": "json_strings",
+    "json": _json,
 }
-FORMATS = tuple(_MODULES)
+FORMATS = tuple(_READERS)
 
 
 def suffix_of(name: str) -> str:
@@ -38,12 +139,14 @@ def check_format(form: str | None) -> None:
 
 def format_of(name: str) -> str:
     """Returns the format of a file. Raises NmtError if no format has this name."""
-    if suffix_of(name) not in _MODULES:
+    if suffix_of(name) not in FORMATS:
         raise NmtError(f"{name} has no known format; name the file *.{', *.'.join(FORMATS)}, or give --format")
     return suffix_of(name)
 
 
 def read_document(data: bytes, form: str, options: ReadOptions) -> Document:
     """Returns the document in a file of a format in `FORMATS`. Raises NmtError if the file is damaged."""
-    document: Document = import_module(f"nmt.documents.{_MODULES[form]}").read(data, options)
+    reader = _READERS[form]
+    read = import_module(f"nmt.documents.{reader}").read if isinstance(reader, str) else reader
+    document: Document = read(data, options)
     return document

@@ -13,8 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nmt.documents.content import Content, Inline, Leaf, flattened, paired
-from nmt.documents.document import Document, Passage, ReadOptions, has_letters, is_sound
-from nmt.documents.plain import decoded, encoded
+from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound
 from nmt.errors import importing
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from nmt.documents.content import Fragment, Inline, Leaf, LeafKind, flattened, paired
-from nmt.documents.document import Document, ReadOptions, has_letters
-from nmt.documents.plain import decoded, encoded
+from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters
 from nmt.errors import NmtError
 
 # A line of a cue has so many characters where that is possible, and a cue two lines.

@@ -13,10 +13,9 @@ from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import DocumentFiles, EngineConfig, JobConfig, RuntimeConfig, SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences, request_of
-from nmt.documents.files import DocumentFile, document_files
-from nmt.documents.formats import format_of, read_document
+from nmt.documents.formats import FORMATS, format_of, read_document, suffix_of
 from nmt.errors import NmtError, importing
-from nmt.files import STDIO, missing_folders, output_file, remove_empty, replaced_file, writing
+from nmt.files import STDIO, missing_folders, output_file, refuse_inputs, remove_empty, replaced_file, writing
 from nmt.jobs.plan import Row
 from nmt.jobs.run import MAXI_BATCH, Place, do_maxi_batches, in_line_order
 from nmt.signals import cleaning_up, end_as_usual
@@ -40,18 +39,72 @@ _ADVICE = "correct that and start the same command again"
 
 
 class Report(NamedTuple):
-    """What became of a file.
+    """What became of a document.
 
     Attributes:
+        path: its file; `-` is standard input.
+        output: the file that its translation is written to; `-` is standard output.
         document: None if the file cannot be translated.
         sentences: the number of sentences in its passages.
         failure: why the file cannot be translated.
     """
 
-    file: DocumentFile
+    path: str
+    output: str
     document: Document | None
     sentences: int = 0
     failure: str = ""
+
+
+def _files(paths: Sequence[str], output: str | None, form: str | None, target_lang: str) -> list[tuple[str, str]]:
+    """Returns the documents that arguments name, and the files that their translations are written to.
+
+    A folder stands for all files in it whose format is known, except for hidden ones.
+
+    Args:
+        output: a file, or a folder if there are several documents; by default a file beside the only document.
+        form: the format of all files, if it is given.
+
+    Raises:
+        NmtError: an output is missing, names two documents, or would replace a document.
+    """
+    if len(paths) == 1 and not os.path.isdir(paths[0]):
+        files = [(paths[0], _output_of(paths[0], output, target_lang))]
+    else:
+        files = list(_tree(paths, output, form))
+    of_output: dict[str, str] = {}
+    for path, written in files:
+        if (other := of_output.setdefault(os.path.realpath(written), path)) != path:
+            raise NmtError(f"{other} and {path} would both be written to {written}; translate them separately")
+        refuse_inputs(written, [path for path, _ in files], f"--output {written}")
+    return files
+
+
+def _output_of(path: str, output: str | None, target_lang: str) -> str:
+    if output is None:
+        name, suffix = os.path.splitext(path)
+        return STDIO if path == STDIO else f"{name}.{target_lang}{suffix}"
+    return os.path.join(output, os.path.basename(path)) if os.path.isdir(output) else output
+
+
+def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterator[tuple[str, str]]:
+    """Yields documents that are written to a folder."""
+    if output is None or output == STDIO or STDIO in paths or os.path.isfile(output):
+        found = "- was given" if STDIO in (output, *paths) else f"--output is {output or 'missing'}"
+        raise NmtError(f"several documents are translated into a folder, but {found}; give files and a new folder")
+    for path in paths:
+        if os.path.isdir(path) and Path(os.path.realpath(output)).is_relative_to(os.path.realpath(path)):
+            raise NmtError(f"--output {output} is in the folder {path}, which is translated; choose another folder")
+        for name in _inside(Path(path), form) if os.path.isdir(path) else [os.path.basename(path)]:
+            yield os.path.join(path, name) if os.path.isdir(path) else path, os.path.join(output, name)
+
+
+def _inside(folder: Path, form: str | None) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if path.is_file() and not is_hidden and (form or suffix_of(path.name) in FORMATS):
+            yield str(name)
 
 
 class Documents:
@@ -68,24 +121,24 @@ class Documents:
         self.sentences = Sentences(codec, codec, longest)  # with the line that `nmt generate` writes for each
         with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
             import sentencex  # noqa: F401
-        files = document_files(paths, options.output, options.format, codec.config.target_lang)
-        self.reports = [self._read(file) for file in files]
+        files = _files(paths, options.output, options.format, codec.config.target_lang)
+        self.reports = [self._read(path, output) for path, output in files]
         if not any(report.document for report in self.reports):
             raise NmtError(
                 self.reports[0].failure if len(files) == 1 else f"{', '.join(paths)}: no file can be translated"
             )
 
-    def _read(self, file: DocumentFile) -> Report:
-        name = name_of(file.path)
+    def _read(self, path: str, output: str) -> Report:
+        name = name_of(path)
         options = ReadOptions(name, self._config.source_lang, self._config.target_lang, self._options.all)
         try:
-            data = sys.stdin.buffer.read() if file.path == STDIO else Path(file.path).read_bytes()
+            data = sys.stdin.buffer.read() if path == STDIO else Path(path).read_bytes()
             document = read_document(data, self._options.format or format_of(name), options)
-            return Report(file, document, self.sentences.add(document))
+            return Report(path, output, document, self.sentences.add(document))
         except NmtError as error:
-            return Report(file, None, failure=str(error))
+            return Report(path, output, None, failure=str(error))
         except OSError as error:
-            return Report(file, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
+            return Report(path, output, None, failure=f"{name} cannot be read ({error.strerror}); check the path")
 
     def requests(self) -> Iterator[Request]:
         """Yields the request for each sentence."""
@@ -96,13 +149,13 @@ class Documents:
         found = self.sentences.found
         for key, line in zip(found, lines, strict=True):
             found[key] = line
-        for file, document, *_ in self.reports:
+        for _, output, document, *_ in self.reports:
             if document:
                 content = self.sentences.written(document, self._hypothesis)
-                folder = Path(file.output).parent
+                folder = Path(output).parent
                 with writing(folder, _ADVICE):
                     folder.mkdir(parents=True, exist_ok=True)
-                with output_file(file.output) as out:
+                with output_file(output) as out:
                     out.write(content)
 
     def _hypothesis(self, line: str) -> Hypothesis:
@@ -142,9 +195,9 @@ def translate(
     aligned = with_alignments(search, "nmt translate-file")
     documents = Documents(paths, files, search.max_source_length if engine.engine == "pytorch" else 0)
     search = aligned if documents.sentences.has_markup else search
-    outputs = [report.file.output for report in documents.reports]
+    outputs = [report.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
-    inputs = [*(report.file.path for report in documents.reports if report.document), *files.model]
+    inputs = [*(report.path for report in documents.reports if report.document), *files.model]
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     runtime = placed(runtime, options, engine.engine)
     job = JobOutput(

@@ -171,3 +171,12 @@ def test_wrong_commands(
     before = tree(tmp_path)
     assert failed("translate-file", *arguments, "--model", model, *OPTIONS, stdin=b"a").startswith(f"error: {said}")
     assert tree(tmp_path) == before
+
+
+def test_an_engine_without_constraints_keeps_what_markup_must_keep(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<p>some <code>pieces</code> {name}")
+    options = ["--engine=ctranslate2", "--device=cpu", "--max-length-offset=3"]
+    run("translate-file", tmp_path / "page.html", "--model", model, *options)
+    written = (tmp_path / "page.de.html").read_text()
+    assert "<code>pieces</code>" in written
+    assert "{name}" in written
