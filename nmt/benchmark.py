@@ -40,7 +40,6 @@ from nmt.text.corpus import MaxiBatches
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword
 from nmt.training.dry_run import timed_updates
 from nmt.training.loop import endless_updates, plan_epoch
-from nmt.training.metrics import peak_memory_mib
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, TrainState, new_state
@@ -140,7 +139,7 @@ def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> 
     limit, state = product_flops(setup.runtime), new_state(setup)
     with closing(endless_updates(setup, state, plan_epoch(setup, state))) as stream:
         trials = [_trial(setup, state, stream, updates) for _ in range(1 + repeats)][1:]
-        memory = peak_memory_mib(setup.runtime.device)
+        memory = setup.runtime.peak_memory_mib
         if trace:
             with _profiled(trace, setup.runtime):
                 _trial(setup, state, stream, updates)
@@ -212,7 +211,7 @@ def benchmark_translation(
     report.add("speed", "sentences/s", *(passes * len(lines) / s for s in seconds))
     report.add("output", "target tok/s", *(n / s for n, s in zip(pieces, seconds, strict=True)))
     if workers == 1:
-        report.add("peak memory", "MiB", peak_memory_mib(resolved.device))
+        report.add("peak memory", "MiB", resolved.peak_memory_mib)
     elif resolved.device.type == "cpu" and memory is not None:
         report.add("memory of all processes", "MiB", memory)
     report.add("start-up", "s", *start_up)

@@ -31,7 +31,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_architecture_and_a_loss_of_a_user_are_trained_and_recorded(trained: Path, module: Path) -> None:
     options = [f"--user-module={module}", "--arch=tiny_wide", "--criterion=focal", *ONE_UPDATE]
-    forks.run("train", trained / "data", f"--save-dir={trained}/mine", *options)
+    command = "train", trained / "data", f"--save-dir={trained}/mine", "--minutes=0.2"
+    forks.run(*command, *options)
+    forks.run(*command, "--max-updates=2")  # resumes with these options
     found = json.loads(run("info", trained / "mine" / "best.safetensors", "--json").stdout)
     assert (found["model"]["d_ff"], found["model"]["activation"]) == (512, "gelu")
     assert found["provenance"]["options"]["criterion"] == "focal"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nmt import console
+from nmt import console, extensions
 from nmt.cli.flags import flags, options_in, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.errors import NmtError
@@ -80,11 +80,9 @@ def train(
         if not ready:
             lock.close()  # the training takes it
         model = _model_config(config, model_overrides)
-        from nmt.training.ranks import is_rank
+        from nmt.training.ranks import is_rank, launch
 
         if config.gpus > 1 and not is_rank():
-            from nmt.training.ranks import launch
-
             arguments = _arguments(data, model, config, clock, dry_run) if seconds else sys.argv[1:]
             launch(arguments, config.gpus, config.device)
         elif dry_run:
@@ -165,7 +163,9 @@ def _options_of_run(
     of_training = {f.name for f in fields(TrainConfig)} & found.keys() - given
     of_model = {f.name for f in fields(ModelConfig)} & found.keys()
     values = config.to_dict() | {name: found[name] for name in of_training}
-    return TrainConfig.from_dict(values, str(path)), {name: found[name] for name in of_model} | overrides
+    resumed = TrainConfig.from_dict(values, str(path))
+    extensions.load(resumed.user_module)  # flags load only the module of the command line
+    return resumed, {name: found[name] for name in of_model} | overrides
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -152,7 +152,9 @@ class TrainConfig(BatchConfig):
     save_updates: int | None = checkpoints_option(
         None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
     )
-    keep_checkpoints: int = checkpoints_option(20, "Checkpoints to keep; older ones are removed.", at_least=1)
+    keep_checkpoints: int = checkpoints_option(
+        20, "Checkpoints to keep, at least as many as --average-last takes; older ones are removed.", at_least=1
+    )
     average_last: int | None = checkpoints_option(
         None, "After training, average this many of the last checkpoints into average.safetensors.", at_least=1
     )

@@ -34,7 +34,7 @@ from nmt.interop.common import (
     unreadable,
 )
 from nmt.interop.model_card import Facts, marian_card, tags_in_other_pieces
-from nmt.model.positions import sinusoids
+from nmt.model.transformer import sinusoids
 from nmt.text.codec import SubwordModel, TextCodec, TextConfig
 from nmt.text.mapped import Mapped, language_code
 from nmt.text.subword import BOS, EOS, PAD, UNK, Subword

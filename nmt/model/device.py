@@ -12,7 +12,7 @@ import torch
 
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
-from nmt.resources import usable_cores
+from nmt.resources import process_peak_mib, usable_cores
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -51,6 +51,13 @@ class Runtime:
         """Waits until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+
+    @property
+    def peak_memory_mib(self) -> float:
+        """The peak memory so far, in MiB: of the GPU if there is one, otherwise of this process."""
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 2**20
+        return process_peak_mib()
 
     @property
     def name(self) -> str:

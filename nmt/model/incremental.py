@@ -294,7 +294,7 @@ def _step_layer(layer: DecoderLayer, x_RD: Tensor, cache: LayerCache, now: _Step
         q_BHWK = now.rows(layer.cross_attention.queries(x_RD))
         blocks = zip(q_BHWK.split([len(x.keys_BHSK) for x in cache.cross]), cache.cross, strict=True)
         attended = [layer.cross_attention.function(q_BHWK, *cross) for q_BHWK, cross in blocks]
-        return _output(layer.cross_attention, attended[0] if len(attended) == 1 else torch.cat(attended), len(x_RD))
+        return _output(layer.cross_attention, _concatenated(attended), len(x_RD))
 
     x_RD = layer.self_attention_residual(x_RD, self_attention)
     x_RD = layer.cross_attention_residual(x_RD, cross_attention)

@@ -10,6 +10,7 @@ Shapes: see docs/architecture.md; N flat source positions, M flat target positio
 B sentences, S source and T target positions of a sentence, D d_model, H heads, K d_k, U d_v, V target vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nmt.config import ModelConfig
+from nmt.errors import NmtError
 from nmt.model.attention import Dropout, attend, attention_function
 from nmt.model.masks import Layout, Mask, PackedMask, cross_attention_mask, self_attention_mask
-from nmt.model.positions import position_encodings
 
 # The matrix VD of the softmax and its bias V, or None, of all tokens or of some.
 OutputLayer = tuple[Tensor, Tensor | None]
@@ -67,14 +68,9 @@ class MultiHeadAttention(nn.Module):
         else:
             self.query_key_value = nn.Linear(config.d_model, sum(self.sizes), bias)
         self.output = nn.Linear(config.heads * config.d_v, config.d_model, bias)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialises the matrices as they are stored (Glorot uniform), so that joint ones start smaller; biases are 0.
-
-        The paper does not say how to initialise; its authors' code does this. If every part of a joint matrix is
-        initialised by itself, up to √2 times as large, small models ignore the source for a long time.
-        """
+        # Matrices are initialised as they are stored, so that joint ones start smaller. The paper does not say how to
+        # initialise; its authors' code does this. If every part of a joint matrix is initialised by itself, up to √2
+        # times as large, small models ignore the source for a long time.
         for part in self.children():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)
@@ -164,6 +160,72 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x_MD, self.feed_forward)
 
 
+# Position encodings (paper §3.5).
+
+
+def position_encodings(config: ModelConfig) -> tuple[nn.Module, nn.Module]:
+    """Returns the encodings of source and target positions: the same sinusoids, or learned ones for each side."""
+    if config.learned_positions is None:
+        sinusoidal = SinusoidalPositions(config)
+        return sinusoidal, sinusoidal
+    size = config.d_model, config.learned_positions
+    return LearnedPositions(*size), LearnedPositions(*size)
+
+
+# The first token of a sentence has this position in fairseq, behind the id of its PAD.
+_FIRST_IN_FAIRSEQ = 2
+
+
+def sinusoids(length: int, config: ModelConfig) -> Tensor:
+    """Returns the encodings of the first positions, (length, d_model).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) is the cosine of the same. In fairseq, the exponent
+    is 2i/(d_model - 2), positions begin with 2, and angles are computed in 32 bits.
+    """
+    fairseq = config.sinusoids == "fairseq"
+    first, dtype = (_FIRST_IN_FAIRSEQ, torch.float32) if fairseq else (0, torch.float64)
+    divisor = config.d_model - 2 if fairseq else config.d_model
+    with torch.device("cpu"):  # even for a model that is made on torch's meta device
+        frequencies = torch.exp(torch.arange(0, config.d_model, 2, dtype=dtype) * (-math.log(10000.0) / divisor))
+        angles = torch.arange(first, first + length, dtype=dtype)[:, None] * frequencies
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Looks up sinusoids by position. The table grows when a longer sentence comes."""
+
+    table: Tensor
+
+    def __init__(self, config: ModelConfig, length: int = 512) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("table", sinusoids(length, config), persistent=False)
+
+    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
+        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
+        if longest > len(self.table):
+            grown = sinusoids(2 * longest, self.config)
+            self.table = grown.to(self.table)
+        return self.table[positions_F]
+
+
+class LearnedPositions(nn.Module):
+    """Looks up learned encodings by position (paper Table 3, row E). Longer sentences are an error."""
+
+    def __init__(self, d_model: int, length: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(length, d_model))
+        nn.init.normal_(self.table, std=d_model**-0.5)
+
+    def forward(self, positions_F: Tensor, longest: int) -> Tensor:
+        """Returns the encodings FD of `positions_F`, all of them below `longest`."""
+        if longest > len(self.table):
+            raise NmtError(
+                f"a sentence has {longest} positions, but the model has learned {len(self.table)} only; shorten it"
+            )
+        return F.embedding(positions_F, self.table)
+
+
 class Transformer(nn.Module):
     """Encoder and decoder. The target embedding is also the softmax matrix, and the source embedding if `shared`.
 
@@ -240,9 +302,9 @@ class Transformer(nn.Module):
 
         Autocast converts a parameter once, but would convert a copy of its rows at every use.
         """
-        device, matrix_VD = ids_V.device.type, self.softmax_matrix_VD[ids_V]
-        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else matrix_VD.dtype
-        return matrix_VD.to(kind), None if self.output_bias is None else self.output_bias[ids_V]
+        matrix_VD = self.softmax_matrix_VD[ids_V]
+        bias_V = None if self.output_bias is None else self.output_bias[ids_V]
+        return matrix_VD.to(product_dtype(matrix_VD)), bias_V
 
     def compile_layers(self) -> None:
         """Makes torch compile the layers, for packed batches of any size, when they first meet one."""
@@ -260,6 +322,12 @@ def matrices(model: nn.Module) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
             if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
                 joint = module.joint if isinstance(module, MultiHeadAttention) else {}
                 yield layer.weight, joint.get(name, (layer.out_features,))
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def _call(layer: nn.Module, *inputs: Any) -> Any:

@@ -13,10 +13,9 @@ from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan
 from nmt.data.loader import Update
 from nmt.model.architectures import training_flops
-from nmt.training.initial import start_from
-from nmt.training.log import show_lines
+from nmt.training.log import Interval, show_lines
 from nmt.training.loop import endless_updates, train_update
-from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.resume import start_from
 from nmt.training.run_folder import STATES_KEPT
 from nmt.training.state import Setup, TrainState, new_state, state_bytes
 from nmt.training.train import first_plan, prepared
@@ -29,11 +28,13 @@ def timed_updates(
     count: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Interval, float]:
-    """Performs the next `count` updates; returns their sums and their time in seconds."""
+    """Performs `count` updates, or all if there are fewer; returns their sums and their time in seconds."""
     interval, started = Interval(), time.perf_counter()
-    for update in islice(stream, count):
+    for update in stream:
         if result := train_update(setup, state, update, advance):
             interval.add(update.batches, *result)
+        if interval.updates == count:
+            break
     setup.runtime.wait()
     return interval, time.perf_counter() - started
 
@@ -60,7 +61,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         seconds = seconds_per_update(setup, state, plan, _SECONDS)
         lines = {
             **_time(setup, plan, seconds, state.optimizer.flops),
-            "memory": f"{peak_memory_mib(setup.runtime.device):,.0f} MiB per process",
+            "memory": f"{setup.runtime.peak_memory_mib:,.0f} MiB per process",
             "disk": _disk(config, state.parameters, seconds),
         }
         show_lines(lines)
@@ -110,7 +111,7 @@ def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
     checkpoint, state = (parameters * n / 2**20 for n in (WEIGHT_BYTES, state_bytes(config)))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
-    kept = min(config.keep_checkpoints, int(config.max_updates / every) + 1)
+    kept = min(max(config.keep_checkpoints, config.average_last or 0), int(config.max_updates / every) + 1)
     # best.safetensors and, with --keep-best, numbered copies
     best = 1 if config.keep_best == 1 else 1 + config.keep_best
     total = (kept + best) * checkpoint + STATES_KEPT * state

@@ -107,6 +107,7 @@ def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> st
     return found[0] if found else None
 
 
+# Source and target tokens of some sentence pairs, EOS included.
 Pairs = tuple[tuple[int, int], ...]
 
 
@@ -118,17 +119,13 @@ class Gradients:
     ) -> None:
         self.model, self.runtime, self.loss_scale = model, runtime, loss_scale
         self._no_packing = obstacle_to_packing(model.model.config, runtime)
+        self.packs = not self._no_packing  # whether batches are packed, without padding between sentences
         self._compiled = False
         self.scale = float(world.size)  # DistributedDataParallel averages, but the update needs the sum
         self.wrapped = world.wrap(model)
         # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
         self._unsynchronised = getattr(self.wrapped, "no_sync", nullcontext)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    @property
-    def packs(self) -> bool:
-        """Whether batches are packed, without padding between sentences."""
-        return not self._no_packing
 
     def compile_layers(self) -> None:
         """Compiles the model's layers with torch, or logs a warning that says what prevents it."""

@@ -36,21 +36,6 @@ class Choice(NamedTuple):
     reason: str
 
 
-class Choices(dict[str, Choice]):
-    """The options that are chosen, by the names of their fields."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        """`given` has the user's options, which stay as they are."""
-        self.given = given
-
-    def pick(self, name: str, value: Any, reason: str) -> Any:
-        """Chooses the value of an option if it is not given; returns the option's value."""
-        if name in self.given:
-            return self.given[name]
-        self[name] = Choice(value, reason)
-        return value
-
-
 class _Size(NamedTuple):
     """An architecture, and what it needs at least: pairs of the corpus, and tokens that the training can take."""
 
@@ -80,15 +65,21 @@ _UPDATES_OF_AN_AVERAGED = 100
 
 def choose(
     corpus: Corpus, seconds: float, given: Mapping[str, Any], speed: Callable[[str], float]
-) -> tuple[Choices, int]:
+) -> tuple[dict[str, Choice], int]:
     """Returns the options that are not given, with their reasons, and the most updates that help.
 
     Args:
-        given: the user's options by the names of their fields.
+        given: the user's options by the names of their fields, which stay as they are.
         speed: returns the tokens of each side that a training of an architecture takes in a second.
     """
-    choices = Choices(given)
-    pick = choices.pick
+    choices: dict[str, Choice] = {}
+
+    def pick(name: str, value: Any, reason: str) -> Any:
+        """Chooses the value of an option if it is not given; returns the option's value."""
+        if name not in given:
+            choices[name] = Choice(value, reason)
+        return given.get(name, value)
+
     pairs = console.counted(corpus.pairs, "pair")
     suited = f"the largest that {pairs} and {console.clock(seconds)} suffice for"
     arch = given.get("arch") or pick("arch", _architecture(corpus, seconds, speed), suited)
@@ -104,16 +95,15 @@ def choose(
     time = f"{console.clock(seconds)} at {speed(arch):,.0f} tokens/s of each side"
     reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs, after which more of them do not help"
     per_epoch = max(1.0, corpus.tokens / size)
-    _choose_schedule(choices, pick("max_updates", max(1, int(epochs * per_epoch)), reason))
+    _choose_schedule(pick, given, pick("max_updates", max(1, int(epochs * per_epoch)), reason))
     return choices, int(_MOST_EPOCHS * per_epoch)
 
 
-def _choose_schedule(choices: Choices, updates: int) -> None:
+def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, Any], updates: int) -> None:
     """Chooses the warm-up, and when to save, validate and log."""
-    pick = choices.pick
     warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
     pick("warmup_updates", warmup, f"a sixth of the updates, but at least {_LEAST_WARMUP} if there are so many")
-    if "save_minutes" not in choices.given:
+    if "save_minutes" not in given:
         pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes about {_SNAPSHOTS} checkpoints")
     last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))
     last = pick("average_last", last, "averages what the end of the training has made")
@@ -180,7 +170,7 @@ def with_choices(
     return replace(config, **of_training), overrides | values, most_updates
 
 
-def _show(choices: Choices, *, on_gpu: bool) -> None:
+def _show(choices: Mapping[str, Choice], *, on_gpu: bool) -> None:
     """Logs each choice with its reason."""
     for name, choice in choices.items():
         console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")

@@ -1,11 +1,12 @@
 """What a training prints and records: its plan, intervals, validations, its end, and where a model comes from."""
 
+import math
 import platform
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import nmt
 from nmt import console
 from nmt.data.batching import PLAN_VERSION, UpdatePlan
 from nmt.data.folder import raw_name
+from nmt.data.loader import MicroBatch
 from nmt.errors import importing
 from nmt.files import writing
-from nmt.training.records import Scores, ranked
-from nmt.training.run_folder import AVERAGE, BEST, RunFolder, numbered
+from nmt.training.ranks import World
+from nmt.training.records import Scores, perplexity, ranked
+from nmt.training.run_folder import AVERAGE, BEST, RunFolder, command_line, numbered
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import Validation
 
@@ -43,9 +46,10 @@ def provenance_of(setup: Setup, state: TrainState) -> dict[str, Any]:
 
 
 def start_record(setup: Setup, state: TrainState) -> dict[str, Any]:
-    """Returns the start record of metrics.jsonl, except for the command."""
+    """Returns the start record of metrics.jsonl."""
     codec = setup.data.codec
     return {
+        "command": command_line(str(setup.data.path), setup.model_config, setup.config),
         "train_seconds": state.counters.seconds,
         "model": setup.model_config.to_dict(),
         "parameters": state.parameters,
@@ -55,6 +59,65 @@ def start_record(setup: Setup, state: TrainState) -> dict[str, Any]:
         "device": setup.runtime.name,
         **provenance_of(setup, state),
     }
+
+
+@dataclass
+class Interval:
+    """Sums over the updates since the last log line.
+
+    Sums of losses and tokens cover this rank's share of the updates. Tensors stay on the device until they are read.
+
+    Attributes:
+        updates: the number of updates.
+        trained: sums over the updates that were not skipped: loss, nll, gradient norm, target tokens, updates; [5].
+        source_tokens, target_tokens: sums over all updates, padding left out.
+        positions: the positions of both sides in all updates, padding included.
+        started: the monotonic time at which the interval began, plus the time of excluded work.
+    """
+
+    updates: int = 0
+    trained: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
+    source_tokens: int = 0
+    target_tokens: int = 0
+    positions: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def add(self, batches: list[MicroBatch], losses: torch.Tensor, norm: torch.Tensor, skipped: torch.Tensor) -> None:
+        """Adds an update."""
+        self.updates += 1
+        tokens = sum(batch.target_tokens for batch in batches)
+        sums = torch.stack([*losses, norm, torch.full_like(norm, tokens), torch.ones_like(norm)])
+        self.trained = self.trained + torch.where(skipped > 0, 0.0, sums)
+        self.target_tokens += tokens
+        self.source_tokens += sum(batch.source_tokens for batch in batches)
+        self.positions += sum(batch.positions for batch in batches)
+
+    def exclude(self, work: Callable[[], None]) -> None:
+        """Runs `work` without counting its time in this interval."""
+        before = time.monotonic()
+        work()
+        self.started += time.monotonic() - before
+
+    def record(self, world: World) -> dict[str, float]:
+        """Returns the metrics of the interval over all ranks, which must all call this method."""
+        loss, nll, norm, trained, updates = self.trained.tolist()
+        shares = (loss, nll, trained, self.source_tokens, self.target_tokens, self.positions)
+        loss, nll, trained, source, target, positions = (sum(x) for x in zip(*world.gather(shares), strict=True))
+        seconds = time.monotonic() - self.started  # the sums above have waited for the device
+        return {
+            "loss": _ratio(loss, trained),
+            "nll": _ratio(nll, trained),
+            "ppl": perplexity(_ratio(nll, trained)),
+            "gradient_norm": _ratio(norm, updates),
+            "skipped_updates": self.updates - int(updates),
+            "source_tokens_per_second": source / seconds,
+            "target_tokens_per_second": target / seconds,
+            "padding_share": 1 - (source + target) / positions,
+        }
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else math.nan
 
 
 # The longest part of a sample sentence that is printed, in characters.

@@ -13,28 +13,17 @@ from torch import Tensor
 
 from nmt import console
 from nmt.checkpoint import save_checkpoint
-from nmt.config import ModelConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, draw_epoch
 from nmt.data.loader import MicroBatch, Update, updates
 from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import training_flops
 from nmt.model.device import is_out_of_memory
 from nmt.training.gradients import SkippedUpdates, first_not_finite
-from nmt.training.log import EventFiles, TrainingTable, show_summary, start_record
-from nmt.training.metrics import Interval, peak_memory_mib
+from nmt.training.log import EventFiles, Interval, TrainingTable, show_summary, start_record
 from nmt.training.optimizer import learning_rate
 from nmt.training.records import ranked, stalled_in_words
 from nmt.training.resume import checkpoint_of, snapshot_of
-from nmt.training.run_folder import (
-    AVERAGE,
-    BEST,
-    STATES_KEPT,
-    RunFolder,
-    command_line,
-    numbered,
-    options_of,
-    write_config,
-)
+from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbered, options_of, write_config
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import validate
 
@@ -291,7 +280,7 @@ class TrainingLoop:
         """Records the start of the training, and how the block ends: finished, stopped or failed."""
         self._write_config()
         if self.setup.world.is_main:
-            self._record("start", start_record(self.setup, self.state) | {"command": command_line(*self._command)})
+            self._record("start", start_record(self.setup, self.state))
             if self.setup.config.tensorboard:
                 self.events = EventFiles(self.folder.path, self.state.counters.update)
         try:
@@ -303,13 +292,10 @@ class TrainingLoop:
             raise
         self._record("end", {"outcome": "finished", "message": "", "max_updates": self.setup.config.max_updates})
 
-    @property
-    def _command(self) -> tuple[str, ModelConfig, TrainConfig]:
-        return str(self.setup.data.path), self.setup.model_config, self.setup.config
-
     def _write_config(self) -> None:
         if self.setup.world.is_main:
-            write_config(self.folder.path, options_of(*self._command))
+            options = options_of(str(self.setup.data.path), self.setup.model_config, self.setup.config)
+            write_config(self.folder.path, options)
 
     def _record(self, kind: str, values: dict[str, Any]) -> None:
         """Adds a record to metrics.jsonl and, with --tensorboard, to the event files, on the main rank only."""
@@ -326,7 +312,7 @@ class TrainingLoop:
             "epoch": counters.epoch,
             **interval.record(self.setup.world),
             "lr": learning_rate(counters.update, self.setup.model_config.d_model, self.setup.config),
-            "peak_memory_mib": peak_memory_mib(self.setup.runtime.device),
+            "peak_memory_mib": self.setup.runtime.peak_memory_mib,
             "flops": counters.flops,
             "train_seconds": counters.seconds,
         }
@@ -355,7 +341,8 @@ class TrainingLoop:
         counters = self.state.counters
         counters.snapshot_seconds = counters.seconds
         if self.setup.world.is_main:
-            keep = self.setup.config.keep_checkpoints
+            config = self.setup.config
+            keep = max(config.keep_checkpoints, config.average_last or 0)
             path = self.folder.save(snapshot_of(self.setup, self.state), "snapshot", counters.update, keep)
             console.info(f"saved {path}")
             self.save_state()

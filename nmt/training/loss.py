@@ -13,7 +13,7 @@ from nmt.data.loader import MicroBatch, PieceAlignment
 from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.device import LOGIT_ROWS
 from nmt.model.masks import Mask, PackedMask
-from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer
+from nmt.model.transformer import DecoderLayer, MultiHeadAttention, Transformer, product_dtype
 from nmt.text.subword import PAD
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class TrainingLoss(nn.Module):
         encoded_ND = self.model.encode(source.ids_F, source.layout)
         hidden_MD = self.model.decode(target.ids_F, target.layout, encoded_ND, source.layout)
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
-        dtype = _product_dtype(hidden_MD)
+        dtype = product_dtype(hidden_MD)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
             nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, dtype, torch.is_grad_enabled())
         if self.criterion:
@@ -162,9 +162,3 @@ class TrainingLoss(nn.Module):
         rows = zip(*(x[real_M].split(LOGIT_ROWS[x.device.type]) for x in (hidden_MD, labels_M)), strict=True)
         losses = [checkpoint(of_rows, *row, use_reentrant=False) for row in rows if len(row[0])]
         return torch.stack(losses).sum() if losses else hidden_MD.sum() * 0
-
-
-def _product_dtype(x: Tensor) -> torch.dtype:
-    """Returns the dtype of matrix products: autocast's dtype if it is enabled, otherwise the tensor's own."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -86,10 +86,6 @@ class World:
         if stopped:
             raise StoppedError
 
-    def sum(self, *numbers: float) -> list[float]:
-        """Returns the sum of each number over the ranks."""
-        return [sum(of_ranks) for of_ranks in zip(*self.gather(numbers), strict=True)]
-
     def gather(self, value: _T) -> list[_T]:
         """Returns the values of all ranks, on every rank."""
         if self.control is None:

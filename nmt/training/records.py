@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from nmt import console
-from nmt.console import counted
 from nmt.errors import NmtError
 from nmt.files import replaced_file, writing
 
@@ -134,7 +133,7 @@ def without_improvement(validations: Sequence[Scores], metrics: Sequence[str], m
 
 def stalled_in_words(metrics: Sequence[str], patience: int) -> str:
     """Returns why --patience ends a training, such as `bleu and nll did not improve in 3 validations`."""
-    return f"{' and '.join(metrics)} did not improve in {counted(patience, 'validation')}"
+    return f"{' and '.join(metrics)} did not improve in {console.counted(patience, 'validation')}"
 
 
 def _improves(quality: tuple[float, float], reference: tuple[float, float] | None, min_delta: float) -> bool:

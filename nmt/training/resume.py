@@ -1,17 +1,21 @@
-"""Converts the state of a training to a checkpoint, and resumes a training from one."""
+"""Where the state of a training comes from and goes to: its own training states, checkpoints, and --init-from."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from nmt import console
 from nmt.checkpoint import Checkpoint, load_checkpoint, load_weights
 from nmt.checkpoint_file import without_prefix
-from nmt.config import ModelConfig, TrainConfig
+from nmt.config import ModelConfig
 from nmt.config.options import flag_name
 from nmt.data.batching import PLAN_VERSION
-from nmt.data.folder import DataFolder
 from nmt.errors import NmtError
+from nmt.model.transformer import Transformer
+from nmt.text.codec import SubwordModel, TextCodec
 from nmt.training.log import provenance_of
 from nmt.training.records import Scores
 from nmt.training.run_folder import RunFolder
@@ -24,17 +28,16 @@ _PLANNED_BY = ("batch_tokens", "batch_groups", "seed", "freeze", "optimizer")
 _OF_THE_COMMAND = ("save_dir", "resume_changed", "arch", "tensorboard")
 
 
-def check_changes(
-    checkpoint: Checkpoint, path: Path, data: DataFolder, model_config: ModelConfig, config: TrainConfig
-) -> bool:
+def check_changes(checkpoint: Checkpoint, path: Path, setup: Setup) -> bool:
     """Returns whether data and options would train something else than the checkpoint; logs all changed options."""
+    config = setup.config
     options = [o for o in config.changed_from(checkpoint.provenance["options"]) if o[0] not in _OF_THE_COMMAND]
     planning = [option for option in options if option[0] in _PLANNED_BY]
-    changes = [*_changes(checkpoint, data, model_config), *(_change(*option) for option in planning)]
+    changes = [*_changes(checkpoint, setup), *(_change(*option) for option in planning)]
     refusal = f"{path} cannot be resumed: {'; '.join(changes)}; choose another --save-dir"
-    if checkpoint.codec.to_dict() != data.codec.to_dict():
+    if checkpoint.codec.to_dict() != setup.data.codec.to_dict():
         raise NmtError(f"{refusal}, because the vocabulary differs")
-    if model_config.other_weights(checkpoint.model_config.to_dict()):
+    if setup.model_config.other_weights(checkpoint.model_config.to_dict()):
         raise NmtError(f"{refusal}, because the weights of one model do not fit the other")
     if any(name in ("freeze", "optimizer") for name, _, _ in planning):
         raise NmtError(f"{refusal}, because the state of the optimiser does not fit")
@@ -48,10 +51,10 @@ def check_changes(
     return bool(changes)
 
 
-def _changes(checkpoint: Checkpoint, data: DataFolder, model_config: ModelConfig) -> list[str]:
+def _changes(checkpoint: Checkpoint, setup: Setup) -> list[str]:
     """Describes what differs from the checkpoint in model, data and version."""
-    changes = [_change(*option) for option in model_config.changed_from(checkpoint.model_config.to_dict())]
-    if checkpoint.provenance["data"] != data.meta.fingerprint:
+    changes = [_change(*option) for option in setup.model_config.changed_from(checkpoint.model_config.to_dict())]
+    if checkpoint.provenance["data"] != setup.data.meta.fingerprint:
         changes.append("it was trained on another data folder")
     if checkpoint.provenance.get("plan") != PLAN_VERSION:
         changes.append("another version of nmt planned its updates")
@@ -107,6 +110,9 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
         console.info(f"resumed from {path} after update {state.counters.update:,}")
     if setup.world.is_main:
         if path is None:
+            beginning = setup.config.init_from
+            if beginning and Path(beginning).resolve().parent == folder.path.resolve():
+                raise NmtError(f"--init-from {beginning} is a file of --save-dir; give another --save-dir")
             folder.set_checkpoints_aside()
         else:
             folder.remove_checkpoints_after(state.counters.update)
@@ -128,7 +134,7 @@ def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -
         validations = [Scores(**scores) for scores in checkpoint.training["validations"]]
         if setup.config.device_tokens != checkpoint.provenance["options"]["device_tokens"]:
             counters.device_tokens = None
-        changed = check_changes(checkpoint, path, setup.data, setup.model_config, setup.config)
+        changed = check_changes(checkpoint, path, setup)
         load_weights(state.loss.model, checkpoint, path)
         _load_tensors(state, checkpoint)
     except (LookupError, TypeError, ValueError) as error:
@@ -149,3 +155,79 @@ def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:
         scale.load_state_dict(checkpoint.training["loss_scale"])
     if state.average:
         state.average.load(without_prefix(tensors, _AVERAGE))
+
+
+# Fine-tuning: a training begins with the weights of a checkpoint.
+
+
+def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
+    """Gives a new model the weights of a checkpoint."""
+    checkpoint = load_checkpoint(path)
+    _check_beginning(path, checkpoint, model.config, codec)
+    if checkpoint.codec.to_dict() != codec.to_dict():
+        checkpoint = replace(checkpoint, weights=checkpoint.weights | _embeddings(path, checkpoint, model, codec))
+        if model.source_embedding is None:
+            checkpoint.weights.pop("source_embedding.weight", None)
+    load_weights(model, checkpoint, path)
+    console.info(f"starting with the weights of {path}")
+
+
+def _check_beginning(path: str, checkpoint: Checkpoint, config: ModelConfig, codec: TextCodec) -> None:
+    differences = {
+        flag_name(name): f"is {now} instead of {then}"
+        for name, then, now in config.other_weights(checkpoint.model_config.to_dict())
+    }
+    if differences:
+        found = "; ".join(f"{flag} {difference}" for flag, difference in differences.items())
+        in_file = ", ".join(flag.removeprefix("--") for flag in ("--arch", *differences))
+        raise NmtError(
+            f"the weights of --init-from {path} do not fit: {found}; leave out --arch and these options (in a file of "
+            f"--config: {in_file})"
+        )
+    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
+    if then != now:
+        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
+
+
+def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:
+    """Returns the weights that have a row for each piece, with the checkpoint's rows for the pieces that it has."""
+    weights, old = checkpoint.weights, checkpoint.codec
+    target = _by_piece(old.target, weights["target_embedding.weight"])
+    source = _by_piece(old.source, weights.get("source_embedding.weight", weights["target_embedding.weight"]))
+    rows: dict[str, Tensor] = {}
+    if model.output_bias is not None:
+        rows["output_bias"], _ = _rows(codec.target, model.output_bias, _by_piece(old.target, weights["output_bias"]))
+    tables = {"target_embedding.weight": (codec.target, model.target_embedding, target)}
+    if model.source_embedding is None:
+        tables["target_embedding.weight"] = (codec.target, model.target_embedding, source | target)
+    else:
+        tables["source_embedding.weight"] = (codec.source, model.source_embedding, source)
+    for name, (subword, embedding, known) in tables.items():
+        rows[name], new = _rows(subword, embedding.weight, known)
+        _show_new(path, len(subword), new)
+    return rows
+
+
+def _by_piece(subword: SubwordModel, weight: Tensor) -> dict[str, Tensor]:
+    return dict(zip(_pieces(subword), weight, strict=True))
+
+
+def _pieces(subword: SubwordModel) -> list[str]:
+    return subword.pieces(list(range(len(subword))))
+
+
+def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
+    """Returns the known row of each piece, or else its fresh row, and the pieces with fresh rows."""
+    found, pieces = fresh.detach().cpu().clone(), _pieces(subword)
+    for i, piece in enumerate(pieces):
+        if piece in known:
+            found[i] = known[piece]
+    return found, [piece for piece in pieces if piece not in known]
+
+
+def _show_new(path: str, pieces: int, new: list[str]) -> None:
+    """Logs how many of the pieces have embeddings in the checkpoint, and names some of the others."""
+    console.info(
+        f"{pieces - len(new):,} of {pieces:,} pieces have embeddings in {Path(path).name}"
+        + (f"; {len(new):,} start at random: {console.listed(new)}" if new else "")
+    )

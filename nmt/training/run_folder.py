@@ -64,8 +64,6 @@ def write_config(folder: Path, options: dict[str, Any]) -> None:
 
 def _toml(value: Any) -> str:
     """Returns a value in TOML. Strings of TOML are those of JSON, but a DEL must be escaped."""
-    if isinstance(value, float):
-        return repr(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -144,7 +142,7 @@ class RunFolder:
 
     def set_checkpoints_aside(self) -> None:
         """Renames the checkpoints of a folder without training state, which a new training would remove or replace."""
-        single = [path for name in (BEST, METRICS) if (path := self.path / name).exists()]
+        single = [path for name in (BEST, AVERAGE, METRICS) if (path := self.path / name).exists()]
         found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
         if not any(path.suffix == SUFFIX for path in found):
             return

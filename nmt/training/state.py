@@ -35,7 +35,7 @@ class Setup:
 
     @property
     def device_tokens(self) -> int:
-        """The most tokens on either side of a micro-batch, padding included."""
+        """The most tokens on either side of a micro-batch, padding included, by the options."""
         return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
 
 
@@ -133,7 +133,7 @@ class TrainState:
     average: MovingAverage | None = None
 
     def device_tokens(self, setup: Setup) -> int:
-        """Returns the most tokens on either side of a micro-batch, padding included."""
+        """Returns the most tokens on either side of a micro-batch: by the options, or fewer after memory ran out."""
         return min(setup.device_tokens, self.counters.device_tokens or setup.device_tokens)
 
     def averaged(self) -> AbstractContextManager[None]:

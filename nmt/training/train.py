@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import torch
-
 from nmt import console
 from nmt.checkpoint import WEIGHT_BYTES, check_memory
 from nmt.config import ModelConfig, SearchConfig, TrainConfig
@@ -13,12 +11,12 @@ from nmt.config.options import flag_name
 from nmt.data.batching import UpdatePlan
 from nmt.data.folder import DataFolder, ParallelSplit
 from nmt.errors import NmtError, StoppedError
+from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
-from nmt.training.initial import start_from
 from nmt.training.log import require_tensorboard, show_plan
 from nmt.training.loop import Clock, OutOfMemoryError, TrainingLoop, plan_epoch
 from nmt.training.ranks import join_ranks
-from nmt.training.resume import resume
+from nmt.training.resume import resume, start_from
 from nmt.training.run_folder import RunFolder
 from nmt.training.state import Setup, TrainState, new_state, state_bytes
 
@@ -40,7 +38,7 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     _check_positions(data, model_config, config)
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
-    if config.device == "cpu" or not torch.cuda.is_available():
+    if device_type(config) == "cpu":
         # WEIGHT_BYTES is for the gradients.
         check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))
 

@@ -142,7 +142,7 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
 
 
 def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
-    options = "--max-updates=6", "--save-updates=1", "--average-last=3"
+    options = "--max-updates=6", "--save-updates=1", "--average-last=3", "--keep-checkpoints=2"  # three are kept
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options
     forks.run(*command, before=forks.At("os.replace", matching="average"), code=-signal.SIGKILL)
     run(*command)
