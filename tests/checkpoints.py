@@ -122,6 +122,24 @@ def eloquent_checkpoint(
     return Checkpoint(config, codec, weights, {})
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the checkpoint of a model most of whose translations end by themselves."""
+    return saved(eloquent_checkpoint(3, ending=12), tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
+@pytest.fixture(name="cache")
+def exported_models(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns the folder of the exported models of --engine ctranslate2, which tests with one model share."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(model.parent))
+    return model.parent / "nmt" / "ctranslate2"
+
+
+@pytest.fixture(scope="module")
+def translator(trained: Path) -> Translator:
+    return Translator.load(trained / "run" / "best.safetensors", runtime=FP32)
+
+
 def two_models(folder: Path, german: str = "de") -> list[Path]:
     """Saves a model from English to German, and one from German, under this code, to French."""
     subword = small_codec().source

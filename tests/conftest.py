@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from nmt.data.mixture import TokenArray
 
-pytest_plugins = ["stand_ins", "two_ranks"]  # whose fixtures several files use
+pytest_plugins = ["checkpoints", "stand_ins", "two_ranks"]  # whose fixtures several files use
 
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
 for number in (signal.SIGINT, signal.SIGHUP):

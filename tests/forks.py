@@ -217,10 +217,14 @@ def start_ranks(
     return ranks
 
 
-def run_ranks(size: int, *arguments: str | Path) -> None:
-    """Runs `nmt` as ranks 0 to `size` - 1 of one training until all have ended with exit code 0."""
-    for rank in start_ranks(size, *arguments):
-        rank.wait(0)
+def run_ranks(
+    *arguments: str | Path, codes: Sequence[int] = (0, 0), before: Sequence[Callable[[], object] | None] = ()
+) -> str:
+    """Runs `nmt` as ranks of one training until they end with these exit codes; returns what they print."""
+    ranks = start_ranks(len(codes), *arguments, before=before)
+    for rank, code in zip(ranks, codes, strict=True):
+        rank.wait(code)
+    return "".join(rank.errors for rank in ranks)
 
 
 class _Server:

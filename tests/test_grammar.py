@@ -8,12 +8,10 @@ from random import Random
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
-
-import grammar
-import lexicon
-import links
-from grammar import Clause, Part, english, german
+import grammar  # isort: skip # `stand_ins` has added its folder to the path
+import lexicon  # isort: skip
+import links  # isort: skip
+from grammar import Clause, Part, english, german  # isort: skip
 
 DETERMINERS = ("the", *lexicon.DER_WORDS, *lexicon.EIN_WORDS, *lexicon.COUNT_WORDS, *lexicon.NUMBERS)
 PEOPLE = {person.english: person for person in [*lexicon.PERSONAL_PRONOUNS, lexicon.IT, *lexicon.NAMES]}

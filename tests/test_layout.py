@@ -1,18 +1,23 @@
-"""Imports point one way, and showing help does not load PyTorch."""
+"""Imports point one way, showing help does not load PyTorch, and the wheel has all files."""
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import typer
 
+import nmt
 from nmt.cli.app import app
 
 PACKAGE = Path(__file__).parents[1] / "nmt"
@@ -169,3 +174,35 @@ def test_tests_do_not_wait_for_clocks() -> None:
     nightly = re.compile(r"^pytestmark = .*pytest\.mark\.nightly", re.MULTILINE)
     found = {name: list(clocks(ast.parse(text))) for name, text in texts.items() if not nightly.search(text)}
     assert not {name: lines for name, lines in found.items() if lines}
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_wheel_alone_has_all_that_commands_need(trained: Path, tmp_path: Path) -> None:
+    source, env = tmp_path / "source", tmp_path / "env"
+    shutil.copytree(ROOT / "nmt", source / "nmt", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", f"--outdir={tmp_path}", str(source)]
+    subprocess.run(build, check=True, capture_output=True)
+    with ZipFile(next(tmp_path.glob("attention_nmt-*.whl"))) as wheel:
+        files = {str(path.relative_to(source)) for path in (source / "nmt").rglob("*") if path.is_file()}
+        assert files <= set(wheel.namelist())
+        venv.create(env)
+        packages = Path(sysconfig.get_path("purelib", vars={"base": str(env)}))
+        wheel.extractall(packages)
+    # The dependencies are those of this environment. Its own installation of nmt is found in another way.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    run = trained / "run"
+    for *command, said in (
+        ("--version", f"nmt {nmt.__version__}"),
+        ("info", run / "best.safetensors", "checkpoint"),
+        ("report", run, f"--output={tmp_path}/report.html", ""),
+        ("attention", run / "best.safetensors", "--source=Ba.", f"--output={tmp_path}/attention.html", ""),
+    ):
+        python = [env / "bin" / "python", "-I", "-m", "nmt"]
+        done = subprocess.run([*python, *command], cwd=tmp_path, check=True, capture_output=True, text=True)
+        assert done.stdout.startswith(said)
+    found = subprocess.run([*python[:2], "-c", "import nmt; print(nmt.__file__)"], capture_output=True, text=True)
+    assert Path(found.stdout).is_relative_to(packages)

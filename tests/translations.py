@@ -11,12 +11,19 @@ from nmt.text.markup import Unit
 Translation = tuple[str, list[tuple[int, int]]]
 
 
-def upper(unit: Unit) -> Translation:
-    """Returns the sentence in upper case, except for what the translation must contain."""
-    kept = "|".join(map(re.escape, sorted(unit.phrases, key=len, reverse=True))) or r"(?!)"
-    parts = re.split(f"({kept})", unit.source)
-    text = "".join(part if i % 2 else part.upper() for i, part in enumerate(parts))
-    return text, [(i, i) for i in range(len(text.split()))]
+def word_by_word(translate: Callable[[str], str]) -> Callable[[Unit], Translation]:
+    """Returns a translation of all text but what the translation must contain, without another order of words."""
+
+    def translation(unit: Unit) -> Translation:
+        kept = "|".join(map(re.escape, sorted(unit.phrases, key=len, reverse=True))) or r"(?!)"
+        parts = re.split(f"({kept})", unit.source)
+        text = "".join(part if i % 2 else translate(part) for i, part in enumerate(parts))
+        return text, [(i, i) for i in range(min(len(text.split()), len(unit.source.split())))]
+
+    return translation
+
+
+upper = word_by_word(str.upper)
 
 
 def backwards(unit: Unit) -> Translation:
@@ -37,12 +44,14 @@ def shuffled(seed: int) -> Callable[[Unit], Translation]:
     return translation
 
 
-def translated(document: Document, translation: Callable[[Unit], Translation] = upper) -> bytes:
-    """Returns the file of a document with the translation of each passage."""
+def translated(
+    document: Document, translation: Callable[[Unit], Translation] = upper, plain: Callable[[str], str] = str.upper
+) -> bytes:
+    """Returns the file of a document with the translation of each passage; `plain` translates those without markup."""
     found = []
     for passage in document.passages:
         parts = passage.parsed().parts
-        parts = [passage.text.upper()] if parts is None else parts
+        parts = [plain(passage.text)] if parts is None else parts
         found.append("".join(part if isinstance(part, str) else part.restored(*translation(part)) for part in parts))
     return document.write(found)
 

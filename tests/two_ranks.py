@@ -1,6 +1,5 @@
 """Trainings on two ranks, and fixtures for their tests."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import forks
@@ -26,19 +25,9 @@ def command(data: Path | str, folder: Path, *extra: str) -> list[str]:
     return ["train", str(data), "--save-dir", str(folder), *OPTIONS, "--max-updates=20", *extra]
 
 
-def train_on_two(
-    arguments: list[str], *codes: int, before: Sequence[Callable[[], object] | None] = (None, None)
-) -> str:
-    """Trains on two ranks until they end with these exit codes, by default 0; returns what they print."""
-    ranks = forks.start_ranks(2, *arguments, before=before)
-    for rank, code in zip(ranks, codes or (0, 0), strict=True):
-        rank.wait(code)
-    return "".join(rank.errors for rank in ranks)
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the run folder of a training of 20 updates on two ranks."""
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    train_on_two(command(data, folder))
+    forks.run_ranks(*command(data, folder))
     return folder

@@ -5,13 +5,13 @@ import re
 from collections.abc import Callable
 
 import pytest
+import translations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.documents.document import Document, Passage, ReadOptions
+from nmt.documents.document import Document, ReadOptions
 from nmt.documents.formats import read_document
 from nmt.errors import NmtError
-from nmt.text.markup import Unit
 
 OPTIONS = ReadOptions("the file", "en", "de")
 
@@ -21,23 +21,7 @@ def read(text: str | bytes, form: str) -> Document:
 
 
 def translated(text: str, form: str, translate: Callable[[str], str] = str.upper) -> str:
-    """Returns a document whose words are translated one by one, except for those that stay."""
-    document = read(text, form)
-    return document.write([of_passage(passage, translate) for passage in document.passages]).decode()
-
-
-def of_passage(passage: Passage, translate: Callable[[str], str]) -> str:
-    parts = passage.parsed().parts
-    return translate(passage.text) if parts is None else "".join(of_part(part, translate) for part in parts)
-
-
-def of_part(part: str | Unit, translate: Callable[[str], str]) -> str:
-    if isinstance(part, str):
-        return part
-    kept = "|".join(map(re.escape, part.phrases))
-    cut = re.split(f"({kept})", part.source) if kept else [part.source]
-    words = "".join(text if i % 2 else translate(text) for i, text in enumerate(cut))
-    return part.restored(words, [(i, i) for i in range(min(len(words.split()), len(part.source.split())))])
+    return translations.translated(read(text, form), translations.word_by_word(translate), translate).decode()
 
 
 PLAIN = "\ufeffOne. Two!\r\n\r\n \tthree \nfour\rfive"
@@ -141,8 +125,7 @@ SAMPLES = {"txt": PLAIN, "html": HTML, "md": MARKDOWN, "json": JSON, "srt": SRT,
 def test_a_document_with_its_own_text_is_the_same_file(form: str, end: str, mark: str) -> None:
     text = mark + SAMPLES[form].removeprefix("\ufeff").replace("\n", end)
     document = read(text, form)
-    same = document.write([passage.text for passage in document.passages]).decode()
-    assert same.replace('lang="de"', 'lang="en"') == text
+    assert translations.copied(document).decode().replace('lang="de"', 'lang="en"') == text
     assert translated(text, form, str).replace('lang="de"', 'lang="en"').split() == text.split()
 
 
@@ -207,10 +190,7 @@ def test_text_that_would_be_markup_is_escaped() -> None:
         "*": r"\*", "[a](b)": r"\[a\](b)", "`x`": r"\`x\`", "<b>": r"\<b>", "&amp;": r"\&amp;", "1.": r"1\.",
         "-": r"\-", "#": r"\#", "> a": r"\> a", "~~a~~": r"\~\~a\~\~", "a_b_": r"a\_b\_", "\\": r"\\",
     }.items():  # fmt: skip
-        assert (
-            read("word\n", "md").write([of_passage(read("word", "md").passages[0], lambda _, w=word: w)])
-            == f"{written}\n".encode()
-        )
+        assert translated("word\n", "md", lambda _, w=word: w) == f"{written}\n"
     assert translated("| a | b |\n|---|---|\n| c | d |\n", "md", lambda _: "x|y").count(r"x\|y") == 4
 
 
@@ -346,7 +326,7 @@ def test_damaged_documents_are_refused_or_stay_what_they_are(form: str, data: st
     except NmtError:
         return
     if form not in ("html", "md"):  # which are repaired
-        assert document.write([passage.text for passage in document.passages]).decode() == text
+        assert translations.copied(document).decode() == text
     again = read(output, form)
     if form == "json":
         assert str(json.loads(output)).upper() == str(json.loads(text)).upper()

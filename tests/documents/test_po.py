@@ -79,13 +79,7 @@ msgstr[1] ""
 
 def test_messages_without_translation_are_translated_and_fuzzy() -> None:
     read = document(MESSAGES)
-    assert texts(read) == [
-        "Open %s".replace("%s", '<x0 translate="no">%s</x0>'),
-        "One file",
-        "%d files",
-        "a dog",
-        "dogs",
-    ]
+    assert texts(read) == ['Open <x0 translate="no">%s</x0>', "One file", "%d files", "a dog", "dogs"]
     assert read.skipped == {"translated already": 2}
     opened, closed, saved, files, dogs, gone = written(translated(read))
     assert (opened.msgstr, opened.flags) == ("OPEN %s", ["fuzzy", "c-format"])

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import forks
 import pytest
-from checkpoints import eloquent_checkpoint, saved, some_sentences, translated_html
+from checkpoints import FP32, eloquent_checkpoint, saved, some_sentences, translated_html
 from commands import failed, run
 from forks import At
 
 from nmt import Translator
-from nmt.config import RuntimeConfig, SearchConfig
+from nmt.config import SearchConfig
 
 Words = list[str | Path]  # of a command
 OPTIONS = ["--batch-tokens=64", "--precision=fp32", "--device=cpu", "--max-length-offset=3"]
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(model: Path) -> Translator:
-    return Translator.load(model, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    return Translator.load(model, runtime=FP32)
 
 
 def translated(translator: Translator, sentence: str) -> str:
@@ -134,7 +134,7 @@ def test_markup_is_put_where_the_words_are(trained: Path, tmp_path: Path) -> Non
     options = ["--max-length-offset=15", "--no-repeat-ngram=1", "--min-length=15", "--device=cpu", "--precision=fp32"]
     run("translate-file", tmp_path / "page.html", "--model", model, *options, "--workers=2")
     search = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
-    translator = Translator.load(model, runtime=RuntimeConfig(device="cpu", precision="fp32"))
+    translator = Translator.load(model, runtime=FP32)
     title, body = (translated_html(translator, text, search) for text in ("Ba", page))
     expected = body.replace('title="Ba"', f'title="{escape(title)}"').replace('lang="en"', 'lang="de"')
     assert (tmp_path / "page.de.html").read_text() == expected

@@ -1,18 +1,38 @@
-"""CTranslate2 gives the same probabilities with an exported model as this toolkit."""
+"""CTranslate2 and packages for Argos Translate give the probabilities, pieces and translations of this toolkit."""
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import ctranslate2
 import pytest
+import sentencepiece
 import torch
-from checkpoints import CONFIG, FP32, saved, small_checkpoint
+from checkpoints import (
+    FP32,
+    TEXT_CONFIG,
+    WORDS,
+    eloquent_checkpoint,
+    generated,
+    saved,
+    small_checkpoint,
+    small_codec,
+    some_sentences,
+)
 from commands import LANGS, failed, run, train
+from conftest import invented_pairs
+from marian import mixed_lines, spm, vocabulary
+from stand_ins import Recipe
 
 import nmt
-from nmt.text.subword import BOS, EOS, with_eos
+from nmt.interop.common import SPECIAL_PIECES
+from nmt.text.codec import TextCodec
+from nmt.text.mapped import Mapped
+from nmt.text.subword import BOS, EOS, UNK, Subword, with_eos
 
 
 def trained_and_exported(data: Path, folder: Path, *options: str) -> Path:
@@ -72,16 +92,10 @@ def test_variants_of_the_model_have_the_same_probabilities(trained: Path, tmp_pa
     check_probabilities(checkpoint, tmp_path / "model", ["Ba de.", "Ki lo mu na."], ["ed ab !", "an"])
 
 
-def test_models_that_cannot_be_exported_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["export", tmp_path / "model.safetensors", "--output", tmp_path / "model"]
-    for options, message in (
-        ({"d_k": 2}, "has d_model 8, heads 2, d_k 2 and d_v 4"),
-        ({"attention": "additive", "attention_window": 5}, "does not support --attention or --attention-window"),
-    ):
-        saved(small_checkpoint(0, replace(CONFIG, **options)), tmp_path / "model.safetensors")
-        assert message in failed(*command)
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    assert "pip install ctranslate2" in failed(*command)
+    assert "pip install ctranslate2" in failed("export", checkpoint, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
@@ -104,3 +118,143 @@ def test_a_model_card_has_only_the_names_of_files(tmp_path: Path) -> None:
 
 def test_the_help_names_the_extra() -> None:
     assert "'attention-nmt[onnx]'" in " ".join(run("export", "--help").stdout.decode().split())
+
+
+# Packages for Argos Translate
+
+
+def exported(checkpoint: Path, *options: str | Path) -> Path:
+    """Exports a checkpoint and returns the package."""
+    package = checkpoint.with_suffix(".argosmodel")
+    run("export", checkpoint, "--format=argos", "--output", package, *options)
+    return package
+
+
+class Argos:
+    """What Argos Translate does with a package, according to tokenizer.py and translate.py of its release 1.11.0."""
+
+    def __init__(self, package: Path) -> None:
+        with ZipFile(package) as archive:
+            archive.extractall(package.parent / "installed")
+        (self.folder,) = (package.parent / "installed").iterdir()
+        self._processor = sentencepiece.SentencePieceProcessor(model_file=str(self.folder / "sentencepiece.model"))
+        self._translator = ctranslate2.Translator(str(self.folder / "model"))
+
+    def encode(self, sentence: str) -> list[str]:
+        return list(map(str, self._processor.encode(sentence, out_type=str)))
+
+    def decode(self, pieces: list[str]) -> str:
+        text = self._processor.decode_pieces(pieces).replace("▁", " ").replace("_", " ")
+        return str(text[1:] if text.startswith(" ") else text)
+
+    def search(self, sentence: str) -> list[str]:
+        """Returns the pieces of the translation."""
+        (found,) = self._translator.translate_batch(
+            [self.encode(sentence)], target_prefix=None, replace_unknowns=True, max_batch_size=32, batch_type="tokens",
+            beam_size=4, num_hypotheses=1, length_penalty=0.2, return_scores=True,
+        )  # fmt: skip
+        return list(found.hypotheses[0])
+
+
+def separate_codec() -> TextCodec:
+    """Returns a codec whose languages have different words, each with a vocabulary of its own."""
+    sides = zip(*invented_pairs(100), strict=True)
+    models = [Subword.train(side, "unigram", 320) for side in sides]
+    return TextCodec(replace(TEXT_CONFIG, subword="unigram", joint_vocab=False), *models)
+
+
+def opus_codec() -> TextCodec:
+    """Returns a codec like those of Opus-MT: two sentencepiece models, and one vocabulary with the pieces of both."""
+    models = spm(1, 1000), spm(2, 900)
+    pieces = [*SPECIAL_PIECES, *(piece for piece in vocabulary(*models) if piece not in (*SPECIAL_PIECES, ">>fra<<"))]
+    return TextCodec(replace(TEXT_CONFIG, subword="marian"), *(Mapped(pieces, model, "marian") for model in models))
+
+
+def tagged_codec() -> TextCodec:
+    subword = Subword.train([WORDS] * 5, "bpe", 300, tags=["<bt>"])
+    return TextCodec(replace(TEXT_CONFIG, tags=("<bt>",)), subword, subword)
+
+
+@pytest.mark.parametrize("make_codec", [small_codec, separate_codec, opus_codec, tagged_codec])
+def test_pieces_and_text_are_those_of_the_codec(make_codec: Callable[[], TextCodec], tmp_path: Path) -> None:
+    codec = make_codec()
+    argos = Argos(exported(saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors")))
+    lines = [side for pair in invented_pairs(20, 1) for side in pair]
+    lines += [*mixed_lines(50, 0), *some_sentences(5, 0), "a <bt> b", "<s> a</s>", "", "  a  b ", "\t"]
+    for line, source, target in zip(lines, codec.encode_source(lines), codec.encode_target(lines), strict=True):
+        assert codec.source.ids(argos.encode(line)) == source
+        known = [id_ for id_ in target if id_ != UNK]  # CTranslate2 replaces the others
+        assert argos.decode(codec.target.pieces(known)) == codec.decode_target([known])[0]
+
+
+def test_translations_are_the_best_that_beam_search_finds(tmp_path: Path) -> None:
+    """The search of this toolkit has another length penalty, so its hypotheses are ranked again."""
+    checkpoint = saved(eloquent_checkpoint(3, ending=16), tmp_path / "model.safetensors")
+    argos, sentences = Argos(exported(checkpoint, "--quantization=float32")), some_sentences(10, 5)
+    options = ["--n-best=4", "--alpha=0", "--min-length=1", "--max-length-offset=200", "--precision=fp32"]
+    for sentence, line in zip(sentences, generated(checkpoint, sentences, *options), strict=True):
+        best = max(line["hypotheses"], key=lambda found: sum(found["log_probs"]) / len(found["log_probs"]) ** 0.2)
+        assert argos.search(sentence) == best["pieces"]
+        assert argos.decode(best["pieces"]) == best["text"]
+
+
+def test_a_package_has_one_folder_with_all_that_argos_translate_reads(tmp_path: Path) -> None:
+    codec = TextCodec(replace(TEXT_CONFIG, source_lang="en_GB", target_lang="deu_Latn"), *[small_codec().source] * 2)
+    checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors")
+    (tmp_path / "model.onnx").write_bytes(b"a model of MiniSBD")
+    first = exported(checkpoint, "--sentence-model", tmp_path / "model.onnx").read_bytes()
+    package = exported(checkpoint, "--sentence-model", tmp_path / "model.onnx")  # replaces the first one
+    assert package.read_bytes() == first
+    with ZipFile(package) as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o644}
+    folder = Argos(package).folder
+    assert folder.name == "nmt-en_de"
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    model = {"model/config.json", "model/model.bin", "model/shared_vocabulary.json"}
+    assert names == {"README.md", "metadata.json", "minisbd/en.onnx", "sentencepiece.model", *model}
+    languages = {"from_code": "en", "from_name": "en", "to_code": "de", "to_name": "de"}
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert metadata == {"package_version": "1.0", "argos_version": "1.11.0", **languages}
+    assert (folder / "minisbd" / "en.onnx").read_bytes() == b"a model of MiniSBD"
+    assert ctranslate2.Translator(str(folder / "model")).compute_type.startswith("int8")
+    card = (folder / "README.md").read_text()
+    assert 'translate.translate("…", "en", "de")' in card
+    assert "which this package contains" in card
+    assert str(tmp_path) not in card
+    assert '"update": 0' in card
+
+
+def test_what_argos_translate_does_otherwise_is_a_warning(tmp_path: Path) -> None:
+    codec = replace_text(tagged_codec(), source_lang="english")
+    checkpoint = saved(small_checkpoint(0, codec=codec), tmp_path / "model.safetensors")
+    package = tmp_path / "model.argosmodel"
+    done = run("export", checkpoint, "--format=argos", "--output", package)
+    assert "has the tags <bt>, which Argos Translate cannot put before a sentence" in done.stderr
+    assert "has the language english, which is not a code of ISO 639" in done.stderr
+    card = (Argos(package).folder / "README.md").read_text()
+    assert "which it downloads when it translates for the first time" in card
+    quoted = Argos(exported(checkpoint.rename(tmp_path / 'a "b.safetensors')))
+    assert "install_from_path('a \"b.argosmodel')" in (quoted.folder / "README.md").read_text()
+
+
+def replace_text(codec: TextCodec, **changes: Any) -> TextCodec:
+    return TextCodec(replace(codec.config, **changes), codec.source, codec.target)
+
+
+def test_options_and_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    checkpoint = saved(small_checkpoint(0), tmp_path / "model.safetensors")
+    (tmp_path / "en.bin").touch()
+    for options, message in (
+        (["--output", tmp_path / "model.zip"], "model.zip is the name of another format; give a name that ends in ."),
+        (["--sentence-model", tmp_path / "en.bin"], "en.bin does not end in .onnx; give a model of MiniSBD"),
+        (["--sentence-model", tmp_path / "no.onnx"], "no.onnx cannot be read (No such file or directory)"),
+        (["--format=ctranslate2", "--sentence-model=en.onnx"], "--sentence-model is only for --format argos"),
+    ):
+        command = ["export", checkpoint, "--format=argos", "--output", tmp_path / "model.argosmodel", *options]
+        assert message in failed(*command)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.safetensors", "en.bin"}
+
+
+def test_the_recipe_that_verifies_packages_names_its_formats(quicker: Recipe) -> None:
+    assert "argo is not a format; give one or more of: argos" in quicker("verify_exports.sh", "argo", code=1).stderr

@@ -305,9 +305,6 @@ def test_the_model_card_says_how_to_give_tags(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported_is_refused(opus: Path, tmp_path: Path) -> None:
     command = ["--format=huggingface", "--output", tmp_path / "model"]
-    other = small_checkpoint(0, replace(CONFIG, norm="pre", attention_window=3))
-    message = failed("export", saved(other, tmp_path / "other.safetensors"), *command)
-    assert "MarianMT does not support --norm or --attention-window" in message
     message = failed("export", opus, *command, "--quantization=int8")
     assert "--quantization is only for --format ctranslate2" in message
     assert "does not exist" in failed("export", opus, *command, "--scores", tmp_path / "missing")

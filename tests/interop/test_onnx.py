@@ -26,7 +26,7 @@ from conftest import invented_pairs
 from marian import mixed_lines
 from onnx import shape_inference
 from onnxruntime import InferenceSession
-from test_argos import opus_codec, replace_text, separate_codec, tagged_codec
+from test_export import opus_codec, replace_text, separate_codec, tagged_codec
 from tokenizers import Tokenizer
 
 import nmt.checkpoint
@@ -151,26 +151,6 @@ def test_a_page_has_what_the_browser_loads(tmp_path: Path) -> None:
     assert "## Scores" not in card
 
 
-MOSES = {"source_tokenizer": "moses-en", "target_tokenizer": "moses-de"}
-
-
-@pytest.mark.parametrize(("form", "codec", "config", "message"), [
-    ("onnx", separate_codec, {}, "--format onnx has one vocabulary for both languages, but"),
-    ("web", separate_codec, {}, "--format web has one vocabulary for both languages, but"),
-    ("onnx", small_codec, {"attention_window": 3}, "--format onnx does not support --attention-window, which"),
-    ("web", small_codec, {"d_k": 2}, "--format web needs d_k and d_v to be d_model / heads, but"),
-    ("web", lambda: replace_text(small_codec(), **MOSES), {}, "--format web translates raw text, but"),
-    ("web", tagged_codec, {}, "has the tags <bt>, which a page cannot put before a sentence"),
-    ("onnx", lambda: wordpiece_codec(), {}, "--format onnx segments text with sentencepiece, but"),
-])  # fmt: skip
-def test_what_a_format_cannot_hold_is_refused(
-    tmp_path: Path, form: str, codec: Callable[[], TextCodec], config: dict[str, Any], message: str
-) -> None:
-    model = saved(small_checkpoint(0, replace(CONFIG, **config), codec()), tmp_path / "model.safetensors")
-    assert message in failed("export", model, f"--format={form}", "--output", tmp_path / form)
-    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
-
-
 def wordpiece_codec() -> TextCodec:
     subword = Subword.train([WORDS] * 5, "wordpiece", 280)
     return TextCodec(replace(TEXT_CONFIG, subword="wordpiece"), subword, subword)
@@ -188,9 +168,48 @@ def fairseq_codec() -> TextCodec:
     return TextCodec(replace(TEXT_CONFIG, subword="subword-nmt", **tokenizers), codes, codes)
 
 
+def coded_opus_codec() -> TextCodec:
+    """Returns a codec like those of Opus-MT whose source has language codes."""
+    return replace_text(opus_codec(), tags=(opus_codec().source.pieces([9])[0],))
+
+
+def text(**changes: Any) -> Callable[[], TextCodec]:
+    return lambda: replace_text(small_codec(), **changes)
+
+
+@pytest.mark.parametrize(("form", "codec", "config", "message"), [
+    ("onnx", separate_codec, {}, "--format onnx has one vocabulary for both languages, but"),
+    ("web", separate_codec, {}, "--format web has one vocabulary for both languages, but"),
+    ("onnx", small_codec, {"attention_window": 3}, "--format onnx does not support --attention-window, which"),
+    ("web", small_codec, {"d_k": 2}, "--format web needs d_k and d_v to be d_model / heads, but"),
+    ("web", text(source_tokenizer="moses-en"), {}, "--format web translates raw text, but"),
+    ("web", tagged_codec, {}, "has the tags <bt>, which a page cannot put before a sentence"),
+    ("onnx", wordpiece_codec, {}, "--format onnx segments text with sentencepiece, but"),
+    ("argos", text(target_tokenizer="moses-de"), {}, "cannot prepare text with Moses tokenisation as"),
+    ("argos", text(source_tokenizer="escaping-moses-en"), {}, "cannot prepare text with Moses tokenisation as"),
+    ("argos", text(lowercase=True, target_tokenizer="moses-de"), {}, "with Moses tokenisation and lowercasing as"),
+    ("argos", wordpiece_codec, {}, "with a wordpiece vocabulary as"),
+    ("argos", fairseq_codec, {}, "with Moses tokenisation and a subword-nmt vocabulary as"),
+    ("argos", coded_opus_codec, {}, "with language codes such as >>fra<< as"),
+    ("argos", text(source_lang="de-CH"), {}, "from de-CH to de, which Argos Translate would take for one language"),
+    ("argos", small_codec, {"d_k": 2}, "CTranslate2 needs d_k and d_v to be"),
+    ("ctranslate2", small_codec, {"d_k": 2}, "has d_model 8, heads 2, d_k 2 and d_v 4"),
+    ("ctranslate2", small_codec, {"attention": "additive", "attention_window": 5},
+     "does not support --attention or --attention-window"),
+    ("huggingface", small_codec, {"norm": "pre", "attention_window": 3},
+     "MarianMT does not support --norm or --attention-window"),
+])  # fmt: skip
+def test_what_a_format_cannot_hold_is_refused(
+    tmp_path: Path, form: str, codec: Callable[[], TextCodec], config: dict[str, Any], message: str
+) -> None:
+    model = saved(small_checkpoint(0, replace(CONFIG, **config), codec()), tmp_path / "model.safetensors")
+    assert message in failed("export", model, f"--format={form}", "--output", tmp_path / f"{form}.argosmodel")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
 IMPORTED: dict[str, Callable[[], TextCodec]] = {
     "MarianMT, such as Opus-MT": opus_codec,
-    "MarianMT with language codes": lambda: replace_text(opus_codec(), tags=(opus_codec().source.pieces([9])[0],)),
+    "MarianMT with language codes": coded_opus_codec,
     "MarianMT with separate vocabularies": separate_opus_codec,
     "fairseq": fairseq_codec,
 }

@@ -71,59 +71,44 @@ def test_a_small_beam_meets_all_constraints_whenever_an_output_can(
     assert {tuple(f.tokens) for f in found} <= allowed
 
 
-@pytest.mark.parametrize("beam", [1, 2, 5])
-@pytest.mark.parametrize("phrases", [
-    tuple((n, n + 1) for n in range(2, 18, 2)),
-    tuple((2, 3, n) for n in range(4, 12)),  # completing one of them loses the matches of all others
-], ids=["of other tokens", "that begin alike"])  # fmt: skip
-def test_many_phrases_are_held_if_there_is_room(beam: int, phrases: Phrases) -> None:
-    tokens = sorted(token for phrase in phrases for token in phrase)
-    for seed in range(5):
-        lengths, required = [len(tokens) + 1, len(tokens)], [Required((), single(phrases))] * 2
-        found = Language(seed, vocabulary=30).search(lengths, SearchConfig(beam=beam), required=required)
-        assert [best.unmet for (best,) in found] == [False, True]
-        assert sorted(found[0][0].tokens) == tokens
+ALIKE = tuple((2, 3, n) for n in range(4, 12))  # completing one of them loses the matches of all others
+# There are too many constraints with alternatives for a table of overlaps.
+PAIRS = [(n, n + 1) for n in range(2, 32, 3)]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 5])
-@pytest.mark.parametrize("shorter", [True, False], ids=["of two lengths", "of one length"])
-def test_many_constraints_with_alternatives_are_met_if_there_is_room(beam: int, shorter: bool) -> None:
-    """There are too many for a table of overlaps. The room suffices for the shortest alternatives only."""
-    constraints = tuple(((n, n + 1), (n + 1,) if shorter else (n + 2, n)) for n in range(2, 32, 3))
-    needed = len(constraints) * (1 if shorter else 2)
+@pytest.mark.parametrize("constraints, shortest, vocabulary", [
+    (single(tuple((n, n + 1) for n in range(2, 18, 2))), 2, 30),
+    (single(ALIKE), 3, 30),
+    (tuple((pair, (pair[1],)) for pair in PAIRS), 1, 40),
+    (tuple((pair, (pair[0] + 2, pair[0])) for pair in PAIRS), 2, 40),
+], ids=["phrases of other tokens", "that begin alike", "alternatives of two lengths", "of one length"])  # fmt: skip
+def test_many_constraints_are_met_if_there_is_room(
+    beam: int, constraints: Sets, shortest: int, vocabulary: int
+) -> None:
+    """The room suffices for the shortest alternatives only."""
+    needed = shortest * len(constraints)
     for seed in range(5):
         lengths, required = [needed + 1, needed], [Required((), constraints)] * 2
-        found = Language(seed, vocabulary=40).search(lengths, SearchConfig(beam=beam), required=required)
+        found = Language(seed, vocabulary).search(lengths, SearchConfig(beam=beam), required=required)
         assert [best.unmet for (best,) in found] == [False, True]
-        assert holds(found[0][0].tokens, constraints)
-
-
-@pytest.mark.parametrize("prefix, phrases, longest, outputs", [
-    ((), ((2, 3, 2), (3, 2, 3), (3, 2)), 5, ([2, 3, 2, 3], [3, 2, 3, 2])),  # they fit only if they overlap
-    ((), ((2, 0), (0, 3)), 4, ([2, 0, 3],)),  # they fit in one order only
-    ((0,), ((2, 0), (0, 3)), 5, ([0, 2, 0, 3], [0, 3, 2, 0])),
-    ((), ((2,), (3,), (0,), (2, 3), (3, 0), (0, 2), (0, 2), (2, 3, 0, 2)), 5, ([2, 3, 0, 2],)),  # one has all others
-    ((2, 2, 2), ((2, 2, 3),), 5, ([2, 2, 2, 3],)),  # after 2 2, another 2 still matches two tokens of 2 2 3
-    ((3, 0, 2, 3), (), 2, ([3, 0, 2, 3],)),  # a prefix longer than the output is kept whole
-])  # fmt: skip
-@pytest.mark.parametrize("beam", [1, 2, 4])
-def test_outputs_with_little_room(
-    beam: int, prefix: Tokens, phrases: Phrases, longest: int, outputs: tuple[list[int], ...]
-) -> None:
-    for seed in range(10):
-        required = [Required(prefix, single(phrases))]
-        ((best, *_),) = Language(seed).search([longest], SearchConfig(beam=beam), required=required)
-        assert best.tokens in outputs
+        assert holds(found[0][0].tokens, constraints) and len(found[0][0].tokens) == needed
 
 
 @pytest.mark.parametrize("prefix, constraints, longest, outputs", [
+    ((), single(((2, 3, 2), (3, 2, 3), (3, 2))), 5, ([2, 3, 2, 3], [3, 2, 3, 2])),  # they fit only if they overlap
+    ((), single(((2, 0), (0, 3))), 4, ([2, 0, 3],)),  # they fit in one order only
+    ((0,), single(((2, 0), (0, 3))), 5, ([0, 2, 0, 3], [0, 3, 2, 0])),
+    ((), single(((2,), (3,), (0,), (2, 3), (3, 0), (0, 2), (0, 2), (2, 3, 0, 2))), 5, ([2, 3, 0, 2],)),  # one has all
+    ((2, 2, 2), single(((2, 2, 3),)), 5, ([2, 2, 2, 3],)),  # after 2 2, another 2 still matches two tokens of 2 2 3
+    ((3, 0, 2, 3), (), 2, ([3, 0, 2, 3],)),  # a prefix longer than the output is kept whole
     ((), (((2, 2, 2), (3, 0)), ((2, 2, 0), (0, 2, 3))), 5, ([2, 2, 2, 0], [3, 0, 2, 3], [0, 2, 3, 0])),  # they overlap
     ((), (((2, 3, 0), (0,) * 4), ((3,), (2, 2)), ((0, 0),)), 5, ([2, 3, 0, 0],)),  # the first phrase meets two
     ((2, 3), (((2, 3), (0, 0)), ((3, 0), (2, 2))), 4, ([2, 3, 0],)),  # the prefix meets one
     ((), (((2, 2), (2, 2, 3)), ((3,), (2, 2))), 3, ([2, 2],)),  # the second is implied by the first
 ])  # fmt: skip
 @pytest.mark.parametrize("beam", [1, 2, 4])
-def test_alternatives_with_little_room(
+def test_outputs_with_little_room(
     beam: int, prefix: Tokens, constraints: Sets, longest: int, outputs: tuple[list[int], ...]
 ) -> None:
     for seed in range(10):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import forks
 import pytest
 from commands import needs_linux, records, run, same_weights, valid_losses, weights
-from two_ranks import LAST, command, train_on_two
+from two_ranks import LAST, command
 
 from nmt.training import ranks as ranks_module
 
@@ -42,11 +42,11 @@ def test_a_signal_stops_all_ranks_and_nothing_is_lost(data: Path, uninterrupted:
     term = forks.At(UPDATE, 8, forks.Interrupt(signal.SIGTERM))
     usr1 = forks.At(UPDATE, 6, forks.Interrupt(signal.SIGUSR1))
     for before, update in (((None, term), 7), ((usr1, usr1), 12)):
-        log = train_on_two(train, 75, 75, before=before)
+        log = forks.run_ranks(*train, codes=(75, 75), before=before)
         assert log.count(f"stopped after update {update} with its state saved in {tmp_path}/run") == 1
         assert log.count("start the same command again to resume") == 1
         assert "Traceback" not in log
-    assert "resumed from" in train_on_two(train)
+    assert "resumed from" in forks.run_ranks(*train)
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
     assert valid_losses(tmp_path / "run") == valid_losses(uninterrupted)
     assert [r["update"] for r in records(tmp_path / "run", "train")] == [5, 10, 15, 20]
@@ -65,13 +65,14 @@ def answer_at_once_and_be_asked_to_stop() -> None:
 
 def test_a_killed_rank_ends_the_run_and_nothing_is_lost(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     train, killed = command(data, tmp_path / "run"), forks.At(UPDATE, 8)
-    log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once, killed))
+    log = forks.run_ranks(*train, codes=(1, -signal.SIGKILL), before=(answer_at_once, killed))
     assert log.count("error: ") == 1, log
     assert "error: rank 0 lost the connection to rank 1 and waited up to " in log
     # A launcher asks the other ranks to stop when it reports the death.
-    log = train_on_two(train, 1, -signal.SIGKILL, before=(answer_at_once_and_be_asked_to_stop, killed))
+    asked = answer_at_once_and_be_asked_to_stop
+    log = forks.run_ranks(*train, codes=(1, -signal.SIGKILL), before=(asked, killed))
     assert "error: " not in log
-    train_on_two(train)
+    forks.run_ranks(*train)
     assert same_weights(uninterrupted / LAST, tmp_path / "run" / LAST)
 
 
@@ -114,19 +115,19 @@ def test_a_rank_ends_with_the_process_that_started_it(data: Path, tmp_path: Path
     assert f"stopped after update {update} with its state saved in {tmp_path}/run" in log
 
 
-def test_an_error_is_shown_once(data: Path, tmp_path: Path) -> None:
-    log = train_on_two(command(data, tmp_path, "--device-tokens=5"), 1, 1)
-    assert log.count("error: --device-tokens 5 is too small for the longest training sentence, which needs") == 1
-    assert "Traceback" not in log
-
-
-def test_damaged_data_is_noticed_by_one_rank_and_ends_all(data: Path, tmp_path: Path) -> None:
+def test_an_error_is_shown_once_and_ends_all_ranks(data: Path, tmp_path: Path) -> None:
+    """Only one rank notices damaged data."""
     damaged = Path(shutil.copytree(data, tmp_path / "data"))
     content = (damaged / "train.de.tokens").read_bytes()
     (damaged / "train.de.tokens").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    log = train_on_two(command(damaged, tmp_path / "run"), 1, 1)
-    assert log.count("error: ") == log.count("train.de.tokens is damaged") == 1
-    assert "Traceback" not in log
+    too_small = "error: --device-tokens 5 is too small for the longest training sentence, which needs"
+    for train, said in (
+        (command(data, tmp_path / "run", "--device-tokens=5"), too_small),
+        (command(damaged, tmp_path / "run"), "train.de.tokens is damaged"),
+    ):
+        log = forks.run_ranks(*train, codes=(1, 1))
+        assert log.count("error: ") == log.count(said) == 1
+        assert "Traceback" not in log
 
 
 def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
@@ -136,6 +137,6 @@ def test_a_full_disk_ends_the_run_and_keeps_its_last_state(data: Path, uninterru
     assert log.count("error: ") == 1
     assert "cannot be written (File too large); free some space" in log
     assert not list(tmp_path.glob(".*.partial-*"))
-    assert "after update 5" in train_on_two(train)
+    assert "after update 5" in forks.run_ranks(*train)
     # One rank began and two ranks finished, so dropout differs from the other run, but the updates are the same.
     assert [r["update"] for r in records(tmp_path, "train")] == [r["update"] for r in records(uninterrupted, "train")]

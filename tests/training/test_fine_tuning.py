@@ -85,7 +85,7 @@ def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(tun
 
 
 def test_two_ranks_start_from_the_same_weights(trained: Path, tuned: Path, tmp_path: Path) -> None:
-    forks.run_ranks(2, "train", *begin(tuned, tmp_path), *TUNE, "--max-updates=1")
+    forks.run_ranks("train", *begin(tuned, tmp_path), *TUNE, "--max-updates=1")
     assert valid_losses(tmp_path)[0] == pytest.approx(valid_losses(trained / "run")[40], abs=1e-6)
 
 

@@ -83,10 +83,7 @@ def test_memory_that_runs_out_on_one_of_two_ranks_ends_training_with_its_state_s
     trained: Path, tmp_path: Path
 ) -> None:
     train = command(trained, tmp_path / "run", "--batch-tokens=800")
-    ranks = forks.start_ranks(2, *train, before=[None, out_of_memory(8)])
-    for rank in ranks:
-        rank.wait(1)
-    log = "".join(rank.errors for rank in ranks)
+    log = forks.run_ranks(*train, codes=(1, 1), before=[None, out_of_memory(8)])
     assert log.count("error: ") == 1
     assert (
         f"rank 1 ran out of memory in update 8; training stopped after update 7 with its state saved in "

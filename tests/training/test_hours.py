@@ -173,13 +173,10 @@ def test_a_training_that_was_stopped_resumes_with_its_choices(
     assert same_weights(stopped / "average.safetensors", again / "average.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--max-updates=3"], "training ends at update 3 and not by the clock, because --max-updates is given"),
-        (["--lr-schedule=linear", "--lr=0.003"], "and not by the clock, because --lr-schedule linear needs a fixed"),
-    ],
-)
+@pytest.mark.parametrize("options, said", [
+    (["--max-updates=3"], "training ends at update 3 and not by the clock, because --max-updates is given"),
+    (["--lr-schedule=linear", "--lr=0.003"], "and not by the clock, because --lr-schedule linear needs a fixed"),
+])  # fmt: skip
 @pytest.mark.usefixtures("clock")
 def test_the_number_of_updates_does_not_change_where_it_must_stay(
     trained: Path, tmp_path: Path, options: list[str], said: str
@@ -260,13 +257,10 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
     assert "train.en.tokens" in failed(*command, "--minutes=1", "--save-dir", tmp_path / "other")
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--minutes=5", "--init-from=x"], "--init-from does not go with --hours and --minutes; give --max-updates"),
-        (["--hours=1", "--minutes=5"], "--hours and --minutes were both given; leave out one of them"),
-    ],
-)
+@pytest.mark.parametrize("flags, said", [
+    (["--minutes=5", "--init-from=x"], "--init-from does not go with --hours and --minutes; give --max-updates"),
+    (["--hours=1", "--minutes=5"], "--hours and --minutes were both given; leave out one of them"),
+])  # fmt: skip
 def test_what_contradicts_the_time_is_refused(trained: Path, tmp_path: Path, flags: list[str], said: str) -> None:
     assert said in failed("train", trained / "data", "--save-dir", tmp_path / "run", *flags)
     assert not (tmp_path / "run").exists()

@@ -1,15 +1,17 @@
-"""Damaged lines of metrics.jsonl stop no training and cost no other records."""
+"""Damaged or missing data and lines of metrics.jsonl are noticed, and cost no other records."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import SMALL, TRAIN, failed, run, same_weights, train
 
 from nmt.errors import NmtError
 from nmt.training.records import MetricsFile
 
-TRAIN: dict[str, Any] = {
+INTERVAL: dict[str, Any] = {
     "train_seconds": 1.5, "flops": 1e12, "loss": 2.0, "ppl": 9.0, "lr": 0.1, "gradient_norm": None,
     "target_tokens_per_second": 100.0,
 }  # fmt: skip
@@ -20,7 +22,12 @@ def record(kind: str, update: Any, values: dict[str, Any]) -> bytes:
     return json.dumps({"kind": kind, "update": update, **values}).encode()
 
 
-GOOD = [record("start", 0, {}), record("train", 10, TRAIN), record("valid", 10, VALID), record("train", 20, TRAIN)]
+GOOD = [
+    record("start", 0, {}),
+    record("train", 10, INTERVAL),
+    record("valid", 10, VALID),
+    record("train", 20, INTERVAL),
+]
 BAD = {
     "not UTF-8": b'{"kind": "start", "update": 0, "device": "\xff"}',
     "half a line": b'{"kind": "train", "upda',
@@ -30,9 +37,9 @@ BAD = {
     "without a kind": b'{"update": 0}',
     "without an update": b'{"kind": "start"}',
     "update that is text": record("start", "1", {}),
-    "train without a figure": record("train", 10, {k: v for k, v in TRAIN.items() if k != "flops"}),
+    "train without a figure": record("train", 10, {k: v for k, v in INTERVAL.items() if k != "flops"}),
     "infinite when read": GOOD[0].replace(b"0", b'0, "flops": 1e999'),
-    "train with text": record("train", 10, TRAIN | {"loss": "2"}),
+    "train with text": record("train", 10, INTERVAL | {"loss": "2"}),
 }
 
 
@@ -63,7 +70,7 @@ def test_appended_records_are_read(path: Path) -> None:
     metrics = MetricsFile(path)
     metrics.rewind(0)
     assert not path.exists()
-    metrics.append("train", {"update": 1, **TRAIN, "loss": float("nan")})
+    metrics.append("train", {"update": 1, **INTERVAL, "loss": float("nan")})
     metrics.append("valid", {"update": 1, **VALID})
     metrics.append("other", {"update": 2})
     assert [(r["kind"], r["update"], r.get("loss")) for r in metrics.records()] == [
@@ -77,3 +84,68 @@ def test_a_log_that_cannot_be_read_is_named(path: Path) -> None:
         MetricsFile(path).records()
     with pytest.raises(NmtError, match=r"metrics\.jsonl cannot be read .*; move it away"):
         MetricsFile(path).rewind(0)
+
+
+# Trainings
+
+
+OPTIONS = [*TRAIN, *SMALL, "--max-updates=20", "--save-updates=100", "--valid-metric=nll"]
+
+
+@pytest.fixture
+def data(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained / "data", tmp_path / "data"))
+
+
+@pytest.fixture
+def finished(trained: Path, tmp_path: Path) -> Path:
+    """Returns a copy of the run folder of a training of 40 updates."""
+    return Path(shutil.copytree(trained / "run", tmp_path / "run"))
+
+
+def test_damaged_data_ends_training_before_the_first_update(data: Path, tmp_path: Path) -> None:
+    content = bytearray((data / "train.de.tokens").read_bytes())
+    content[-1] ^= 1
+    (data / "train.de.tokens").write_bytes(content)
+    for extra in ([], ["--dry-run"]):
+        message = failed("train", data, "--save-dir", tmp_path / "run", *OPTIONS, *extra)
+        assert "train.de.tokens is damaged: its SHA-256 is not that in meta.json; copy the data folder again" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path) -> None:
+    """The first checkpoints of a new training would be the oldest ones of the folder, and be removed at once.
+
+    Those of the first two updates are removed when there are newer ones.
+    """
+    for state in finished.glob("state-*.safetensors"):
+        state.unlink()
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    (finished / "metrics.jsonl.earlier").touch()
+    beginning = f"--init-from={finished}/best.safetensors"
+    assert "is a file of --save-dir" in failed("train", trained / "data", f"--save-dir={finished}", *TRAIN, beginning)
+    options = ["--max-updates=4", "--save-updates=1", "--keep-checkpoints=2", "--valid-metric=nll"]
+    assert "has checkpoints, but no training state" in train(trained / "data", finished, *options)
+    assert [path.name for path in sorted(finished.glob("snapshot-*.safetensors"))] == [
+        "snapshot-00000003.safetensors", "snapshot-00000004.safetensors",
+    ]  # fmt: skip
+    for name in (
+        "snapshot-00000040.safetensors",
+        "average.safetensors",
+        "best.safetensors",
+        "metrics.jsonl",
+        "config.toml",
+    ):
+        end = "-2" if name == "metrics.jsonl" else ""
+        assert (finished / f"{name}.earlier{end}").read_bytes() == before[name]
+
+
+def test_a_damaged_log_does_not_stop_training(trained: Path, finished: Path) -> None:
+    (finished / "state-00000040.safetensors").unlink()
+    log = finished / "metrics.jsonl"
+    first, *rest = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([first, b"\xff\xfe\n", b"[" * 100_000 + b"\n", *rest, b'{"kind": "tra']))
+    train(trained / "data", finished, "--max-updates=40")
+    assert same_weights(finished / "snapshot-00000040.safetensors", trained / "run" / "snapshot-00000040.safetensors")
+    report = run("report", finished, "--output", finished / "report.html").stderr
+    assert f"warning: skipped 3 damaged lines of {log}, the first is line 2" in " ".join(report.split())

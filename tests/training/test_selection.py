@@ -114,7 +114,7 @@ def test_interruptions_do_not_prolong_it(trained: Path, tmp_path: Path, monkeypa
 
 def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_path: Path) -> None:
     options = ["--max-updates=9", "--valid-updates=1", "--patience=2", "--min-delta=100", "--valid-metric=nll"]
-    forks.run_ranks(2, "train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options)
+    forks.run_ranks("train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options)
     assert [record["update"] for record in records(tmp_path, "valid")] == [1, 2, 3]
 
 

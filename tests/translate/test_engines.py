@@ -14,19 +14,9 @@ from servers import serving
 
 from nmt.text.subword import BOS, PAD
 
+pytestmark = pytest.mark.usefixtures("cache")
 CT2 = ["--engine=ctranslate2", "--device=cpu"]
 PYTORCH = ["--precision=fp32", "--device=cpu"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(eloquent_checkpoint(3, ending=12), tmp_path_factory.mktemp("model") / "model.safetensors")
-
-
-@pytest.fixture(autouse=True)
-def cache(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(model.parent))
-    return model.parent / "nmt" / "ctranslate2"
 
 
 def hypotheses(model: Path, lines: list[str], *options: str) -> list[list[dict[str, Any]]]:

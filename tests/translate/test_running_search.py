@@ -1,31 +1,22 @@
 """Lines that join a running search get the translations that they would get alone."""
 
 import random
-from pathlib import Path
 
 import pytest
 
 from nmt import Translator
-from nmt.config import RuntimeConfig, SearchConfig
+from nmt.config import SearchConfig
 from nmt.translate.requests import Hypothesis, Request, encode
 from nmt.translate.translator import RunningSearch
 
 WORDS = ["ba", "de", "ki", "lo", "mu"]
 
 
-@pytest.fixture(scope="module")
-def translator(trained: Path) -> Translator:
-    return Translator.load(trained / "run" / "best.safetensors", runtime=RuntimeConfig(device="cpu", precision="fp32"))
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        SearchConfig(n_best=2, max_length_offset=9),
-        SearchConfig(beam=1, alignments=True, max_length_offset=4),
-        SearchConfig(beam=3, min_length=40, max_length_offset=60, no_repeat_ngram=2),
-    ],
-)
+@pytest.mark.parametrize("search", [
+    SearchConfig(n_best=2, max_length_offset=9),
+    SearchConfig(beam=1, alignments=True, max_length_offset=4),
+    SearchConfig(beam=3, min_length=40, max_length_offset=60, no_repeat_ngram=2),
+])  # fmt: skip
 def test_lines_join_and_leave_at_any_time(translator: Translator, search: SearchConfig) -> None:
     draw = random.Random(search.beam)
     lines = [" ".join(draw.choices(WORDS, k=draw.choice([1, 3, 9, 30]))) for _ in range(40)]

@@ -10,17 +10,12 @@ from checkpoints import small_codec, translated_html
 from commands import failed, run
 
 from nmt import Translator
-from nmt.config import RuntimeConfig, SearchConfig
+from nmt.config import SearchConfig
 from nmt.translate.requests import Hypothesis, Request
 from nmt.translate.texts import Sentence, Text
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
-
-
-@pytest.fixture(scope="module")
-def translator(trained: Path) -> Translator:
-    return Translator.load(trained / "run" / "best.safetensors", runtime=RuntimeConfig(device="cpu", precision="fp32"))
 
 
 def test_text_is_translated_and_markup_is_kept(translator: Translator) -> None:

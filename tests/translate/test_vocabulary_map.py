@@ -29,6 +29,7 @@ from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, UNK, Subword
 from nmt.translate.requests import Request
 
+pytestmark = pytest.mark.usefixtures("cache")
 PIECES = small_codec().target.pieces(list(range(len(small_codec().target))))
 SPECIAL = [PIECES[i] for i in (UNK, BOS, EOS)]
 CPU = ["--precision=fp32", "--max-length-offset=8"]
@@ -116,17 +117,6 @@ def test_data_without_alignments_is_refused(trained: Path, tmp_path: Path) -> No
 # Translations
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(eloquent_checkpoint(3, ending=12), tmp_path_factory.mktemp("model") / "model.safetensors")
-
-
-@pytest.fixture(autouse=True)
-def cache(model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(model.parent))
-    return model.parent / "nmt" / "ctranslate2"
-
-
 Entries = dict[tuple[str, ...], list[str]]
 
 
@@ -205,15 +195,6 @@ def test_log_p_is_that_among_the_candidates(tmp_path: Path, seeds: list[int], op
         assert hypothesis.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("options", [["--beam=4"], ["--sample"]])
-def test_the_lines_beside_a_line_do_not_matter(model: Path, tmp_path: Path, options: list[str]) -> None:
-    restricted = [*CPU, *options, "--vocabulary-map", written(tmp_path / "map", some_entries(2))]
-    together, alone = (best(model, LINES, *restricted, f"--batch-tokens={n}") for n in (4096, 1))
-    assert [h["pieces"] for h in together] == [h["pieces"] for h in alone]
-    for one, other in zip(together, alone, strict=True):
-        assert one["log_probs"] == pytest.approx(other["log_probs"], abs=1e-4)
-
-
 def test_prefixes_and_constraints_need_not_be_candidates(model: Path, tmp_path: Path) -> None:
     path = written(tmp_path / "map", {(): ["▁words", "ew"]})
     translator = translator_with(path, model)
@@ -225,21 +206,27 @@ def test_prefixes_and_constraints_need_not_be_candidates(model: Path, tmp_path: 
         translator.hypotheses(["a"], SearchConfig(scorer="mine"))
 
 
-def test_a_job_is_resumed_only_with_the_same_map(model: Path, tmp_path: Path) -> None:
-    path = written(tmp_path / "map", some_entries(3))
+@pytest.mark.parametrize("flag, first, second", [
+    ("--vocabulary-map", "\t▁words ew\n", "\t▁words ore\n"), ("--glossary", "few\txyz\n", "few\txy\n"),
+])  # fmt: skip
+def test_a_job_is_resumed_only_with_the_same_file(
+    model: Path, tmp_path: Path, flag: str, first: str, second: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_text(first)
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
-    options = [*CPU, "--device=cpu", "--vocabulary-map", path]
-    job = ["generate", model, *options, "--input", tmp_path / "in", "--output", tmp_path / "out", "--shard-lines=4"]
-    run(*job, "--shard=1/2")
-    content = path.read_bytes()
-    written(path, some_entries(4))
-    assert "--vocabulary-map" in failed(*job)
-    path.write_bytes(content)
-    run(*job)
-    whole = run("generate", model, *options, stdin=(tmp_path / "in").read_bytes()).stdout
-    assert (tmp_path / "out").read_bytes() == whole
-    assert "is the same file as the input" in failed(*job[:-2], path, "--shard-lines=4")
-    assert "--vocabulary-map does not work with --cluster" in failed(*job, "--cluster=auto")
+    command = ["generate", model, *CPU, "--device=cpu", "--input", tmp_path / "in", "--shard-lines=4"]
+    options = [flag, path, "--output", tmp_path / "out"]
+    run(*command, *options, "--shard=1/2")
+    path.write_text(second)
+    assert flag in failed(*command, *options)
+    assert flag in failed(*command, *options[2:])
+    path.write_text(first)
+    run(*command, *options)
+    assert (tmp_path / "out").read_bytes() == run(*command[:-1], *options[:2]).stdout
+    assert "is the same file as the input" in failed(*command, *options[:3], path)
+    if flag == "--vocabulary-map":
+        assert "--vocabulary-map does not work with --cluster" in failed(*command, *options, "--cluster=auto")
 
 
 # CTranslate2
