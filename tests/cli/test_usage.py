@@ -96,28 +96,6 @@ def test_a_command_without_arguments_shows_its_help() -> None:
     assert not done.stderr
 
 
-@pytest.mark.parametrize("arguments", [
-    "benchmark generate --arch=a --workers=2147483648",
-    "benchmark generate --arch=a --lines=2147483648",
-    "benchmark batching --pairs=2147483648",
-    "benchmark batching --mean-length=1e300",
-    "benchmark batching --mean-length=nan",
-    "benchmark batching --vocab-size=2147483647",
-    "benchmark batching --repeats=2147483648",
-    "benchmark train --arch=a --updates=2147483648",
-    "architectures --vocab-size=2147483648",
-    "average-checkpoints r --output=o --last=2147483648",
-    "report r --sustained-tflops=inf",
-    "report r --sustained-tflops=0",
-    "trees linearize --train=t --dest=d --rare-below=2147483648",
-])  # fmt: skip
-def test_absurd_numbers_are_refused_as_out_of_range(arguments: str) -> None:
-    flag, value = arguments.split()[-1].split("=")
-    said = refused(*arguments.split())
-    assert said.startswith(f"{flag} must be ")
-    assert said.endswith(f"but is '{value}'")
-
-
 def command_lines(command: Any, name: tuple[str, ...] = ()) -> Iterator[list[str]]:
     """Yields a command line for every numeric option of every command. The value of that option is still to be added.
 
@@ -128,7 +106,7 @@ def command_lines(command: Any, name: tuple[str, ...] = ()) -> Iterator[list[str
     given = {
         p.opts[0]: "transformer_tiny" if p.name == "arch" else f"{p.name}-missing"
         for p in command.params
-        if p.required or p.name == "data"
+        if p.required or p.name in ("arch", "data")
     }
     words = [f"{flag}={value}" if flag.startswith("-") else value for flag, value in given.items()]
     for param in command.params:
@@ -146,6 +124,7 @@ def test_odd_values_of_numeric_options_are_refused(tmp_path: Path, monkeypatch: 
         assert done.code in (1, 2), line
         assert done.stderr.startswith("error: ")
         assert done.stderr.count("\n") == 1, done.stderr
+        assert value == "-1" or line[-1] in done.stderr, line
 
 
 @pytest.mark.parametrize("name", [LONG, "loop", "file/x", "\udcff", "a\nb", "\x1b[1mred"])
