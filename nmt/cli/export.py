@@ -64,13 +64,9 @@ def export(
 
     --format ctranslate2 and argos need the package ctranslate2; onnx and web need 'attention-nmt\\[onnx]'.
     """
-    for flag, value, formats in (
-        ("--quantization", quantization, ["ctranslate2", "argos"]),
-        ("--vocabulary-map", vocabulary_map, ["ctranslate2"]),
-        ("--sentence-model", sentence_model, ["argos"]),
-    ):
-        if value is not None and format not in formats:
-            raise NmtError(f"{flag} is only for --format {' and '.join(formats)}; leave it out")
+    _check("--quantization", quantization, format, "ctranslate2", "argos")
+    _check("--vocabulary-map", vocabulary_map, format, "ctranslate2")
+    _check("--sentence-model", sentence_model, format, "argos")
     from nmt.checkpoint import load_checkpoint
     from nmt.interop.model_card import Facts
     from nmt.text.corpus import read_lines
@@ -99,3 +95,8 @@ def export(
 
         export_web(*model, facts)
     console.info(f"wrote {output}")
+
+
+def _check(flag: str, value: str | None, format: str, *formats: str) -> None:
+    if value is not None and format not in formats:
+        raise NmtError(f"{flag} is only for --format {' and '.join(formats)}; leave it out")

@@ -110,17 +110,13 @@ def restore(
         raise NmtError("give either --words or --trees, which supplies the words of the sentences")
     if sequences == words == STDIO:
         raise NmtError("--sequences and --words are both standard input; give one of them as a file")
-    if words is None:
-        words = str(trees)
-        sentences = map(words_of, read_treebank([words]))
-    else:
-        sentences = map(untagged, map(str.split, read_lines(words)))
-    repairs, done = Counter[str](), 0
-    with output_file(output, [sequences, words]) as out:
+    given = map(untagged, map(str.split, read_lines(words))) if words else map(words_of, read_treebank([str(trees)]))
+    words_from, repairs, done = str(words or trees), Counter[str](), 0
+    with output_file(output, [sequences, words_from]) as out:
         hypotheses = read_hypotheses(read_lines(sequences), name_of(sequences))
-        for alternatives, sentence in zip_longest(hypotheses, sentences):
+        for alternatives, sentence in zip_longest(hypotheses, given):
             if alternatives is None or sentence is None:
-                shorter = name_of(sequences if alternatives is None else words)
+                shorter = name_of(sequences if alternatives is None else words_from)
                 raise NmtError(
                     f"{shorter} ends after {done:,} sentences, but the other file has more; give files of the same text"
                 )
