@@ -1,11 +1,11 @@
 """From a request to its answer: models, sentences, checks, and the answer of the workers."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.exceptions import HTTPException
 
@@ -124,6 +124,9 @@ def paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, 
 
 
 _GREEDY = SearchConfig(beam=1)
+# Characters of text that take less time than a thread needs to begin.
+_SHORT = 1000
+_Result = TypeVar("_Result")
 # The source language of a request that asks the server to identify it.
 AUTO = "auto"
 
@@ -219,7 +222,7 @@ class Service:
         search = search_config(body.model_extra or {}, self.config)
         if body.markup:
             search = replace(search, alignments=True)
-        texts = await asyncio.to_thread(lambda: [Text.of(source, body.markup) for source in sources])
+        texts = await _done(sources, lambda: [Text.of(source, body.markup) for source in sources])
         if body.source_lang == AUTO and body.model is None:
             detected: Sequence[Detected | None] = [found[0] for found in await self.detected([t.plain for t in texts])]
         else:
@@ -261,7 +264,8 @@ class Service:
             )
         glossary = self._glossary(body.glossary)
         longest = search.max_source_length if self.can_require else 0
-        of_texts = await asyncio.to_thread(_sentences, path[0].codec, texts, longest, body)
+        plain = [text.source for text in texts]
+        of_texts = await _done(plain, lambda: _sentences(path[0].codec, texts, longest, body))
         requests = [
             Request(s.text, body.prefix, (*body.constraints, *s.phrases)) for sentences in of_texts for s in sentences
         ]
@@ -288,7 +292,8 @@ class Service:
     async def _search(
         self, model: ServedModel, requests: Sequence[Request], search: SearchConfig, pieces: bool
     ) -> list[list[Hypothesis]]:
-        encoded = await asyncio.to_thread(encode, model.codec, requests, 1, search)
+        sources = [request.source for request in requests]
+        encoded = await _done(sources, lambda: encode(model.codec, requests, 1, search))
         operation = Translate(model.name, search, pieces)
         running = Advance(operation) if self.has_searches and model.has_searches else None
         return await self.scheduler.run(
@@ -336,6 +341,11 @@ class Service:
         item = Item(Attention(model.name), (body.source, body.target), len(body.source), False)
         (found,) = await self.scheduler.run([item])
         return dict(found)
+
+
+async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
+    """Returns the result of work on texts. Work on long ones is done in a thread, so that other requests go on."""
+    return work() if sum(map(len, texts)) <= _SHORT else await asyncio.to_thread(work)
 
 
 def _sentences(
