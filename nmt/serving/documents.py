@@ -19,7 +19,9 @@ from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.serving.guard import RETRY, UPLOADS, with_fields
 from nmt.serving.service import AUTO, Path, Service
+from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
+from nmt.translate.requests import with_terms
 
 # How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
@@ -75,7 +77,13 @@ class Documents:
         self._at_once = max(1, min(_MOST_SENTENCES, most_waiting // (2 * UPLOADS)))
 
     def add(
-        self, name: str, content: bytes, model: str | None, source_lang: str | None, target_lang: str | None
+        self,
+        name: str,
+        content: bytes,
+        model: str | None,
+        source_lang: str | None,
+        target_lang: str | None,
+        glossary: str | None = None,
     ) -> str:
         """Begins to translate a document. Returns its id."""
         name = PurePath(name.replace("\\", "/")).name
@@ -83,11 +91,12 @@ class Documents:
             raise NmtError(f"{name!r:.80} has no known format; this server translates *.{', *.'.join(FORMATS)}")
         is_detected = source_lang == AUTO and model is None
         path = None if is_detected else self._service.path(model, source_lang, target_lang)
+        terms = self._service.glossary(glossary)
         if len(self._tasks) >= UPLOADS:
             raise HTTPException(503, f"{UPLOADS} documents are being translated; try again later", RETRY)
         number, one = secrets.token_hex(32), Uploaded(name, content)
         self._found[number] = one
-        self._tasks[number] = asyncio.create_task(self._translate(one, path, target_lang))
+        self._tasks[number] = asyncio.create_task(self._translate(one, path, target_lang, terms))
         self._tasks[number].add_done_callback(lambda _: self._ended(number))
         return number
 
@@ -129,13 +138,15 @@ class Documents:
         for other in kept[:-_MOST_KEPT]:
             del self._found[other]
 
-    async def _translate(self, one: Uploaded, path: Path | None, target_lang: str | None) -> None:
+    async def _translate(
+        self, one: Uploaded, path: Path | None, target_lang: str | None, glossary: Glossary | None
+    ) -> None:
         """Sets the state of a document until it is done or has failed."""
         try:
             if path is None:
                 path = self._service.path(None, await self._detected(one), target_lang)
             if path:  # otherwise, the document is in the target language already
-                one.content = await self._translated(one, path)
+                one.content = await self._translated(one, path, glossary)
             name = PurePath(one.name)
             language = path[-1].codec.config.target_lang if path else base_language(target_lang or "")
             one.name, one.state = f"{name.stem}.{language}{name.suffix}", "done"
@@ -152,7 +163,7 @@ class Documents:
         (found,) = await self._service.detected([text[: self._service.config.max_characters]])
         return found[0].language
 
-    async def _translated(self, one: Uploaded, path: Path) -> bytes:
+    async def _translated(self, one: Uploaded, path: Path, glossary: Glossary | None) -> bytes:
         source, target = path[0].codec, path[-1].codec
         sentences = Sentences(source, target, SearchConfig.max_source_length if self._service.can_require else 0)
         options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
@@ -163,17 +174,18 @@ class Documents:
             return document, sorted(sentences.found, key=len, reverse=True)  # similar lengths are translated together
 
         document, keys = await self._in_thread(read)
-        if len(path) > 1 and sentences.has_markup:
-            names = " and ".join(model.name for model in path)
-            raise NmtError(f"{one.name} has markup, which needs a single model, but {names} translate in turn")
+        if len(path) > 1 and (sentences.has_markup or glossary):
+            what, names = "markup" if sentences.has_markup else "a glossary", " and ".join(m.name for m in path)
+            raise NmtError(f"{one.name} has {what}, which needs a single model, but {names} translate in turn")
         one.state, one.sentences = "translating", len(keys)
         one.characters = sum(len(request_of(key).source) for key in keys)
         one.started = asyncio.get_running_loop().time()
         beam = min(SearchConfig.beam, self._service.config.max_beam)
         search = SearchConfig(beam=beam, alignments=sentences.has_markup)
         while waiting := keys[one.done : one.done + self._at_once]:
+            requests = [with_terms(target, request_of(key), glossary) for key in waiting]
             try:
-                found = await self._service.hypotheses(path, list(map(request_of, waiting)), search, pieces=False)
+                found = await self._service.hypotheses(path, requests, search, pieces=False)
             except HTTPException:  # the queue is full
                 await asyncio.sleep(int(RETRY["Retry-After"]))
                 continue

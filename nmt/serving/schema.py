@@ -72,6 +72,7 @@ class DocumentFields(_Body):
     model: ModelName = None
     source_lang: str | None = Field(None, description="As for /translate.")
     target_lang: str | None = Field(None, description="As for /translate.")
+    glossary: str | None = Field(None, description="As for /translate.")
 
 
 class ScoreBody(_Body):

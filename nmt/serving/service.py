@@ -262,7 +262,7 @@ class Service:
                 f"prefix, constraints, glossaries, markup and alignments need a single model, but {names} translate "
                 f"in turn"
             )
-        glossary = self._glossary(body.glossary)
+        glossary = self.glossary(body.glossary)
         longest = search.max_source_length if self.can_require else 0
         plain = [text.source for text in texts]
         of_texts = await _done(plain, lambda: _sentences(path[0].codec, texts, longest, body))
@@ -283,7 +283,8 @@ class Service:
             requests = [Request(hypotheses[0].text) for hypotheses in pivots]
         return await self._search(last, requests, search, pieces)
 
-    def _glossary(self, name: str | None) -> Glossary | None:
+    def glossary(self, name: str | None) -> Glossary | None:
+        """Returns the glossary that a request names, if it names one."""
         if name is not None and name not in self.glossaries:
             known = ", ".join(self.glossaries) or "none"
             raise HTTPException(404, f"there is no glossary {name!r:.60}; this server has {known}")

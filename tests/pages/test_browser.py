@@ -374,6 +374,10 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
         found = server.translate("some words", glossary="office")["translations"][0]["text"]
         assert "pieces" in found and found != without
         page.wait_for_function(f"text => {SHOWN} === text", arg=found)
+        page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"some words"})
+        with page.expect_download() as download:
+            page.click("text=Download a.de.txt")
+        assert download.value.path().read_text() == found
 
 
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:

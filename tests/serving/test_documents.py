@@ -50,7 +50,9 @@ def models(folder: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def server(models: list[Path], folder: Path) -> Iterator[Server]:
     (folder / "token").write_text("secret")
-    options = ["--api=libretranslate", "--api=deepl", "--max-document-mib=1", "--token-file", folder / "token"]
+    (folder / "terms.tsv").write_text("words\tpieces\n")
+    options = ["--api=libretranslate", "--api=deepl", "--max-document-mib=1", "--token-file", folder / "token",
+               f"--glossary=terms={folder}/terms.tsv"]  # fmt: skip
     with serving(*models, *OPTIONS, *options, token="secret", before=tell_ends) as running:
         yield running
 
@@ -96,6 +98,23 @@ def expected(models: list[Path], folder: Path) -> dict[str, bytes]:
         (folder / "in" / name).write_text(text)
     run("translate-file", folder / "in", "--model", models[0], *OPTIONS, "--output", folder / "out")
     return {name: (folder / "out" / name).read_bytes() for name in DOCUMENTS}
+
+
+def test_a_glossary_is_that_of_translate_file(
+    server: Server, models: list[Path], expected: dict[str, bytes], folder: Path, tmp_path: Path
+) -> None:
+    options = [*OPTIONS, f"--glossary={folder}/terms.tsv"]
+    run("translate-file", folder / "in" / "b.html", "--model", models[0], *options, "--output", tmp_path / "b.html")
+    languages = "source_lang=en&target_lang={}&glossary={}"
+    number = upload(server, "b.html", HTML.encode(), languages.format("de", "terms"))
+    assert ended(server, number)["state"] == "done"
+    found = server.get(f"/documents/{number}/result").body
+    assert found == (tmp_path / "b.html").read_bytes() != expected["b.html"]
+    assert "a.txt has a glossary, which needs a single model" in failed(
+        server, "a.txt", b"some words", languages.format("fr", "terms")
+    )
+    answer = server.send("POST", f"/documents?name=a.txt&{languages.format('de', 'x')}", b"some words")
+    assert (answer.status, answer.json["error"]) == (404, "there is no glossary 'x'; this server has terms")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -50,12 +50,12 @@ const sourceLang = () => $("from").value === DETECT ? state.detected : $("from")
 // What translates between two languages: models, or two models with a pivot language between them.
 const between = (source, target) => state.pairs.filter(pair => pair.source_lang === source && pair.target_lang === target);
 const chosenPair = () => between(sourceLang(), $("to").value)[$("model").selectedIndex];
+// Two models that translate in turn use no glossary.
+const terms = models => ($("glossary").value && models.length < 2 ? { glossary: $("glossary").value } : {});
 const options = () => {
   const beam = Math.max(1, Number($("beam").value) || 1), models = chosenPair()?.models ?? [];
   const way = models.length === 1 ? { model: models[0], alignments: true } : { source_lang: sourceLang(), target_lang: $("to").value };
-  // Two models that translate in turn use no glossary.
-  const terms = $("glossary").value && models.length < 2 ? { glossary: $("glossary").value } : {};
-  return { ...way, ...terms, beam, n_best: Math.min(N_BEST, beam) };
+  return { ...way, ...terms(models), beam, n_best: Math.min(N_BEST, beam) };
 };
 
 // Asks for the language of the text if the user has not chosen one.
