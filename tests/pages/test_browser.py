@@ -381,16 +381,18 @@ def test_a_person_chooses_a_glossary(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
-    text = "\n".join(some_sentences(250, seed=4))
+    lines = some_sentences(1000, seed=4)  # take longer than the page waits between two looks at the progress
+    text = "\n".join(lines)
     file = {"name": "a b.txt", "mimeType": "text/plain", "buffer": text.encode()}
     with opened(browser, server.address) as page:
         page.set_input_files("#file", file)
-        page.wait_for_selector("text=/ of 2[0-9]{2} sentences/")
-        assert 200 < page.evaluate("document.querySelector('progress').max") < 250
+        page.wait_for_selector("text=/ of [0-9]{3} sentences/")
+        assert 800 < page.evaluate("document.querySelector('progress').max") < 1000
         with page.expect_download() as download:
             page.click("text=Download a b.de.txt")
         assert download.value.suggested_filename == "a b.de.txt"
-        expected = [found["text"] for found in server.translate(text.split("\n"))["translations"]]
+        chunks = (lines[first : first + 250] for first in range(0, 1000, 250))
+        expected = [found["text"] for chunk in chunks for found in server.translate(chunk)["translations"]]
         assert download.value.path().read_text().split("\n") == expected
         assert not page.is_visible("#progress")
         page.set_input_files("#file", {**file, "name": "<b>.srt"})
