@@ -110,8 +110,11 @@ def restore(
         raise NmtError("give either --words or --trees, which supplies the words of the sentences")
     if sequences == words == STDIO:
         raise NmtError("--sequences and --words are both standard input; give one of them as a file")
-    given = map(untagged, map(str.split, read_lines(words))) if words else map(words_of, read_treebank([str(trees)]))
-    words_from, repairs, done = str(words or trees), Counter[str](), 0
+    if words is not None:
+        given = map(untagged, map(str.split, read_lines(words)))
+    else:
+        given = map(words_of, read_treebank([str(trees)]))
+    words_from, repairs, done = str(trees if words is None else words), Counter[str](), 0
     with output_file(output, [sequences, words_from]) as out:
         hypotheses = read_hypotheses(read_lines(sequences), name_of(sequences))
         for alternatives, sentence in zip_longest(hypotheses, given):

@@ -125,6 +125,11 @@ class EngineConfig(Config):
         panel="Search",
     )
 
+    @property
+    def can_require(self) -> bool:
+        """Whether the engine can require phrases. Otherwise, what markup must keep is inserted if it is lost."""
+        return self.engine == "pytorch"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.compute_type != "auto" and self.engine == "pytorch":

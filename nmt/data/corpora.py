@@ -118,17 +118,20 @@ def chunked(pairs: Iterable[Record], first: int = 0) -> Iterator[Chunk]:
 
 
 def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:
-    """Returns the chunk after --augment. A pair whose words have changed places loses its alignment."""
+    """Returns the chunk after --augment. A pair whose words get other numbers loses its alignment."""
     old = list(zip(chunk.source, chunk.target, strict=True))
     new = [augmented(pair, seed, number) for number, pair in enumerate(old, chunk.first)]
-    rows = zip(chunk.alignments, old, new, strict=True)
-    alignments = [links if all(map(_keeps_words, *pairs)) else "" for links, *pairs in rows]
+    # Both sides become equal only if noise replaces them.
+    alignments = [
+        links if links and (pair[0] != pair[1] or pair == was) and all(map(_keeps_words, was, pair)) else ""
+        for links, was, pair in zip(chunk.alignments, old, new, strict=True)
+    ]
     source, target = map(list, zip(*new, strict=True))
     return chunk._replace(source=source, target=target, alignments=alignments)
 
 
 def _keeps_words(line: str, changed: str) -> bool:
-    """Returns whether word n of a changed line is word n of the line. The last words may be missing."""
+    """Returns whether a changed line has as many words as the line, or is its beginning."""
     return line.startswith(changed) or len(line.split()) == len(changed.split())
 
 

@@ -1,8 +1,9 @@
 """Text with elements inside, as several formats have it: its passages, and the same elements with the translations.
 
 In a passage, `<g1>…</g1>` stands for an element with text, and `<x2/>` for anything else. What stands before the first
-and behind the last word is no part of the passage, so that it keeps its place. Texts are HTML, which can write a
-character in several ways.
+and behind the last word is no part of the passage, so that it keeps its place. Texts are HTML: they write `&` and `<`
+as references. Markdown uses the spelling of a reference, such as `&#042;`, to remember how the source writes a
+character.
 """
 
 import re
@@ -18,7 +19,7 @@ from nmt.documents.document import Document, Passage, has_letters
 _MARK = re.compile(r"""<x(?P<leaf>\d+)(?:/>| translate="no">[^<]*</x\d+>)|<(?P<end>/?)g(?P<group>\d+)>""")
 
 # Two empty leaves in a row share the spaces between them.
-_EMPTY = re.compile(r"\s*<x(?P<leaf>\d+)/>\s*(?=(?:<x(?P<next>\d+)/>)?)")
+_EMPTY = re.compile(r"(?:(?<!\s)\s+)?<x(?P<leaf>\d+)/>\s*(?=(?:<x(?P<next>\d+)/>)?)")
 
 LeafKind = Literal["mark", "break", "end", "open", "close"]
 _DEPTH = 50  # groups that `paired` nests, so that recursion ends

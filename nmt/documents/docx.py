@@ -321,7 +321,7 @@ def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
         for part in parts:
             run = _run_of(part)
             if run:
-                lengths[run.key] += len(plain([part]).strip())
+                lengths[run.key] += len(unescape(plain([part])).strip())
                 runs.setdefault(run.key, run)
             elif isinstance(part, Group):
                 count(part.content)

@@ -48,8 +48,8 @@ class _Part(NamedTuple):
 
     @property
     def visible(self) -> str:
-        """The text without tags."""
-        return _TAG.sub("", self.text)
+        """The text without tags. A line break counts as the space that the passage has there."""
+        return _TAG.sub(lambda tag: " " * ((tag[3] or "").lower() == "br"), self.text)
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
@@ -144,7 +144,8 @@ class _Group:
         text = " ".join(part.text for part in self.parts)
         for tag in _TAG.finditer(text):
             name = tag[3]
-            kind: LeafKind = "break" if name == "br" else "close" if tag[2] else "open" if name else "mark"
+            is_break = (name or "").lower() == "br"
+            kind: LeafKind = "break" if is_break else "close" if tag[2] else "open" if name else "mark"
             content += [self._escaped(text[place : tag.start()]), Leaf(tag[0], kind=kind, key=name)]
             place = tag.end()
         return Fragment(paired([*content, self._escaped(text[place:])]))
@@ -157,8 +158,8 @@ class _Group:
         ends = list(accumulate(len(self._escaped(part.visible)) + 1 for part in self.parts))
         scale = len(_TAG.sub("", translation)) / max(1, ends[-1] - 1)
         cut = _balanced(_cut(translation, [(end - 1) * scale for end in ends[:-1]]))
-        # The parts are read together, because leaves with the same key keep their order over all of them.
-        found = flattened(self.fragment.content("\0".join(cut)))
+        # The parts, which NUL separates, are read together: leaves with the same key keep their order over all of them.
+        found = flattened(self.fragment.content("\0".join(part.replace("\0", "") for part in cut)))
         written: Callable[[str], str] = str if self._has_entities else unescape
         text = "".join(written(part) if isinstance(part, str) else part.item for part in found)
         return [part.strip() for part in text.split("\0")]

@@ -193,7 +193,7 @@ def translate(
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
     aligned = with_alignments(search, "nmt translate-file")
-    documents = Documents(paths, files, search.max_source_length if engine.engine == "pytorch" else 0)
+    documents = Documents(paths, files, search.max_source_length if engine.can_require else 0)
     search = aligned if documents.sentences.has_markup else search
     outputs = [report.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output

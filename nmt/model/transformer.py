@@ -160,7 +160,7 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_residual(x_MD, self.feed_forward)
 
 
-# Position encodings (paper §3.5).
+# Position encodings (paper §3.5)
 
 
 def position_encodings(config: ModelConfig) -> tuple[nn.Module, nn.Module]:

@@ -180,7 +180,7 @@ class Service:
         self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
         # Whether sentences can join running searches, if their models and options allow that.
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
-        self.can_require = engine.engine == "pytorch"  # otherwise, what markup must keep is inserted if it is lost
+        self.can_require = engine.can_require
         self.glossaries = _glossaries(config.glossary)
         self.paths = paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})

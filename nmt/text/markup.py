@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from html import escape, unescape
 from itertools import accumulate, chain, groupby, pairwise
-from sys import intern
 from typing import Literal, NamedTuple
 from xml.parsers import expat
 
@@ -175,7 +174,7 @@ def _check_xml(text: str) -> None:
 
 
 def _scanned(text: str, is_html: bool) -> Iterator[Token]:
-    place = 0
+    place, known = 0, dict[str, str]()
     for match in chain((_HTML if is_html else _XML).finditer(text), [None]):
         # Half a tag is text, and must not become a whole one together with what follows.
         between = re.sub("<(?=[a-zA-Z/!?])", "&lt;", text[place : match.start() if match else len(text)])
@@ -183,15 +182,16 @@ def _scanned(text: str, is_html: bool) -> Iterator[Token]:
             if part:
                 yield Token("leaf", part, text=unescape(part)) if i % 2 else Token("text", part)
         if match:
-            yield _markup(match, is_html)
+            yield _markup(match, known, is_html)
             place = match.end()
 
 
-def _markup(match: re.Match[str], is_html: bool) -> Token:
-    raw, name = intern(match[0]), match["name"] or ""  # a page has many equal tags
+def _markup(match: re.Match[str], known: dict[str, str], is_html: bool) -> Token:
+    raw, name = known.setdefault(match[0], match[0]), match["name"] or ""  # equal tags of a page are one string
     if is_html and match["unfinished"]:
         raise NmtError(f"the HTML has {raw} at character {match.start() + 1:,}, which does not end; add its end")
-    name = intern(name.lower() if is_html else name)
+    name = name.lower() if is_html else name
+    name = known.setdefault(name, name)
     if match["end"]:
         return Token("end", raw, name)
     if not name:

@@ -110,10 +110,7 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
         console.info(f"resumed from {path} after update {state.counters.update:,}")
     if setup.world.is_main:
         if path is None:
-            beginning = setup.config.init_from
-            if beginning and Path(beginning).resolve().parent == folder.path.resolve():
-                raise NmtError(f"--init-from {beginning} is a file of --save-dir; give another --save-dir")
-            folder.set_checkpoints_aside()
+            folder.set_checkpoints_aside(setup.config.init_from)
         else:
             folder.remove_checkpoints_after(state.counters.update)
         folder.metrics.rewind(state.counters.update)
@@ -157,7 +154,7 @@ def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:
         state.average.load(without_prefix(tensors, _AVERAGE))
 
 
-# Fine-tuning: a training begins with the weights of a checkpoint.
+# Fine-tuning: a training begins with the weights of a checkpoint
 
 
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:

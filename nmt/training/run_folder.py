@@ -140,12 +140,21 @@ class RunFolder:
                 if path > numbered_path(self.path, kind, update):
                     path.unlink(missing_ok=True)
 
-    def set_checkpoints_aside(self) -> None:
-        """Renames the checkpoints of a folder without training state, which a new training would remove or replace."""
+    def set_checkpoints_aside(self, beginning: str | None) -> None:
+        """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
+
+        Args:
+            beginning: the file of --init-from, which must not be one of them.
+        """
         single = [path for name in (BEST, AVERAGE, METRICS) if (path := self.path / name).exists()]
         found = [*numbered(self.path, "snapshot"), *numbered(self.path, "best"), *single]
         if not any(path.suffix == SUFFIX for path in found):
             return
+        if beginning and Path(beginning).resolve() in [path.resolve() for path in found]:
+            raise NmtError(
+                f"--init-from {beginning} is a checkpoint of --save-dir, which a new training sets aside; give another "
+                f"--save-dir"
+            )
         renamed = [path.rename(_unused(path, "earlier")) for path in found]
         if (options := self.path / CONFIG).exists():
             shutil.copy2(options, _unused(options, "earlier"))

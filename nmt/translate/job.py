@@ -109,7 +109,7 @@ class HtmlJob(ModelJob):
 
     def batched(self, codec: TextCodec, records: Sequence[tuple[Text, str]], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of lines, longest first."""
-        longest = self.search.max_source_length if self.engine.engine == "pytorch" else 0
+        longest = self.search.max_source_length if self.engine.can_require else 0
         lines = [
             HtmlLine(text, place, sentences_of(text, codec, longest, split_lines=False), codec)
             for text, place in records

@@ -154,6 +154,7 @@ def test_other_encodings_become_utf_8() -> None:
     ]),
     ("One.<br>Two <img src='x'>.", "", ["One.", "Two <x0/>."]),
     ("<p>One.</p><p>Two.</p>", "", ["One.", "Two."]),
+    ("a non-:const:`None` value", "", ['a non-<x0 translate="no">:const:`None`</x0> value']),
     ("See ``a b`` and :ref:`x`", "", [
         'See <x0 translate="no">``a b``</x0> and <x1 translate="no">:ref:`x`</x1>'
     ]),

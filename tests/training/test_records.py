@@ -122,8 +122,8 @@ def test_checkpoints_without_a_state_are_set_aside(trained: Path, finished: Path
         state.unlink()
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     (finished / "metrics.jsonl.earlier").touch()
-    beginning = f"--init-from={finished}/best.safetensors"
-    assert "is a file of --save-dir" in failed("train", trained / "data", f"--save-dir={finished}", *TRAIN, beginning)
+    command = "train", trained / "data", f"--save-dir={finished}", *TRAIN, f"--init-from={finished}/best.safetensors"
+    assert "is a checkpoint of --save-dir" in failed(*command)
     options = ["--max-updates=4", "--save-updates=1", "--keep-checkpoints=2", "--valid-metric=nll"]
     assert "has checkpoints, but no training state" in train(trained / "data", finished, *options)
     assert [path.name for path in sorted(finished.glob("snapshot-*.safetensors"))] == [
