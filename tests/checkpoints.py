@@ -165,7 +165,7 @@ def generated(model: Path, lines: list[str], *options: str | Path) -> list[dict[
 def translated_html(translator: Translator, source: str, search: SearchConfig) -> str:
     """Returns the translation of a fragment of HTML, each unit as one sentence."""
     text = Text.of(source, "html")
-    sentences = sentences_of(text, translator.codec, search.max_source_length, split_lines=False)
+    sentences = list(sentences_of(text, translator.codec, search.max_source_length, split_lines=False))
     requests = [Request(sentence.text, constraints=sentence.phrases) for sentence in sentences]
     found = translator.hypotheses(requests, replace(search, alignments=True))
-    return text.translated(sentences, [best for best, *_ in found], translator.codec)
+    return text.translated(zip(sentences, (best for best, *_ in found), strict=True), translator.codec)

@@ -1,7 +1,7 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
 from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -117,7 +117,7 @@ class Sentences:
                 count += 1
         return count
 
-    def _of(self, text: Text) -> list[Sentence]:
+    def _of(self, text: Text) -> Iterator[Sentence]:
         return sentences_of(text, self._source, self._longest, split_lines=True)
 
     def written(self, document: Document, hypothesis: Callable[[Any], Hypothesis] = lambda found: found) -> bytes:
@@ -125,8 +125,8 @@ class Sentences:
 
         def translated(passage: Passage) -> str:
             text = passage.parsed()
-            sentences = self._of(text)
-            return text.translated(sentences, [hypothesis(self.found[_key(s)]) for s in sentences], self._target)
+            found = ((sentence, hypothesis(self.found[_key(sentence)])) for sentence in self._of(text))
+            return text.translated(found, self._target)
 
         return document.write(list(map(translated, document.passages)))
 

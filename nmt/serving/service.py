@@ -159,7 +159,7 @@ class Translated:
         if not self.path:
             return self.source.source
         chosen = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in self.found]
-        return self.source.translated(self.sentences, chosen, self.path[-1].codec)
+        return self.source.translated(zip(self.sentences, chosen, strict=True), self.path[-1].codec)
 
     def described(self, pieces: bool) -> dict[str, Any]:
         """Returns what the answer says about the text."""
@@ -352,7 +352,7 @@ async def _done(texts: Sequence[str], work: Callable[[], _Result]) -> _Result:
 def _sentences(
     codec: TextCodec, texts: Sequence[Text], longest: int, body: schema.TranslateBody
 ) -> list[list[Sentence]]:
-    of_texts = [sentences_of(text, codec, longest, split_lines=body.split) for text in texts]
+    of_texts = [list(sentences_of(text, codec, longest, split_lines=body.split)) for text in texts]
     count = sum(map(len, of_texts))
     if (body.prefix or body.constraints) and count != 1:
         raise NmtError(

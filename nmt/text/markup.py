@@ -174,7 +174,7 @@ def _check_xml(text: str) -> None:
 
 
 def _scanned(text: str, is_html: bool) -> Iterator[Token]:
-    place, known = 0, dict[str, str]()
+    place, known = 0, dict[str, Token]()  # a page has many equal tags
     for match in chain((_HTML if is_html else _XML).finditer(text), [None]):
         # Half a tag is text, and must not become a whole one together with what follows.
         between = re.sub("<(?=[a-zA-Z/!?])", "&lt;", text[place : match.start() if match else len(text)])
@@ -182,16 +182,17 @@ def _scanned(text: str, is_html: bool) -> Iterator[Token]:
             if part:
                 yield Token("leaf", part, text=unescape(part)) if i % 2 else Token("text", part)
         if match:
-            yield _markup(match, known, is_html)
+            if match[0] not in known:
+                known[match[0]] = _markup(match, is_html)
+            yield known[match[0]]
             place = match.end()
 
 
-def _markup(match: re.Match[str], known: dict[str, str], is_html: bool) -> Token:
-    raw, name = known.setdefault(match[0], match[0]), match["name"] or ""  # equal tags of a page are one string
+def _markup(match: re.Match[str], is_html: bool) -> Token:
+    raw, name = match[0], match["name"] or ""
     if is_html and match["unfinished"]:
         raise NmtError(f"the HTML has {raw} at character {match.start() + 1:,}, which does not end; add its end")
     name = name.lower() if is_html else name
-    name = known.setdefault(name, name)
     if match["end"]:
         return Token("end", raw, name)
     if not name:
@@ -213,11 +214,11 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
     unclosed: list[int] = []
     counts = Counter[str]()
 
-    def close(raw: str) -> None:
+    def close(end: Token) -> None:
         start = unclosed.pop()
         name = tokens[start].name
         counts[name] -= 1
-        tokens.append(Token("end", raw, name))
+        tokens.append(end)
         if tokens[start].is_kept:
             words = "".join(unescape(token.raw) if token.kind == "text" else token.text for token in tokens[start:])
             whole = "".join(token.raw for token in tokens[start:])
@@ -226,9 +227,9 @@ def _nested(text: str, *, is_html: bool) -> list[Token]:
     for token in chain(_scanned(text, is_html), [Token("end", "")]):
         if token.kind == "end" and (counts[token.name] or not token.name):
             while unclosed and (inner := tokens[unclosed[-1]].name) != token.name:
-                close("" if inner in _OPTIONAL_END.split() else f"</{inner}>")
+                close(Token("end", "" if inner in _OPTIONAL_END.split() else f"</{inner}>", inner))
             if unclosed:
-                close(token.raw)
+                close(token)
         elif token.kind != "end":
             tokens.append(token)
             if token.kind == "start":
@@ -283,7 +284,7 @@ def _unit(tokens: Sequence[Token]) -> Unit:
         if token.kind in ("end", "leaf"):
             node = nodes[unclosed.pop()]
             node.end, node.stop, node.last = "" if node.is_leaf else token.raw, len(owners), len(nodes)
-    text = "".join(texts)
+    text = "".join(filter(None, texts))  # of a single text, the same object
     is_plain = all(isinstance(spelling, str) for spelling in spellings)
     return Unit(
         text, text if is_plain else list(chain(*spellings)), owners if len(nodes) > 255 else bytes(owners), nodes

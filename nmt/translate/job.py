@@ -111,7 +111,7 @@ class HtmlJob(ModelJob):
         """Yields the batches of a maxi-batch of lines, longest first."""
         longest = self.search.max_source_length if self.engine.can_require else 0
         lines = [
-            HtmlLine(text, place, sentences_of(text, codec, longest, split_lines=False), codec)
+            HtmlLine(text, place, list(sentences_of(text, codec, longest, split_lines=False)), codec)
             for text, place in records
         ]
         encoded = [encode(codec, self._requests(line), n, self.search) for n, line in enumerate(lines, first_number)]
@@ -126,7 +126,7 @@ class HtmlJob(ModelJob):
     def output(self, record: HtmlLine, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
         """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
         unmet = {"unmet": 1, "first unmet": record.place} if any(h.unmet for h in result) else {}
-        return record.text.translated(record.sentences, result, record.codec) + "\n", unmet
+        return record.text.translated(zip(record.sentences, result, strict=True), record.codec) + "\n", unmet
 
 
 class HtmlProcessor:

@@ -2,9 +2,9 @@
 
 import re
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, repeat
 from typing import Literal, NamedTuple, Self
 
 from nmt.text.codec import TextCodec
@@ -53,15 +53,23 @@ class Text:
         """The text without markup."""
         return self.source if self.parts is None else "\n".join(unit.source for unit in self.units)
 
-    def translated(self, sentences: Iterable[Sentence], found: Iterable[Hypothesis], codec: TextCodec) -> str:
+    def translated(self, found: Iterable[tuple[Sentence, Hypothesis]], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
-        of_line = defaultdict[int, list[tuple[Sentence, Hypothesis]]](list)
-        for sentence, hypothesis in zip(sentences, found, strict=True):
-            of_line[sentence.line].append((sentence, hypothesis))
-        joined = (_joined(of_line[number], codec, line) for number, line in enumerate(self.plain.split("\n")))
+        lines = self.source.split("\n") if self.parts is None else (unit.source for unit in self.units)
+        joined = (_joined(of_line, codec, line) for line, of_line in zip(lines, _by_line(found), strict=False))
         if self.parts is None:
             return "\n".join(text for text, _ in joined)
         return "".join(part.restored(*next(joined)) if isinstance(part, Unit) else part for part in self.parts)
+
+
+def _by_line(found: Iterable[tuple[Sentence, Hypothesis]]) -> Iterator[list[tuple[Sentence, Hypothesis]]]:
+    """Yields the sentences of each line or unit, and then empty lists for ever."""
+    here = 0
+    for line, of_line in groupby(found, key=lambda pair: pair[0].line):
+        yield from ([] for _ in range(here, line))
+        yield list(of_line)
+        here = line + 1
+    yield from repeat([])
 
 
 def _joined(
@@ -81,20 +89,18 @@ def _joined(
     return codec.join_target([hypothesis.text for _, hypothesis in found]), links
 
 
-def sentences_of(text: Text, codec: TextCodec, longest: int, *, split_lines: bool) -> list[Sentence]:
-    """Returns the sentences of a text in the source language, or its lines. Blank lines have none.
+def sentences_of(text: Text, codec: TextCodec, longest: int, *, split_lines: bool) -> Iterator[Sentence]:
+    """Yields the sentences of a text in the source language, or its lines. Blank lines have none.
 
     Args:
         longest: the largest number of pieces of a sentence that can have phrases; 0 if the engine cannot require any.
             What markup must keep is inserted if a translation lacks it.
     """
     if text.parts is None:
-        return _cut(text.source, codec, split_lines)
-    return [
-        Sentence(number, sentence, _phrases(unit, sentence, codec, longest))
-        for number, unit in enumerate(text.units)
-        for _, sentence, _ in _cut(unit.source, codec, split_lines)
-    ]
+        yield from _cut(text.source, codec, split_lines)
+    for number, unit in enumerate(text.units):
+        for _, sentence, _ in _cut(unit.source, codec, split_lines):
+            yield Sentence(number, sentence, _phrases(unit, sentence, codec, longest))
 
 
 def _phrases(unit: Unit, sentence: str, codec: TextCodec, longest: int) -> tuple[str, ...]:

@@ -80,4 +80,4 @@ def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
     text = Text.of("a!b <b>c d</b>", "html")
     sentences, links = [Sentence(0, "a!"), Sentence(0, "b c d")], ((0, 0), (1, 1), (2, 2))
     found = [Hypothesis("A!", 0.0, [], [], alignment=links[:1]), Hypothesis("B C D", 0.0, [], [], alignment=links)]
-    assert text.translated(sentences, found, small_codec()) == "A! B <b>C D</b>"
+    assert text.translated(zip(sentences, found, strict=True), small_codec()) == "A! B <b>C D</b>"
