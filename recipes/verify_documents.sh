@@ -87,8 +87,8 @@ for page in README.md docs/*.md; do
 done
 pandoc README.md --standalone --output "$run_dir/libreoffice.html"
 convert odt "$run_dir" "$run_dir/libreoffice.html"
-convert docx "$run_dir" recipes/verify/documents.fodt "$run_dir/libreoffice.odt"
-verify_docx "${documents[@]}" "$run_dir/documents.docx" "$run_dir/libreoffice.docx"
+convert docx "$run_dir" recipes/verify/formatted.fodt "$run_dir/libreoffice.odt"
+verify_docx "${documents[@]}" "$run_dir/formatted.docx" "$run_dir/libreoffice.docx"
 
 own_environment "$run_dir/environment" sphinx==9.0.4
 printf 'root_doc = "README"\n' > "$run_dir/docs/conf.py"
