@@ -15,7 +15,7 @@ from nmt.model.masks import BlockMask, Mask, PackedMask
 
 
 def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
-    """Returns a mask of what to keep, on the CPU, and the factor that makes up for what is dropped.
+    """Returns a mask on the CPU, 1 for what to keep and 0 for the rest, and the factor that makes up for the rest.
 
     The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
     rounded to a multiple of 2^-16, and the factor accounts for the rounding.
@@ -23,7 +23,13 @@ def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
     dropped = round(probability * 65536)
     numbers = shape.numel()
     words = torch.empty((numbers + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    return words.view(torch.int16)[:numbers].view(shape) >= dropped - 32768, 65536 / (65536 - dropped)
+    # torch compares in place, and converts from uint8, several times as fast as it makes and converts booleans.
+    keep = words.view(torch.int16)[:numbers].view(shape).ge_(dropped - 32768)
+    return keep.to(torch.uint8), 65536 / (65536 - dropped)
+
+
+def _dropped(x: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    return x if keep is None else keep.to(x.dtype).mul_(x).mul_(scale)
 
 
 class _MaskDropout(torch.autograd.Function):
@@ -31,12 +37,12 @@ class _MaskDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, probability: float) -> Tensor:
         keep, ctx.scale = random_mask(x.shape, probability)
         ctx.save_for_backward(keep)
-        return (x * keep).mul_(ctx.scale)
+        return _dropped(x, keep, ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return (gradients[0] * keep).mul_(ctx.scale), None
+        return _dropped(gradients[0], keep, ctx.scale), None
 
 
 class Dropout(nn.Module):
@@ -125,10 +131,6 @@ class _ProductAttention(torch.autograd.Function):
         grad_k = grad_scores.transpose(-1, -2) @ q
         assert not ctx.needs_input_grad[3], "a bias that is learned needs its gradient here"
         return (grad_scores @ k).to(dtype), grad_k.to(dtype), grad_v.to(dtype), None, None, None
-
-
-def _dropped(x: Tensor, keep: Tensor | None, scale: float) -> Tensor:
-    return x if keep is None else (x * keep).mul_(scale)
 
 
 def widened(x_BHSK: Tensor) -> Tensor:
