@@ -60,6 +60,11 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     return torch.cat(found)
 
 
+# In 16-bit precision, the gradient of the softmax matrix is computed from at least so many rows at once. It is then
+# added to that of earlier rows, and on a CPU, this takes as long as the product of a hundred rows.
+_GRADIENT_ROWS = 512
+
+
 class _ChunkedNll(torch.autograd.Function):
     """−Σ log softmax(hidden · weightᵀ + bias)[label] over labels other than PAD, and its gradient if it is needed.
 
@@ -83,22 +88,17 @@ class _ChunkedNll(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.promote_types(dtype, torch.float32), device=hidden_MD.device)
         real_M = labels_M != PAD
         weight, bias = weight_VD.to(dtype), None if bias_V is None else bias_V.to(dtype)
-        rows = LOGIT_ROWS[hidden_MD.device.type]
-        chunks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
-        for hidden_JD, labels_J1, real_J, grad_hidden_JD in zip(*chunks, strict=True):
-            logits_JV = F.linear(hidden_JD, weight, bias).to(total.dtype)
-            probabilities_JV = logits_JV.softmax(-1)
-            # log Σ exp is computed from the largest probability, because the label's probability may underflow.
-            log_sum_J = logits_JV.amax(-1) - probabilities_JV.amax(-1).log()
-            total += ((log_sum_J - logits_JV.gather(1, labels_J1)[:, 0]) * real_J).sum()
-            if not needs_gradient:
+        rows = max(LOGIT_ROWS[hidden_MD.device.type], _GRADIENT_ROWS if dtype.itemsize == 2 else 0)
+        blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
+        for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
+            grad_IV = hidden_ID.new_empty(len(hidden_ID), len(weight)) if needs_gradient else None
+            total += (_nll(hidden_ID, weight, bias, labels_I1, grad_IV, total.dtype) * real_I).sum()
+            if grad_IV is None:
                 continue
-            ones_J1 = total.new_ones(labels_J1.shape)
-            grad_JV = probabilities_JV.scatter_add_(1, labels_J1, -ones_J1).to(dtype)
-            grad_hidden_JD.copy_((grad_JV @ weight) * real_J[:, None])
-            grad_weight_VD += grad_JV.T @ (hidden_JD * real_J[:, None])
+            grad_hidden_ID.copy_((grad_IV @ weight) * real_I[:, None])
+            grad_weight_VD += grad_IV.T @ (hidden_ID * real_I[:, None])
             if grad_bias_V is not None:
-                grad_bias_V += grad_JV.T @ real_J.to(dtype)
+                grad_bias_V += grad_IV.T @ real_I.to(dtype)
         ctx.save_for_backward(grad_hidden_MD, grad_weight_VD, grad_bias_V)
         return total
 
@@ -106,6 +106,29 @@ class _ChunkedNll(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         parts = (None if part is None else part * gradients[0] for part in ctx.saved_tensors)
         return *parts, None, None, None
+
+
+def _nll(
+    hidden_ID: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    labels_I1: Tensor,
+    grad_IV: Tensor | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Returns the negative log-likelihood of each label in `dtype`; writes its gradient by the logits to `grad_IV`."""
+    nll_I1 = torch.empty(labels_I1.shape, dtype=dtype, device=labels_I1.device)
+    for first in range(0, len(hidden_ID), LOGIT_ROWS[hidden_ID.device.type]):
+        chunk = slice(first, first + LOGIT_ROWS[hidden_ID.device.type])
+        logits_JV, labels_J1 = F.linear(hidden_ID[chunk], weight_VD, bias_V).to(dtype), labels_I1[chunk]
+        probabilities_JV = logits_JV.softmax(-1)
+        # log Σ exp is computed from the largest probability, because the label's probability may underflow.
+        log_sum_J1 = logits_JV.amax(-1, keepdim=True) - probabilities_JV.amax(-1, keepdim=True).log()
+        nll_I1[chunk] = log_sum_J1 - logits_JV.gather(1, labels_J1)
+        if grad_IV is not None:
+            minus_J1 = -torch.ones_like(log_sum_J1)
+            grad_IV[chunk] = probabilities_JV.scatter_add_(1, labels_J1, minus_J1)
+    return nll_I1[:, 0]
 
 
 class TrainingLoss(nn.Module):
