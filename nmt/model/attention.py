@@ -3,7 +3,7 @@
 Shapes: see docs/architecture.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -218,9 +218,12 @@ def attend(q_FHK: Tensor, k_GHK: Tensor, v_GHU: Tensor, mask: Mask, function: At
 
 def padded_blocks(mask: tuple[BlockMask, ...], q_FHK: Tensor, *of_keys_GH: Tensor) -> Iterator[tuple[Any, ...]]:
     """Yields the mask of each block, its queries BHQK, and what belongs to its keys (keys and values), BHS and more."""
-    query = key = 0
-    for block in mask:
-        queries, keys = block.sentences * block.queries, block.sentences * block.keys
-        flat = (q_FHK[query : query + queries], *(x_GH[key : key + keys] for x_GH in of_keys_GH))
-        yield block, *(x.unflatten(0, (block.sentences, -1)).transpose(1, 2) for x in flat)
-        query, key = query + queries, key + keys
+    queries, keys = [b.sentences * b.queries for b in mask], [b.sentences * b.keys for b in mask]
+    flat = (_split(q_FHK, queries), *(_split(x_GH, keys) for x_GH in of_keys_GH))
+    for block, *parts in zip(mask, *flat, strict=True):
+        yield block, *(x.unflatten(0, (block.sentences, -1)).transpose(1, 2) for x in parts)
+
+
+def _split(x_F: Tensor, lengths: Sequence[int]) -> Sequence[Tensor]:
+    """Returns parts of these lengths without the rest. Unlike slices, they have one gradient, which is concatenated."""
+    return x_F.split([*lengths, len(x_F) - sum(lengths)])[:-1]
