@@ -46,7 +46,8 @@ class CrossCache(NamedTuple):
     def keep(self, sentences_B: Tensor) -> Self:
         """Returns the cache of some of the sentences."""
         bias_B11S = None if self.bias_B11S is None else self.bias_B11S[sentences_B]
-        return type(self)(self.keys_BHSK[sentences_B], self.values_BHSU[sentences_B], bias_B11S)
+        keys_BHSK, values_BHSU = (x.index_select(0, sentences_B) for x in self[:2])
+        return type(self)(keys_BHSK, values_BHSU, bias_B11S)
 
     @classmethod
     def united(cls, blocks: Sequence[Self]) -> Self:
@@ -107,7 +108,9 @@ class LayerCache:
             of_blocks: which sentences of each block are kept; blocks without any are dropped.
         """
         cross = tuple(block.keep(kept_B) for block, kept_B in zip(self.cross, of_blocks, strict=True) if len(kept_B))
-        return type(self)(self.keys_BHPK[sentences_B], self.values_BHPU[sentences_B], cross)
+        # On a CPU, index_select takes a quarter of the time of an index in brackets.
+        keys_BHPK, values_BHPU = (x.index_select(0, sentences_B) for x in (self.keys_BHPK, self.values_BHPU))
+        return type(self)(keys_BHPK, values_BHPU, cross)
 
     def join(self, others: Self, places_X: Tensor, sentences: int, unneeded: int) -> Self:
         """Returns a cache of so many sentences, with those of another cache, which begin now, in these places.
