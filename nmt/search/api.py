@@ -9,7 +9,7 @@ from torch import Tensor
 from nmt.config import SearchConfig
 
 # Finished sentences leave the batch when they are this share of it, because leaving copies the cache of the others.
-DONE_SHARE = 0.25
+DONE_SHARE = 0.1
 
 
 class Cache(Protocol):
@@ -28,7 +28,7 @@ class Cache(Protocol):
 
 # (BOS and the tokens so far BWT, log P of the next token BWV) -> log P of the next token that search uses, BWV.
 Scorer = Callable[[Tensor, Tensor], Tensor]
-# (newest ids R, cache) -> (logits RV of the next token, cache).
+# (newest ids R, cache) -> (logits RV of the next token, cache). Search overwrites the logits.
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
 Phrase = tuple[int, ...]
 Constraint = tuple[Phrase, ...]  # alternatives, of which one must occur

@@ -172,7 +172,7 @@ class _Beams:
 
     def candidates(self, scores_RV: Tensor) -> Candidates:
         """Returns the best 2W continuations, so that W live ones remain even if W of them end."""
-        log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, self.beam))
+        log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, self.beam))
         needed_BWX = self.constraints.needed() if self.constraints else None
         self.rules.apply(log_probs_BWV, self.tokens_BWT, needed_BWX)
         k, offsets_BW = 2 * self.beam, self.log_probs_BW
@@ -224,15 +224,16 @@ class _Beams:
         """Makes no candidates from the sentences in these places any more."""
         self.log_probs_BW[torch.tensor(done, dtype=torch.long, device=self.log_probs_BW.device)] = -torch.inf
 
-    def leave(self, live: set[int], searched: Collection[int], groups: int) -> Tensor | None:
+    def leave(self, live: set[int], searched: Collection[int], groups: int, done_share: float) -> Tensor | None:
         """Drops the sentences without a live group, once they are many; returns the places of the rest, or None.
 
         Args:
             searched: the groups in the order of axis B.
+            done_share: how many are many, as a share of all.
         """
         live_sentences = {group // groups for group in live}
         chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]
-        if len(chosen) > (1 - DONE_SHARE) * len(searched):
+        if len(chosen) > (1 - done_share) * len(searched):
             return None
         chosen_B = torch.tensor(chosen, dtype=torch.long, device=self.tokens_BWT.device)
         self.rules.change(chosen_B)
@@ -265,13 +266,16 @@ class BeamSearch:
     n-th best finished one. A beam of one is greedy search, which ends with the first EOS. In diverse beam search, the
     groups of a sentence are searched side by side like sentences.
 
+    Args:
+        done_share: sentences that are done leave when they are this share of all.
+
     Attributes:
         live: the numbers of the sentences still being searched; with --beam-groups, of their groups.
         count: how many numbers were given.
     """
 
-    def __init__(self, step: Step, cache: Cache, batch: SearchBatch) -> None:
-        self.config, self.live = batch.config, set[int]()
+    def __init__(self, step: Step, cache: Cache, batch: SearchBatch, done_share: float = DONE_SHARE) -> None:
+        self.config, self.live, self._done_share = batch.config, set[int](), done_share
         self._step, self._cache = step, cache
         self._finished, self.count = _Finished(batch.config), 0
         self._beams = self._begun(batch)
@@ -318,7 +322,7 @@ class BeamSearch:
         done = {number for number in self.live if not bounds[number] > self._finished.to_beat(number)}
         self.live -= done
         beams.stop([b for b, number in enumerate(bounds) if number not in self.live])
-        chosen_B = beams.leave(self.live, bounds, groups)
+        chosen_B = beams.leave(self.live, bounds, groups, self._done_share)
         self._cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
         of_sentences = {
             number // groups: range(number // groups * groups, (number // groups + 1) * groups) for number in done

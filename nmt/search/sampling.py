@@ -104,7 +104,7 @@ def sample(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     parents_W = torch.arange(config.samples, device=device)
     while len(samples.sentences_B):
         scores_RV, cache = step(samples.tokens_BWT[:, :, -1].flatten(), cache)
-        log_probs_BWV = scores_RV.log_softmax(1).unflatten(0, (-1, config.samples))
+        log_probs_BWV = torch.log_softmax(scores_RV, 1, out=scores_RV).unflatten(0, (-1, config.samples))
         rules.apply(log_probs_BWV, samples.tokens_BWT)
         for sentence, number, hypothesis in samples.advance(log_probs_BWV, uniforms.next().to(device), batch.eos):
             found[sentence][number] = hypothesis

@@ -49,6 +49,8 @@ _STREAMS_OF_LINES = 2**40
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
 # bf16 products for every new number of rows.
 _POSITIONS = 64
+# Lines that are done leave a running search when they are this share of it. Until then, others can take their places.
+_DONE_SHARE = 0.25
 
 
 class _Sentence(NamedTuple):
@@ -154,7 +156,8 @@ class RunningSearch:
         sentences = [_Sentence(line.parts[0], line.required, line.number) for _, line in ordered]
         cache, batch = self._translator.begun(sentences, self._config)
         if self._search is None:
-            self._search, first = BeamSearch(self._translator.step, cache, batch), 0  # type: ignore[arg-type]
+            step = self._translator.step
+            self._search, first = BeamSearch(step, cache, batch, _DONE_SHARE), 0  # type: ignore[arg-type]
         else:
             first = self._search.count
             self._search.join(cache, batch)
