@@ -9,10 +9,10 @@
 # downloaded. TREEBANK may also hold a sample: NLTK's files wsj_0001.mrg to wsj_0199.mrg (0001-0169 for training,
 # 0170-0184 for validation, 0185-0199 for the test), or train.mrg.gz and dev.mrg.gz.
 #
-# Training on a sample takes about one hour on two cores. Its settings differ from the paper where a few thousand trees
+# Training on a sample takes about 40 minutes. Its settings differ from the paper where a few thousand trees
 # are not enough. The sequences number the words. Marks of the spelling replace rare words. The model uses pre-norm. The
 # result for a sentence is the best of 21 hypotheses that is a tree. With 3,501 training trees, F1 on 217 other trees
-# was 78.6 after 55 minutes on one core. It was 77.6 when the best hypothesis was always taken.
+# was 80.0 after 13,800 updates, which take about 41 minutes on one core.
 #
 # UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it. A second model is then
 # trained on these parses and on the treebank, whose sentences are used WEIGHT times as often (default 10).
@@ -40,9 +40,9 @@ else
     else
         train=(--train "$bank/train.mrg*") valid=(--valid "$bank/dev.mrg*") test=()
     fi
-    arch=transformer_parsing_small vocab_size=16000 batch_tokens=1500 warmup=1000 updates=14000 save_updates=300 averaged=20
+    arch=transformer_parsing_small vocab_size=16000 batch_tokens=1500 warmup=1000 updates=13800 save_updates=300 averaged=20
     source_options=(--numbers --rare-below 3) sequence_options=(--numbered)
-    nbest=21 options=(--norm pre --attention-dropout 0.1 --lr-scale 1.5 --batch-groups 4 "$@")
+    nbest=21 options=(--norm pre --attention-dropout 0.1 --optimizer muon --lr-scale 1.5 --batch-groups 4 "$@")
 fi
 vocab_size=${VOCAB_SIZE:-$vocab_size}
 
