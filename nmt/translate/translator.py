@@ -104,7 +104,7 @@ class _EnsembleCache:
     def select(self, parents_BW: Tensor, sentences_B: Tensor | None) -> "_EnsembleCache":
         candidates = self.candidates
         if candidates is not None and sentences_B is not None:
-            candidates = replace(candidates, bias_BV=candidates.bias_BV[sentences_B])
+            candidates = replace(candidates, bias_BV=candidates.bias_BV.index_select(0, sentences_B))
         return _EnsembleCache(tuple(cache.select(parents_BW, sentences_B) for cache in self.caches), candidates)
 
     def join(self, others: "_EnsembleCache", places_X: Tensor) -> "_EnsembleCache":
