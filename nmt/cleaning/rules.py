@@ -40,7 +40,6 @@ _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
-_LONGEST_PHRASE = 50  # words
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?", " "))
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
@@ -129,9 +128,19 @@ def _repeats(line: str) -> bool:
         in_a_row = in_a_row + 1 if size == 1 else 1
         if size == 1 and (in_a_row == 3 or (len(word) >= _LONG_WORD and word.isalpha())):
             return True
-        if 1 < size <= min(place, _LONGEST_PHRASE) and words[place - size : place] == words[place : place + size]:
+        if size > 1 and _repeated(words, place, size) >= size:
             return True
     return False
+
+
+def _repeated(words: Sequence[str], place: int, distance: int) -> int:
+    """Returns how many words in a row, this one among them, are the same as the words this far before them."""
+    begin, end = place, place + 1
+    while begin > distance and words[begin - 1] == words[begin - 1 - distance]:
+        begin -= 1
+    while end < len(words) and words[end] == words[end - distance]:
+        end += 1
+    return end - begin
 
 
 def _other_language(pairs: Pairs) -> np.ndarray:

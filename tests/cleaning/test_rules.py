@@ -68,6 +68,7 @@ def reason(clean: Cleaner, *pair: str) -> str:
     ("Yesterday it ended, and so it did.", "Gestern endete es, und so war es.", "kept"),
     (SENTENCE, SATZ + " " + SATZ.lower(), "repetition"),
     (SENTENCE, SATZ.replace("am Montag", "am Montag, am Montag"), "repetition"),
+    ("The report that the committee took.", "Der Bericht, der der Ausschuss nahm. " * 2, "repetition"),
     (SENTENCE, SATZ.replace("Bericht", "Bericht Bericht"), "repetition"),
     (SENTENCE, SATZ.replace("nahm", "nahm nahm nahm"), "repetition"),
     (SENTENCE, "Die, die die Berichte annahmen, nahmen den Bericht am Montag und den Bericht am Ende an.",
