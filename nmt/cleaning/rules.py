@@ -121,6 +121,7 @@ def _repeats(line: str) -> bool:
     if len(set(words)) == len(words):
         return False
     last: dict[str, int] = {}
+    ends: dict[int, int] = {}
     in_a_row = 1
     for place, word in enumerate(words):
         size = place - last.get(word, place)
@@ -128,19 +129,21 @@ def _repeats(line: str) -> bool:
         in_a_row = in_a_row + 1 if size == 1 else 1
         if size == 1 and (in_a_row == 3 or (len(word) >= _LONG_WORD and word.isalpha())):
             return True
-        if size > 1 and _repeated(words, place, size) >= size:
-            return True
+        if size > 1 and place >= ends.get(size, 0):  # each run is looked at once, so that long lines take little time
+            begin, ends[size] = _run(words, place, size)
+            if ends[size] - begin >= size:
+                return True
     return False
 
 
-def _repeated(words: Sequence[str], place: int, distance: int) -> int:
-    """Returns how many words in a row, this one among them, are the same as the words this far before them."""
+def _run(words: Sequence[str], place: int, distance: int) -> tuple[int, int]:
+    """Returns the bounds of the words in a row, this one among them, that are the same as those this far before."""
     begin, end = place, place + 1
     while begin > distance and words[begin - 1] == words[begin - 1 - distance]:
         begin -= 1
     while end < len(words) and words[end] == words[end - distance]:
         end += 1
-    return end - begin
+    return begin, end
 
 
 def _other_language(pairs: Pairs) -> np.ndarray:
