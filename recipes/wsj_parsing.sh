@@ -9,10 +9,10 @@
 # downloaded. TREEBANK may also hold a sample: NLTK's files wsj_0001.mrg to wsj_0199.mrg (0001-0169 for training,
 # 0170-0184 for validation, 0185-0199 for the test), or train.mrg.gz and dev.mrg.gz.
 #
-# Training on a sample takes about 40 minutes. Its settings differ from the paper where a few thousand trees
+# Training on a sample takes about 40 minutes on one core. Its settings differ from the paper where a few thousand trees
 # are not enough. The sequences number the words. Marks of the spelling replace rare words. The model uses pre-norm. The
-# result for a sentence is the best of 21 hypotheses that is a tree. With 3,501 training trees, F1 on 217 other trees
-# was 80.0 after 13,800 updates, which take about 41 minutes on one core.
+# result for a sentence is the best of 21 hypotheses that is a tree. With 3,501 training trees, F1 on 217 other trees was
+# 80.0 after 13,800 updates.
 #
 # UNLABELLED is tokenised text with one sentence a line, plain or .gz. The first model parses it. A second model is then
 # trained on these parses and on the treebank, whose sentences are used WEIGHT times as often (default 10).

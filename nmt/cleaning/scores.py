@@ -11,7 +11,6 @@ from nmt import console
 from nmt.checkpoint_file import read_codec
 from nmt.config import JobConfig, RuntimeConfig
 from nmt.errors import NmtError, naming
-from nmt.text.corpus import read_lines
 from nmt.translate.formats import Pair, PairFormat, Rescored
 from nmt.translate.job import JobOutput, placed, settings_of
 from nmt.translate.rescoring import RescoringJob
@@ -75,8 +74,8 @@ def dual_scores(
                     workers=workers,
                     progress=progress,
                 ).write()
-        found.append(np.array([line.split() for line in read_lines(output)], dtype=np.float64))
-    (forward, forward_end), (backward, backward_end) = (of_model.T for of_model in found)
+        found.append(np.fromfile(output, sep=" ").reshape(-1, 2).T)
+    (forward, forward_end), (backward, backward_end) = found
     early_end = np.maximum(forward_end, backward_end)
     return np.exp(-np.abs(forward - backward) - (forward + backward) / 2 - _WEIGHT_OF_END * early_end)
 
