@@ -20,7 +20,7 @@ linked=$run_dir/linked data=$run_dir/guided-data model=$run_dir/model
 [ -e "$model/average.safetensors" ] || fail "$model/average.safetensors does not exist; run recipes/quickstart.sh first"
 set_up_environment
 run python recipes/grammar.py --out "$linked" --alignments
-cmp "$linked/test.en" "$run_dir/corpus/test.en" || fail "$run_dir has another corpus; run recipes/quickstart.sh again"
+cmp "$linked/test.en" "$run_dir/corpus/test.en" || fail "$run_dir has another corpus; delete it, and run recipes/quickstart.sh again"
 if [ "$guided" ]; then
     model=$run_dir/guided
     unless_there "$data" nmt preprocess --source-lang en --target-lang de --train "$linked/train" \

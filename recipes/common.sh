@@ -83,6 +83,11 @@ path_or() {
     esac
 }
 
+# file_of PREFIX LANGUAGE: prints the path of the plain file if it exists, otherwise of the compressed one.
+file_of() {
+    if [ -e "$1.$2" ]; then echo "$1.$2"; else echo "$1.$2.gz"; fi
+}
+
 # Prints what the environment depends on. The output is saved only after the installation, so that an interrupted
 # installation is repeated.
 environment_inputs() {

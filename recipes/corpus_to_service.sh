@@ -36,18 +36,17 @@ stage() {
 }
 # split_off: writes train, and valid and test if they are not given, from the cleaned corpus.
 split_off() {
-    local lang rest=0
+    local lang pairs trained
+    pairs=$(wc -l < "$run_dir/clean.$source")
+    trained=$pairs
+    [ -n "${TEST:-}" ] || trained=$((trained - held_out))
+    [ -n "${VALID:-}" ] || trained=$((trained - held_out))
+    [ "$trained" -gt 0 ] || fail "the cleaned corpus has only $((pairs)) pairs; lower HELD_OUT, which is $held_out"
     for lang in "$target" "$source"; do # the source is written last, because its file says that this stage is done
-        rest=0
-        if [ -z "${TEST:-}" ]; then
-            tail -n "$held_out" "$run_dir/clean.$lang" > "$test.$lang"
-            rest=$held_out
-        fi
-        if [ -z "${VALID:-}" ]; then
-            head -n "-$rest" "$run_dir/clean.$lang" | tail -n "$held_out" > "$valid.$lang"
-            rest=$((rest + held_out))
-        fi
-        head -n "-$rest" "$run_dir/clean.$lang" > "$run_dir/train.$lang.part"
+        [ -n "${TEST:-}" ] || tail -n "$held_out" "$run_dir/clean.$lang" > "$test.$lang"
+        [ -n "${VALID:-}" ] ||
+            sed -n "$((trained + 1)),$((trained + held_out))p" "$run_dir/clean.$lang" > "$valid.$lang"
+        head -n "$trained" "$run_dir/clean.$lang" > "$run_dir/train.$lang.part"
         mv "$run_dir/train.$lang.part" "$run_dir/train.$lang"
     done
 }
@@ -70,25 +69,27 @@ link() {
 translate() {
     local name=$1 model=$2
     shift 2
-    run nmt generate "$model" --input "$test.$source" --output "$run_dir/$name.out" "$@"
-    run nmt benchmark generate --checkpoint "$model" --input "$test.$source" --repeats 3 --json "$@" \
+    run nmt generate "$model" --input "$test_source" --output "$run_dir/$name.out" "$@"
+    run nmt benchmark generate --checkpoint "$model" --input "$test_source" --repeats 3 --json "$@" \
         > "$run_dir/$name.speed"
 }
 evaluate() {
+    local test_source test_target
+    test_source=$(file_of "$test" "$source") test_target=$(file_of "$test" "$target")
     translate teacher "$teacher" --beam 4
     translate student "$student" --beam 1
-    run nmt generate "$student" --input "$test.$source" --output "$run_dir/int8.out" --beam 1 --engine ctranslate2 \
+    run nmt generate "$student" --input "$test_source" --output "$run_dir/int8.out" --beam 1 --engine ctranslate2 \
         --compute-type int8
-    python recipes/measure/peer_ctranslate2.py "$run_dir/int8" "$test.$source" --type int8 --beam 1 \
+    python recipes/measure/peer_ctranslate2.py "$run_dir/int8" "$test_source" --type int8 --beam 1 \
         --output "$run_dir/int8.again" > "$run_dir/int8.speed"
-    run nmt score --reference "$test.$target" --target-lang "$target" --metric bleu --metric chrf --bootstrap 1000 \
+    run nmt score --reference "$test_target" --target-lang "$target" --metric bleu --metric chrf --bootstrap 1000 \
         --hypothesis "$run_dir/teacher.out" --hypothesis "$run_dir/student.out" --hypothesis "$run_dir/int8.out" \
         > "$run_dir/scores.part"
     mv "$run_dir/scores.part" "$run_dir/scores"
 }
 measure_robustness() {
-    RUN=$run_dir/typed ENVIRONMENT=active bash recipes/measure/robustness.sh "$student" "$test.$source" "$test.$target" \
-        > "$run_dir/robustness.part"
+    RUN=$run_dir/typed ENVIRONMENT=active bash recipes/measure/robustness.sh "$student" "$(file_of "$test" "$source")" \
+        "$(file_of "$test" "$target")" "$target" > "$run_dir/robustness.part"
     mv "$run_dir/robustness.part" "$run_dir/robustness"
 }
 
@@ -109,7 +110,7 @@ train_model teacher 1
 stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
     --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}"
 train_model backward 0.25
-[ -e "$run_dir/distilled.$source" ] || cp "$run_dir/train.$source" "$run_dir/distilled.$source"
+ln -sf "train.$source" "$run_dir/distilled.$source"
 stage distil "$run_dir/distilled.$target" nmt generate "$teacher" --input "$run_dir/distilled.$source" \
     --output "$run_dir/distilled.$target" --beam 4
 stage filter "$run_dir/filtered.$source" nmt clean "${languages[@]}" --train "$run_dir/distilled" \
@@ -127,4 +128,4 @@ run nmt report "$run_dir/teacher" "$run_dir/backward" "$run_dir/student" --outpu
 python recipes/service_card.py "$run_dir" "$source" "$target" "${LICENCE:-}"
 cat "$run_dir/scores" "$run_dir/robustness"
 say "The model card is $run_dir/README.md, and the page of all stages $run_dir/index.html"
-echo "nmt serve $student --engine ctranslate2 --compute-type int8"
+echo "$(command -v nmt) serve $(realpath "$student") --engine ctranslate2 --compute-type int8"

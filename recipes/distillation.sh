@@ -29,6 +29,7 @@ corpus=$(path_or "${MULTI30K:-}" runs/multi30k-corpus)
 [ -e "$corpus/train.en.gz" ] || fail "$corpus has no train.en.gz; download the corpus by recipes/multi30k.sh --prepare"
 run_dir=$(path_or "${RUN:-}" runs/distillation)
 evaluated=${EVALUATE:-val}
+[ -e "$corpus/$evaluated.en.gz" ] || fail "$corpus has no $evaluated.en.gz; set EVALUATE to val or test_2016_flickr"
 # Settings for 29,000 pairs and as many translations; options on the command line take precedence.
 options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-groups 4 --warmup-updates 1200
     --max-updates 6000 --save-updates 180 --keep-checkpoints 10 --valid-updates 1000 "${@:2}")
@@ -47,7 +48,8 @@ measure() {
     [ $# -eq 1 ] || name="first $name"
     mkdir -p "$folder"
     run nmt generate "$@" --input "$corpus/$evaluated.en.gz" --output "$folder/out.de" --beam "$beam" --alpha 1.0
-    unless_there "$folder/int8" nmt export "$1" --output "$folder/int8" --quantization int8
+    rm -rf "$folder/int8"
+    run nmt export "$1" --output "$folder/int8" --quantization int8
     OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$1" --input "$run_dir/$evaluated.en" --beam "$beam" \
         --alpha 1.0 --repeats "${REPEATS:-5}" --json > "$folder/speed.json"
     run python recipes/measure/peer_ctranslate2.py "$folder/int8" "$run_dir/$evaluated.en" --type int8 --beam "$beam" \

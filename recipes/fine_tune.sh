@@ -33,11 +33,6 @@ for prefix in "$train" "$valid" "$test"; do
 done
 [ -e "$model" ] || fail "the model $model does not exist; give a checkpoint or a folder in the format of Hugging Face"
 
-# file_of LANGUAGE: prints the path of the test set in one language, plain or compressed.
-file_of() {
-    if [ -e "$test.$1" ]; then echo "$test.$1"; else echo "$test.$1.gz"; fi
-}
-
 set_up_environment
 mkdir -p "$run_dir"
 if [ -d "$model" ]; then
@@ -49,9 +44,9 @@ unless_there "$run_dir/data" nmt preprocess --source-lang "$source" --target-lan
     --valid "$valid" --like "$model" --dest "$run_dir/data"
 run nmt train "$run_dir/data" --init-from "$model" --save-dir "$run_dir/run" "${options[@]}"
 before=$run_dir/before.$target after=$run_dir/after.$target
-unless_there "$before" nmt generate "$model" --input "$(file_of "$source")" --output "$before"
-run nmt generate "$run_dir/run/best.safetensors" --input "$(file_of "$source")" --output "$after"
-score=(nmt score --reference "$(file_of "$target")" --target-lang "$target")
+unless_there "$before" nmt generate "$model" --input "$(file_of "$test" "$source")" --output "$before"
+run nmt generate "$run_dir/run/best.safetensors" --input "$(file_of "$test" "$source")" --output "$after"
+score=(nmt score --reference "$(file_of "$test" "$target")" --target-lang "$target")
 run "${score[@]}" --hypothesis "$before" --hypothesis "$after" --paired bootstrap
 "${score[@]}" --hypothesis "$after" > "$run_dir/scores"
 rm -rf "$run_dir/exported"

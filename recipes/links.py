@@ -50,13 +50,9 @@ def word_by_word(english: str, *german: str) -> tuple[str, ...]:
 
 def renewed(english: str, *german: str) -> tuple[str, ...]:
     """Returns texts with new units in the place of the old ones, for words that occur a second time."""
-    units: dict[str, str] = {}
-
-    def renew(found: re.Match[str]) -> str:
-        return f"\x02{units.setdefault(found[1], new_unit())}{found[2]}\x03"
-
-    units = {unit: new_unit() for unit, _ in _MARK.findall(" ".join((english, *german)))}
-    return tuple(_MARK.sub(renew, text) for text in (english, *german))
+    texts = (english, *german)
+    units = {unit: new_unit() for unit, _ in _MARK.findall(" ".join(texts))}
+    return tuple(_MARK.sub(lambda found: f"\x02{units[found[1]]}{found[2]}\x03", text) for text in texts)
 
 
 def links(english: str, german: str, *, sure: bool) -> str:

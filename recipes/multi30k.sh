@@ -57,20 +57,14 @@ download_corpus() {
     done
 }
 
-# file_of SPLIT LANGUAGE: prints the path of the plain file if it exists, otherwise of the compressed one.
-file_of() {
-    local file=$folder/$1$suffix.$2
-    if [ -e "$file" ]; then echo "$file"; else echo "$file.gz"; fi
-}
-
 [ -z "${MULTI30K:-}" ] || [ -d "$corpus" ] ||
     fail "MULTI30K is $MULTI30K, which is not a folder; unset it to download the corpus"
 set_up_environment
 [ -n "${MULTI30K:-}" ] || download_corpus
 mkdir -p "$run_dir"
-data=$run_dir/data model=$run_dir/model output=$run_dir/test_2016_flickr.out.$target
+data=$run_dir/data model=$run_dir/model output=$run_dir/test_2016_flickr.out.$target test=$folder/test_2016_flickr$suffix
 unless_there "$data" nmt preprocess --source-lang "$source" --target-lang "$target" --train "$folder/train$suffix" \
-    --valid "$folder/val$suffix" --test "$folder/test_2016_flickr$suffix" --dest "$data" --tokenizer "$tokenizer" \
+    --valid "$folder/val$suffix" --test "$test" --dest "$data" --tokenizer "$tokenizer" \
     --vocab-size "$VOCAB_SIZE"
 [ ! $prepare ] || exit 0
 run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \
@@ -78,6 +72,6 @@ run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DR
     --save-updates "$SAVE_UPDATES" --keep-checkpoints "$AVERAGED" --valid-updates 1500 \
     ${options[@]+"${options[@]}"}
 run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.safetensors"
-run nmt generate "$model/average.safetensors" --input "$(file_of test_2016_flickr "$source")" --output "$output" \
+run nmt generate "$model/average.safetensors" --input "$(file_of "$test" "$source")" --output "$output" \
     --beam "$BEAM" --alpha "$ALPHA"
-run nmt score --reference "$(file_of test_2016_flickr "$target")" --hypothesis "$output" --tokenize "$score_tokenizer"
+run nmt score --reference "$(file_of "$test" "$target")" --hypothesis "$output" --tokenize "$score_tokenizer"

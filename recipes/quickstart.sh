@@ -29,4 +29,5 @@ run nmt train "$data" --save-dir "$model" --minutes "${MINUTES:-4}"
 run nmt generate "$model/average.safetensors" --input "$corpus/test.en" --output "$output"
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"
-echo "Translate a sentence of your own: echo 'The old teacher sees a dog.' | nmt generate $model/average.safetensors" >&2
+echo "Translate a sentence of your own:" >&2
+echo "echo 'The old teacher sees a dog.' | $(command -v nmt) generate $(realpath "$model/average.safetensors")" >&2

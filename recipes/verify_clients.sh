@@ -5,16 +5,14 @@
 #   bash recipes/verify_clients.sh
 #
 # Trains two small models on the grammar of quickstart.sh, English-German and German-English; UPDATES=N trains each for N
-# updates (default 400), which is enough to compare. Each client gets an environment of its own. RUN=folder receives
+# updates (default 400), which is enough to compare. The clients get an environment of their own. RUN=folder receives
 # all files (default runs/clients).
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 [ $# = 0 ] || fail "verify_clients.sh takes no arguments, but was given: $*; leave them out"
 run_dir=$(path_or "${RUN:-}" runs/clients)
-corpus=$run_dir/corpus updates=${UPDATES:-400}
-# Their versions, and those of what they need, are in recipes/verify/constraints.txt.
-clients=(libretranslatepy libretranslate-aio deepl)
+corpus=$run_dir/corpus updates=${UPDATES:-400} environment=$run_dir/environment
 
 # train SOURCE TARGET: trains a small model.
 train() {
@@ -33,22 +31,10 @@ address_of_server() {
     done
 }
 
-# verify CLIENT: makes an environment with a client, and runs what verifies it.
-verify() {
-    local environment=$run_dir/environments/$1
-    unless_there "$environment/complete" make_environment "$environment" "$1"
-    run "$environment/bin/python" "recipes/verify/client_${1//-/_}.py" "$address" "$run_dir"
-}
-
-# make_environment FOLDER PACKAGE: FOLDER/complete appears when the package is installed.
-make_environment() {
-    python -m venv --clear "$1"
-    "$1/bin/python" -m pip install --disable-pip-version-check --quiet "$2" -c recipes/verify/constraints.txt
-    touch "$1/complete"
-}
-
 set_up_environment
 mkdir -p "$run_dir"
+# shellcheck disable=SC2046 # the lines are packages
+own_environment "$environment" $(cat recipes/verify/clients.txt)
 unless_there "$corpus" write_grammar_corpus "$corpus"
 train en de
 train de en
@@ -72,7 +58,7 @@ nmt serve "$run_dir/en-de/average.safetensors" "$run_dir/de-en/average.safetenso
 server=$!
 trap 'kill "$server"' EXIT
 address=$(address_of_server)
-for client in "${clients[@]}"; do
-    verify "$client"
+for client in libretranslatepy libretranslate_aio deepl; do
+    run "$environment/bin/python" "recipes/verify/client_$client.py" "$address" "$run_dir"
 done
 echo "All clients get the translations of nmt generate and nmt translate-file." >&2

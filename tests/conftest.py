@@ -50,6 +50,7 @@ def pytest_unconfigure() -> None:
     forks.end()
 
 
+SIZES = {"train": 300, "valid": 20, "test": 10}  # pairs of the invented corpora
 _SYLLABLES = ["ba", "de", "ki", "lo", "mu", "na", "po", "ra", "si", "tu", "ve", "zo", "ä", "ß"]
 
 
@@ -82,8 +83,7 @@ def write_corpus(tmp_path: Path) -> Callable[..., str]:
 @pytest.fixture
 def tiny_corpus(write_corpus: Callable[..., str]) -> dict[str, str]:
     """Returns the prefixes of 300 training, 20 validation and 10 test pairs of invented text (en, de)."""
-    sizes = {"train": 300, "valid": 20, "test": 10}
-    return {name: write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in enumerate(sizes.items())}
+    return {name: write_corpus(name, invented_pairs(size, seed)) for seed, (name, size) in enumerate(SIZES.items())}
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +96,13 @@ def trained(cached_training: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
-def cached_training(pytestconfig: pytest.Config) -> Path:
+def cached_training(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the folder that `trained` copies.
 
-    It is made once for each state of the package and kept for later sessions. Sessions at the same time share it.
+    It is a copy of one that is made once for each state of the package and kept for later sessions.
     """
     state = sha256(f"{sys.version} {torch.__version__} {torch.backends.cpu.get_cpu_capability()}".encode())
-    helpers = [Path(__file__).with_name(name) for name in ("conftest.py", "commands.py")]
+    helpers = [Path(__file__).with_name(name) for name in ("conftest.py", "commands.py", "forks.py")]
     for path in (*sorted((pytestconfig.rootpath / "nmt").rglob("*.py")), *helpers):
         state.update(path.read_bytes())
     folder = pytestconfig.rootpath / ".pytest_cache" / f"trained-{state.hexdigest()[:16]}"
@@ -114,13 +114,13 @@ def cached_training(pytestconfig: pytest.Config) -> Path:
                 shutil.rmtree(outdated)
             _train_once(folder.with_name("trained-unfinished"))
             folder.with_name("trained-unfinished").rename(folder)
-    return folder
+        return Path(shutil.copytree(folder, tmp_path_factory.mktemp("cached") / "copy", symlinks=True))
 
 
 def _train_once(folder: Path) -> None:
     """Makes the folder of `trained` with forked commands, whose numbers do not depend on what the tests do."""
     folder.mkdir()
-    for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
+    for seed, (name, size) in enumerate(SIZES.items()):
         write_pairs(folder / name, invented_pairs(size, seed))
     corpora = [f"--{name}={folder / name}" for name in ("train", "valid", "test")]
     forks.run("preprocess", *LANGS, *corpora, f"--dest={folder}/data", "--vocab-size=330", "--workers=1")

@@ -247,7 +247,9 @@ class _Server:
             reduction.send_handle(self._channel, descriptor, self._process.pid)
         while not self._started:
             self._read()
-        return self._started.pop()
+        pid = self._started.pop()
+        self._codes.pop(pid, None)  # of an earlier process with the same id
+        return pid
 
     def wait(self, pid: int) -> int:
         while pid not in self._codes:

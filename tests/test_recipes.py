@@ -6,8 +6,8 @@ In the gate, the recipes' commands are forked. The nightly tests run the same re
 import gzip
 import hashlib
 import io
+import itertools
 import json
-import random
 import re
 import shutil
 import subprocess
@@ -151,6 +151,9 @@ def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path:
     again = recipe("corpus_to_service.sh", "en", "de", corpus, "--hours", "0.01", "--", *TINY, **options)
     assert "== nmt train" not in again.stderr
     assert "usage: corpus_to_service.sh" in recipe("corpus_to_service.sh", "en", "de", code=1).stderr
+    options |= {"RUN": tmp_path / "few", "HELD_OUT": 150}
+    few = recipe("corpus_to_service.sh", "en", "de", corpus, **options, code=1)
+    assert "pairs; lower HELD_OUT, which is 150" in few.stderr
 
 
 def law(language: str, terms: tuple[str, str], *sections: str) -> str:
@@ -167,8 +170,9 @@ def law(language: str, terms: tuple[str, str], *sections: str) -> str:
 def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path) -> None:
     """Provisions are paired by their labels, whatever their order; what only one language has is left out."""
     names: dict[int, str] = {}
+    numbers = itertools.count()
     while not {0, 1, 7} <= names.keys():  # a document's name decides where its text goes
-        name = f"SOR-{len(names)}-{random.random()}.xml"
+        name = f"SOR-{next(numbers)}.xml"
         names[int(hashlib.sha256(name.encode()).hexdigest(), 16) % 100] = name
     folders = {"en": tmp_path / "laws" / "eng" / "regulations", "fr": tmp_path / "laws" / "fra" / "reglements"}
     long = "<Text>Nobody may {} fish without a <Emphasis>licence</Emphasis> of the {} minister.</Text>"
@@ -179,7 +183,8 @@ def test_laws_become_a_corpus(quicker: Recipe, tmp_path: Path) -> None:
             name = names[number] if lang == "en" else names[number].replace("SOR-", "DORS-")
             text = law(lang, ("fish", "poisson"), *(sections if lang == "en" else [long.format(number, "premier")]))
             (folder / name).write_text(text, encoding="utf-8")
-    git = ["git", "-C", str(tmp_path / "laws"), "-c", "user.name=a", "-c", "user.email=a@b"]
+    settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    git = ["git", "-C", str(tmp_path / "laws"), *settings]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "laws"]):
         subprocess.run([*git, *command], check=True)
     quicker("laws_en_fr.sh", "--prepare", REPOSITORY=tmp_path / "laws", RUN=tmp_path / "run")
@@ -250,7 +255,7 @@ def test_settings_are_compared_on_held_out_text(quicker: Recipe, multi30k: Path,
 
 def test_text_as_people_type_it_is_translated_and_scored(quicker: Recipe, trained: Path, tmp_path: Path) -> None:
     files = [str(trained / name) for name in ("run/average.safetensors", "test.en", "test.de")]
-    done = quicker("measure/robustness.sh", *files, RUN=tmp_path / "run")
+    done = quicker("measure/robustness.sh", *files, "de", RUN=tmp_path / "run")
     names = ["plain", "capitals", "title-case", "no-final-punctuation", "typing-errors"]
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "BLEU"] for name in names]
     assert "case:lc" in done.stdout

@@ -39,7 +39,7 @@ mkdir -p "$run_dir"
 if [ ! -e "$run_dir/data" ]; then
     for language in en de; do
         gzip -cd "$corpus/train.$language.gz" > "$run_dir/all.$language"
-        head -n -"$HELD_OUT" "$run_dir/all.$language" > "$run_dir/train.$language"
+        head -n "$(($(wc -l < "$run_dir/all.$language") - HELD_OUT))" "$run_dir/all.$language" > "$run_dir/train.$language"
         tail -n "$HELD_OUT" "$run_dir/all.$language" > "$run_dir/held.$language"
         gzip -cd "$corpus/val.$language.gz" > "$run_dir/val.$language"
     done
@@ -89,6 +89,6 @@ for row in "${rows[@]}"; do
     for split in val held; do
         run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" --output "$run_dir/$row.$split"
     done
-    echo "$row: $length updates of $cost, BLEU $(score_of "$row" val) on val, $(score_of "$row" held) held out" |
-        tee "$result"
+    on_val=$(score_of "$row" val) on_held=$(score_of "$row" held)
+    echo "$row: $length updates of $cost, BLEU $on_val on val, $on_held held out" | tee "$result"
 done

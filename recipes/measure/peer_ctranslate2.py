@@ -14,6 +14,7 @@ from pathlib import Path
 import ctranslate2
 
 from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.corpus import read_lines
 from nmt.text.subword import Subword
 
 
@@ -37,15 +38,14 @@ def main() -> None:
     translator = ctranslate2.Translator(
         options.model, compute_type=options.type, inter_threads=options.workers, intra_threads=options.threads
     )
-    lines = Path(options.input).read_text(encoding="utf-8").split("\n")[:-1]
+    lines = list(read_lines(options.input))
 
     def translate() -> list[str]:
         pieces = [codec.source.pieces(sentence) for sentence in codec.encode_source(lines)]
         found = translator.translate_batch(
             pieces, max_batch_size=options.batch, beam_size=options.beam, length_penalty=options.alpha
         )
-        ids = {piece: i for i, piece in enumerate(codec.target.pieces(list(range(len(codec.target)))))}
-        return codec.decode_target([[ids[piece] for piece in result.hypotheses[0]] for result in found])
+        return codec.decode_target([codec.target.ids(result.hypotheses[0]) for result in found])
 
     texts = translate()  # the first translation is slower, so it is not measured
     if options.output:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from nmt.data.augmentation import in_capitals, in_title_case, with_typing_errors, without_final_punctuation
+from nmt.text.corpus import read_lines
 
 SEED = 1
 CHANGES = {
@@ -21,14 +22,9 @@ CHANGES = {
 }
 
 
-def lines_of(path: str) -> list[str]:
-    """Returns the lines of a file."""
-    return Path(path).read_text(encoding="utf-8").split("\n")[:-1]
-
-
 def main() -> None:
     """Writes the files and prints their names."""
-    source, target, folder = lines_of(sys.argv[1]), lines_of(sys.argv[2]), Path(sys.argv[3])
+    source, target, folder = list(read_lines(sys.argv[1])), list(read_lines(sys.argv[2])), Path(sys.argv[3])
     draw = random.Random(SEED)
     variants = {name: (list(map(change, source)), list(map(change, target))) for name, change in CHANGES.items()}
     variants["typing-errors"] = [with_typing_errors(line, draw) for line in source], target

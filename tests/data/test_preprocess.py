@@ -19,7 +19,7 @@ import forks
 import numpy as np
 import pytest
 import tasks
-from conftest import invented_pairs, other_model
+from conftest import SIZES, invented_pairs, other_model
 from forks import At
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +79,7 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> str:
 ])  # fmt: skip
 def test_text_is_encoded_in_order(run: Run, changes: dict[str, Any]) -> None:
     data = run(**changes)
-    for seed, (name, size) in enumerate({"train": 300, "valid": 20, "test": 10}.items()):
+    for seed, (name, size) in enumerate(SIZES.items()):
         source, target = map(list, zip(*invented_pairs(size, seed), strict=True))
         assert tokens(data.split(name).source) == data.codec.encode_source(source)
         assert tokens(data.split(name).target) == data.codec.encode_target(target)

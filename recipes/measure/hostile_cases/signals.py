@@ -55,7 +55,7 @@ def signalled(random: Random, folder: Path) -> Outcome:
     fault = _orphans(folder) or _wrong_end(stopped, number, name)
     if not fault:
         checked = call(partial(_check_files, name, path, number), folder)
-        fault = last_line(checked.stderr) if checked.code else checked.value
+        fault = f"exit code {checked.code}: {last_line(checked.stderr)}" if checked.code else checked.value
     if fault:
         return Outcome(ELSE, fault, f"{number.name} to nmt {shlex.join((*COMMANDS[name].arguments, *options))}")
     return Outcome(STOPPED if stopped.code else SAME_OUTPUT)
