@@ -70,6 +70,16 @@ def test_a_scorer_of_a_user_changes_what_search_finds(trained: Path, module: Pat
     assert repeats[1] < repeats[0]
 
 
+def test_a_scorer_that_forbids_everything_is_named(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text(
+        "from nmt.extensions import register_scorer\n"
+        "register_scorer('never')(lambda codec: lambda tokens, log_probs: log_probs * float('inf'))\n"
+    )
+    options = [f"--user-module={tmp_path}/never.py", "--scorer=never", "--device=cpu"]
+    done = forks.run("generate", trained / "run" / "best.safetensors", *options, stdin=b"Ba.\n", code=1)
+    assert "--scorer never leaves no piece that may be next" in done.errors
+
+
 @pytest.mark.parametrize("content, message", [
     ("import no_such_package", "cannot be loaded (No module named 'no_such_package'); correct the module"),
     ("def", "cannot be loaded (invalid syntax (wrong.py, line 1)); correct the module"),

@@ -1,20 +1,21 @@
 """The options of `nmt serve`, and numbers of other modules that help texts state."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from nmt.config.options import MOST_PROCESSES, Config, option
+from nmt.errors import NmtError
 
 # The largest number of source or target pieces that a model for CTranslate2 accepts, unless it has learned positions.
 LONGEST_EXPORTED = 2048
 # The port that `nmt report --watch` tries first. TensorBoard has 6006.
 REPORT_PORT = 6007
-_SERVER, _LIMITS, _ACCESS = "Server", "Limits of a request", "Access"
 # Options by the section of the help page that lists them.
-server_option = partial(option, panel=_SERVER)
-limits_option = partial(option, panel=_LIMITS)
-access_option = partial(option, panel=_ACCESS)
+server_option = partial(option, panel="Server")
+limits_option = partial(option, panel="Limits of a request")
+access_option = partial(option, panel="Access")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class ServeConfig(Config):
     glossary: tuple[str, ...] = server_option(
         (), "A name for requests and a file of terms, as for nmt generate: NAME=FILE. May be given several times."
     )
-    log_text: bool = server_option(False, "Print the text of every request and of its answer.")
+    log_text: bool = server_option(False, "Print the text of every request that succeeds, and of its answer.")
 
     max_characters: int = limits_option(10_000, "Characters of text in a request.", at_least=1, at_most=10_000_000)
     max_beam: int = limits_option(16, "Largest beam, and largest number of samples.", at_least=1, at_most=10_000)
@@ -65,3 +66,11 @@ class ServeConfig(Config):
         "Origin whose web pages may send cross-origin requests, such as https://example.org. May be given "
         "several times.",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for origin in self.allow_origin:
+            if not re.fullmatch(r"[a-z-]+://[^/*\s]+", origin):
+                raise NmtError(
+                    f"--allow-origin must be a scheme and a host, such as https://example.org, but is {origin!r:.80}"
+                )

@@ -3,6 +3,7 @@
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, Literal, NamedTuple
 
 from nmt.errors import NmtError
@@ -25,6 +26,11 @@ class Passage(NamedTuple):
     def parsed(self) -> Text:
         """Returns the text with its units. Raises NmtError if its markup is not well-formed."""
         return Text.of(self.text, self.markup)
+
+
+def literal(text: str) -> Passage:
+    """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
+    return Passage(escape(text, quote=False), "html")
 
 
 def has_letters(text: str) -> bool:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from nmt.documents.content import Content, Ends, Group, Inline, Leaf, LeafKind, Place, document_of, paired, plain
-from nmt.documents.document import Document, Passage, ReadOptions, has_letters
+from nmt.documents.document import Document, ReadOptions, has_letters, literal
 from nmt.documents.trees import Element, etree, local_name, parsed, text_only, written
 from nmt.errors import NmtError
 from nmt.text.languages import base_language
@@ -147,16 +147,16 @@ def _types(contents: dict[str, bytes], name: str) -> dict[str, str]:
 def _attribute_place(element: Element, name: str) -> Place:
     """Returns the place of an attribute, or of the text, of an element."""
     text = (element.text if name == "text" else element.get(name)) or ""
+    lines = list(map(literal, text.split("\n"))) if has_letters(text) and not _FILE_NAME.fullmatch(text) else []
 
     def put(translations: Iterator[str]) -> None:
-        translation = text_only(next(translations))
+        translation = text_only("\n".join(unescape(next(translations)) for _ in lines))
         if name == "text":
             element.text = translation
         else:
             element.set(name, translation)
 
-    is_text = has_letters(text) and not _FILE_NAME.fullmatch(text)
-    return Place([Passage(text)] if is_text else [], put)
+    return Place(lines, put)
 
 
 class _Part:
@@ -206,7 +206,7 @@ class _Part:
                 found += self._run(child)
             elif name == "smartTag":
                 found += self._inline(child)
-            elif name in _GROUPS:
+            elif name in _GROUPS or child.get(f"{self._word}instr", "").split()[:1] == ["HYPERLINK"]:
                 found.append(Group(child, self._inline(child)))
             elif name in ("fldSimple", "oMath"):
                 found.append(Leaf(child, escape("".join(text.text or "" for text in child.iter("{*}t")))))

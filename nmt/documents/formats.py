@@ -3,12 +3,12 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from html import escape, unescape
+from html import unescape
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
 
-from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound
+from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound, literal
 from nmt.errors import NmtError, naming
 from nmt.text.markup import with_attributes
 
@@ -47,19 +47,14 @@ def _html(data: bytes, options: ReadOptions) -> Document:
 
         def changed(element: str, attribute: str, value: str) -> str:
             if element == "html" and attribute in ("lang", "xml:lang"):
-                return options.target_lang
+                return options.target_lang.replace("_", "-")
             return new.get(value, value) if attribute in _ATTRIBUTES else value
 
         return encoded(with_attributes(body, changed), data)
 
     with naming(options.name):
         with_attributes(page, noted)
-    return Document([Passage(page, "html"), *map(_literal, values)], write)
-
-
-def _literal(text: str) -> Passage:
-    """Returns a passage of plain text in which URLs and placeholders stay. `html.unescape` reads its translation."""
-    return Passage(escape(text, quote=False), "html")
+    return Document([Passage(page, "html"), *map(literal, values)], write)
 
 
 def _json(data: bytes, options: ReadOptions) -> Document:
@@ -99,7 +94,7 @@ def _is_text(value: str) -> bool:
 
 def _of_string(line: str) -> Passage:
     """Returns the passage for a line of a string, which may be HTML."""
-    return Passage(line, "html") if _TAG.search(line) and is_sound(line) else _literal(line)
+    return Passage(line, "html") if _TAG.search(line) and is_sound(line) else literal(line)
 
 
 def _string(passage: Passage, translation: str) -> str:

@@ -37,6 +37,14 @@ _PLURALS = {
 }
 _OTHER_PLURALS = _FORMS.format(2, "n != 1")
 
+
+class _Text(str):
+    """Text for polib, which takes every line break of Unicode for the end of a line. Only newlines end lines of PO."""
+
+    def splitlines(self, keepends: bool = False) -> list[str]:  # noqa: ARG002 (polib does not give it)
+        return self.split("\n")
+
+
 _PERCENT = (
     r"%(?:\(\w+\)|\d+\$)?[-+ #0'I]{0,6}(?:\d{1,9}|\*)?(?:\.(?:\d+|\*))?(?:hh?|ll?|[qLjzt])?[a-zA-Z@%]"
     r"|%<\w+>|%L?\d+|\$\{?\w+\}?"
@@ -58,7 +66,8 @@ def read(data: bytes, options: ReadOptions) -> Document:
     to_do = [entry for entry in active if options.all or not _is_translated(entry)]
     skipped = {"translated already": len(active) - len(to_do)} if len(to_do) < len(active) else {}
     places = [_plural(entry, plural_forms, options) if entry.msgid_plural else _single(entry) for entry in to_do]
-    return document_of(places, lambda: f"{file}".encode(), skipped)
+    newline = "\r\n" if b"\r\n" in data else "\n"
+    return document_of(places, lambda: f"{file}".replace("\n", newline).encode(), skipped)
 
 
 def _parsed(data: bytes, name: str) -> "polib.POFile":
@@ -73,7 +82,7 @@ def _parsed(data: bytes, name: str) -> "polib.POFile":
             f"{name} is not in {encoding}, as its header says ({error!s:.100}); correct the header"
         ) from error
     try:
-        file = polib.pofile(text)
+        file = polib.pofile(_Text(text))
     except (OSError, LookupError, ValueError) as error:
         raise NmtError(f"{name} is not a PO file ({error!s:.100}); correct it, such as with msgfmt --check") from error
     if not file and not file.metadata:

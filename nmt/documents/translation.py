@@ -69,14 +69,17 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
         NmtError: an output is missing, names two documents, or would replace a document.
     """
     if len(paths) == 1 and not os.path.isdir(paths[0]):
-        files = [(paths[0], _output_of(paths[0], output, target_lang))]
-    else:
-        files = list(_tree(paths, output, form))
+        written = _output_of(paths[0], output, target_lang)
+        refuse_inputs(written, paths, f"--output {written}")
+        return [(paths[0], written)]
+    files = list(_tree(paths, output, form))
+    of_inode = {os.stat(path)[1:3]: path for path, _ in files if os.path.exists(path)}
     of_output: dict[str, str] = {}
     for path, written in files:
         if (other := of_output.setdefault(os.path.realpath(written), path)) != path:
             raise NmtError(f"{other} and {path} would both be written to {written}; translate them separately")
-        refuse_inputs(written, [path for path, _ in files], f"--output {written}")
+        if os.path.exists(written) and (same := of_inode.get(os.stat(written)[1:3])):
+            raise NmtError(f"--output {written} is the same file as the input {same}; choose another folder")
     return files
 
 

@@ -5,6 +5,7 @@ the subword models, which convert between text and pieces.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -28,25 +29,9 @@ from nmt.text.subword import BOS, EOS, UNK
 def export_ctranslate2(
     checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, vocabulary_map: str | None = None
 ) -> None:
-    """Writes the folder `output`: the model, config.json with the text processing, vocabularies and subword models.
-
-    The file `vocabulary_map` becomes vmap.txt.
-    """
-    if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
-        lines = list(read_lines(vocabulary_map))
-        VocabularyMap.parsed(lines, vocabulary_map, checkpoint.codec)
-    with new_folder(output, "--output") as folder:
-        spec = specification(checkpoint, origin, quantization, "--format ctranslate2")
-        with writing(f"--output {output}", "free some space or choose another folder"):
-            spec.save(str(folder))
-            codec = checkpoint.codec
-            for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
-                (folder / name).write_bytes(model.model)
-            if vocabulary_map is not None:
-                (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
-            size = (folder / "model.bin").stat().st_size
-            card = model_card(checkpoint, origin, _use(codec.config), facts, size)
-            (folder / "README.md").write_text(card, encoding="utf-8")
+    """Writes the folder `output`, as `write_ctranslate2` does, and warns of what its users must know."""
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space or choose another"):
+        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
@@ -61,6 +46,25 @@ def export_ctranslate2(
         console.warn(
             f"{origin} has BPE codes; the exported subword models are codes for subword-nmt, not sentencepiece models"
         )
+
+
+def write_ctranslate2(
+    checkpoint: Checkpoint, origin: str, folder: Path, quantization: str, facts: Facts, vocabulary_map: str | None
+) -> None:
+    """Writes to a folder: the model, config.json with the text processing, vocabularies and subword models.
+
+    The file `vocabulary_map` becomes vmap.txt.
+    """
+    codec, lines = checkpoint.codec, list(read_lines(vocabulary_map)) if vocabulary_map is not None else []
+    if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
+        VocabularyMap.parsed(lines, vocabulary_map, codec)
+        (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
+    specification(checkpoint, origin, quantization, "--format ctranslate2").save(str(folder))
+    for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
+        (folder / name).write_bytes(model.model)
+    size = (folder / "model.bin").stat().st_size
+    card = model_card(checkpoint, origin, _use(codec.config), facts, size)
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 _LOAD = """import ctranslate2, sentencepiece

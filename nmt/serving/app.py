@@ -156,6 +156,7 @@ def _status_routes(service: Service) -> APIRouter:
             "glossaries": list(service.glossaries),
             "documents": FORMATS if most else [],
             "max_document_mib": most,
+            "max_beam": service.config.max_beam,
         }
         return JSONResponse({"models": listed, "pairs": pairs, "attention": service.engine == "pytorch", **others})
 

@@ -133,6 +133,8 @@ class Documents:
 
     def _ended(self, number: str) -> None:
         del self._tasks[number]
+        if number in self._found:
+            self._found[number] = self._found.pop(number)  # the order is that of completion
         asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._found.pop, number, None)
         kept = [other for other in self._found if other not in self._tasks]
         for other in kept[:-_MOST_KEPT]:
@@ -183,7 +185,7 @@ class Documents:
         beam = min(SearchConfig.beam, self._service.config.max_beam)
         search = SearchConfig(beam=beam, alignments=sentences.has_markup)
         while waiting := keys[one.done : one.done + self._at_once]:
-            requests = [with_terms(target, request_of(key), glossary) for key in waiting]
+            requests = [with_terms(target, request_of(key), glossary, search.max_source_length) for key in waiting]
             try:
                 found = await self._service.hypotheses(path, requests, search, pieces=False)
             except HTTPException:  # the queue is full

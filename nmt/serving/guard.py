@@ -26,8 +26,6 @@ from starlette.types import Message, Receive, Scope, Send
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
 
-# Fields of SearchConfig that the server sets.
-_OF_SERVER = {"batch_tokens"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A translation may be this many pieces longer than its source at most.
 _LARGEST_OFFSET = 256
@@ -37,14 +35,14 @@ RETRY = {"Retry-After": "1"}
 # If the rest of a body stays unread, the connection cannot be used again.
 _CLOSE = {"Connection": "close"}
 
-SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name not in _OF_SERVER]
+SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name != "batch_tokens"]  # which the server sets
 
 
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:
     """Returns the options of search in a request."""
     if unknown := values.keys() - {field.name for field in SEARCH_FIELDS}:
         raise NmtError(f"{min(unknown)!r:.60} is no field of this request; /docs lists the fields")
-    search = SearchConfig(**values)
+    search = SearchConfig(**{"beam": min(SearchConfig.beam, limits.max_beam), **values})
     most = {
         "beam": limits.max_beam,
         "samples": limits.max_beam,
@@ -109,7 +107,10 @@ def _multipart(body: bytes, kind: str) -> dict[str, list[Any]]:
         start, _, content = part.partition(b"\r\n\r\n")
         if len(start) <= _MOST_HEAD_BYTES:
             of_part = HeaderParser().parsestr(start.decode(errors="replace").strip())
-            name, file = of_part.get_param("name", header="content-disposition"), of_part.get_filename()
+            try:
+                name, file = of_part.get_param("name", header="content-disposition"), of_part.get_filename()
+            except TypeError:  # the parameter is given in several ways
+                raise HTTPException(400, "a part of the form names its file in several ways; name it once") from None
             if isinstance(name, str):  # what follows the last part has none
                 value = content.decode(errors="replace") if file is None else File(file, content)
                 found.setdefault(name, []).append(value)
@@ -161,13 +162,13 @@ _HEADERS = {
 }
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
-# The paths of DeepL, the paths of LibreTranslate that need no token, and those that it shares with this server. Behind
-# the guard, the latter begin with `LIBRETRANSLATE`.
+# How paths of DeepL begin, and, behind the guard, those of LibreTranslate that take a text or a file.
 _DEEPL, LIBRETRANSLATE = "/v2/", "/libretranslate"
+# The paths of LibreTranslate that need no token.
 _KEYLESS_PATHS = {"/languages", "/frontend/settings"}
-_SHARED_PATHS = {"/translate", "/detect"}
 # The paths that take documents. Clients of LibreTranslate download by a name that nobody can guess, without the token.
 TRANSLATE_FILE, DOWNLOAD_FILE = "/translate_file", "/download_file/"
+_LIBRETRANSLATE_PATHS = {"/translate", "/detect", TRANSLATE_FILE}
 _UPLOAD_PATHS = {"/documents", "/v2/document", TRANSLATE_FILE}
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
@@ -209,7 +210,7 @@ class Guard:
         limited = self._limited(receive, scope["path"])
         try:
             self._check_origin(Headers(scope=scope))
-            if self._shares and scope["path"] in (*_SHARED_PATHS, TRANSLATE_FILE):
+            if self._shares and scope["path"] in _LIBRETRANSLATE_PATHS:
                 scope, limited = await self._of_protocol(scope, limited)
             else:
                 self._check_token(scope["path"], Headers(scope=scope), "")

@@ -338,7 +338,7 @@ def _always(found: dict[str, Any]) -> Callable[[], Awaitable[dict[str, Any]]]:
 async def _deepl_translated(service: Service, fields: Mapping[str, Any]) -> dict[str, Any]:
     body = _validated(DeepLBody, fields, _DEEPL)
     _check_deepl(service, body, fields)
-    spaced = body.split_sentences == "nonewlines"
+    spaced = body.split_sentences == "nonewlines" and not body.tag_handling  # units of markup are sentences already
     texts = [" ".join(text.splitlines()) if spaced else text for text in body.text]
     options: dict[str, Any] = {"split": body.split_sentences != "0", "markup": body.tag_handling}
     request = _body(service, texts, body.source_lang or AUTO, body.target_lang, **options)

@@ -257,6 +257,7 @@ class ModelsAnswer(BaseModel):
     glossaries: list[str] = Field(description="The names of the glossaries that requests can use.")
     documents: list[str] = Field(description="The last parts of the names of files that /documents takes.")
     max_document_mib: int
+    max_beam: int
 
 
 class Failure(BaseModel):

@@ -269,7 +269,7 @@ class Service:
         requests = [
             Request(s.text, body.prefix, (*body.constraints, *s.phrases)) for sentences in of_texts for s in sentences
         ]
-        requests = [with_terms(path[-1].codec, request, glossary) for request in requests]
+        requests = [with_terms(path[-1].codec, one, glossary, search.max_source_length) for one in requests]
         found = iter(await self.hypotheses(path, requests, search, body.pieces))
         return [(sentences, [next(found) for _ in sentences]) for sentences in of_texts]
 

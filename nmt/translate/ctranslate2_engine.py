@@ -15,8 +15,8 @@ from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.config.options import flag_name
 from nmt.config.serving import LONGEST_EXPORTED
 from nmt.errors import NmtError, importing
-from nmt.files import digest_of, writing
-from nmt.interop.ctranslate2 import export_ctranslate2
+from nmt.files import digest_of, new_folder, writing
+from nmt.interop.ctranslate2 import write_ctranslate2
 from nmt.interop.model_card import Facts
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
@@ -46,7 +46,8 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: s
     busy = f"another process exports a model into {cache}; wait until it ends"
     with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
         if not folder.exists():
-            export_ctranslate2(checkpoint, origin, str(folder), "float32", Facts(), vocabulary_map)
+            with new_folder(folder, "XDG_CACHE_HOME") as made, writing(folder, f"free some space, or {_ADVICE}"):
+                write_ctranslate2(checkpoint, origin, made, "float32", Facts(), vocabulary_map)
     return folder
 
 
@@ -110,22 +111,31 @@ class CTranslate2Engine:
         """Returns the translations of each line of a batch, ranked with the length penalty of this toolkit."""
         for line in lines:
             self._check(line, search)
-        parts = [part for line in lines for part in self._parts(line)]
+        parts = [part for line in lines for part in self._parts(line, aligned=search.alignments)]
         results = self._results(parts, search)
-        ranked = [self._hypotheses(part, result, search) for part, result in zip(parts, results, strict=True)]
-        found = iter(self._with_log_probs(parts, ranked, search) if log_probs else ranked)
+        # CTranslate2's scores lack log P of a prefix, so the hypotheses are scored again before the best are taken.
+        has_prefix = any(part.prefix for part in parts)
+        kept = replace(search, n_best=search.beam) if has_prefix else search
+        ranked = [self._hypotheses(part, result, kept) for part, result in zip(parts, results, strict=True)]
+        if log_probs or has_prefix:
+            ranked = self._with_log_probs(parts, ranked, search)
+        if has_prefix:
+            ranked = [sorted(of_part, key=lambda one: -one.score)[: search.n_best] for of_part in ranked]
+        found = iter(ranked)
         return [joined(self.codec, [next(found) for _ in line.parts], aligned=search.alignments) for line in lines]
 
-    def _parts(self, line: EncodedRequest) -> list[_Part]:
+    def _parts(self, line: EncodedRequest, *, aligned: bool) -> list[_Part]:
         prefix = self.codec.target.pieces(list(line.required.prefix))
-        return [
-            _Part(self.codec.source.pieces(ids.tolist()), prefix, line.given, words, ids)
-            for ids, words in parts_and_words(self.codec, line)
-        ]
+        pairs = parts_and_words(self.codec, line) if aligned else [(ids, []) for ids in line.parts]
+        return [_Part(self.codec.source.pieces(ids.tolist()), prefix, line.given, words, ids) for ids, words in pairs]
+
+    def _limit(self, part: _Part, search: SearchConfig) -> int:
+        """Returns the maximum length of a translation. The model has positions for this many pieces, BOS and EOS."""
+        return min(padded_width(part.ids) + search.max_length_offset, self._longest - 1)
 
     def _results(self, parts: Sequence[_Part], search: SearchConfig) -> list[Any]:
         """Returns what CTranslate2 finds for each part. All parts of a call have the same maximum length."""
-        limits = [padded_width(part.ids) + search.max_length_offset for part in parts]
+        limits = [self._limit(part, search) for part in parts]
         found: dict[int, Any] = {}
         for limit in set(limits):
             alike = [i for i, own in enumerate(limits) if own == limit]
@@ -138,7 +148,7 @@ class CTranslate2Engine:
                 length_penalty=search.alpha,
                 max_input_length=0,
                 max_decoding_length=limit,
-                min_decoding_length=search.min_length,
+                min_decoding_length=min(search.min_length, limit),
                 no_repeat_ngram_size=search.no_repeat_ngram or 0,
                 suppress_sequences=self._never,
                 return_scores=True,
@@ -210,14 +220,14 @@ class CTranslate2Engine:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
         search = SearchConfig(beam=1)
         self._check(line, search)
-        (part,) = self._parts(line)
+        (part,) = self._parts(line, aligned=False)
         (result,) = self._translator.translate_batch(
             [part.pieces],
             target_prefix=[part.prefix],
             num_hypotheses=count,
             beam_size=1,
             max_input_length=0,
-            max_decoding_length=line.width + search.max_length_offset,
+            max_decoding_length=self._limit(part, search),
             min_decoding_length=0,
             suppress_sequences=self._never,
             return_alternatives=True,

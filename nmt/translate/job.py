@@ -37,6 +37,9 @@ from nmt.translate.requests import (
 from nmt.translate.rescoring import ModelJob
 from nmt.translate.texts import Sentence, Text, sentences_of
 
+# Sentence k (from 0) of line n of HTML has number n + k · this. A translator uses smaller multiples for parts.
+_NUMBERS_OF_LINES = 2**80
+
 
 @dataclass(frozen=True)
 class TranslationJob(ModelJob):
@@ -58,7 +61,7 @@ class TranslationJob(ModelJob):
 
     def batched(self, codec: TextCodec, records: Sequence[Request], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of requests, longest first."""
-        requests = [with_terms(codec, record, self.glossary) for record in records]
+        requests = [with_terms(codec, one, self.glossary, self.search.max_source_length) for one in records]
         lines = encode(codec, requests, first_number, self.search)
         for batch in batches(lines, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
@@ -114,14 +117,17 @@ class HtmlJob(ModelJob):
             HtmlLine(text, place, list(sentences_of(text, codec, longest, split_lines=False)), codec)
             for text, place in records
         ]
-        encoded = [encode(codec, self._requests(line), n, self.search) for n, line in enumerate(lines, first_number)]
+        encoded = [self._encoded(line, n) for n, line in enumerate(lines, first_number)]
         tokens = [sum(padded_width(part) for sentence in line for part in sentence.parts) for line in encoded]
         for batch in longest_first(tokens, self.search.tokens_at_once(device_type(self.runtime))):
             yield Batch([first_number + i for i in batch], [lines[i] for i in batch], [encoded[i] for i in batch])
 
-    def _requests(self, line: HtmlLine) -> list[Request]:
+    def _encoded(self, line: HtmlLine, number: int) -> list[EncodedRequest]:
         requests = [Request(text, constraints=phrases, place=line.place) for _, text, phrases in line.sentences]
-        return [with_terms(line.codec, request, self.glossary) for request in requests]
+        requests = [with_terms(line.codec, one, self.glossary, self.search.max_source_length) for one in requests]
+        encoded = encode(line.codec, requests, number, self.search)
+        # Samples depend on the number, so no sentence has that of another line.
+        return [replace(one, number=number + k * _NUMBERS_OF_LINES) for k, one in enumerate(encoded)]
 
     def output(self, record: HtmlLine, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
         """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
@@ -292,10 +298,16 @@ def settings_of_files(engine: EngineConfig, glossary: str | None, output: str, o
     paths = {"--vocabulary-map": engine.vocabulary_map, "--glossary": glossary}
     given = {flag: path for flag, path in paths.items() if path is not None}
     refuse_inputs(output, given.values(), f"--output {output}")
-    return {flag: f"SHA-256 {digest_of(path)[:16]}…" for flag, path in given.items()}
+    return {flag: _content_of(path) for flag, path in given.items()}
+
+
+def _content_of(path: str) -> str:
+    return f"SHA-256 {digest_of(path)[:16]}…"
 
 
 def settings_of(*configs: Config) -> dict[str, Any]:
     """Returns what output depends on: the version, and options by flag."""
     options = {name: value for config in configs for name, value in config.to_dict().items() if name not in _SPEED}
+    if path := options.get("user_module"):
+        options["user_module"] = _content_of(path)
     return {"version of nmt": __version__} | {flag_name(name): value for name, value in options.items()}

@@ -79,12 +79,24 @@ def padded_width(ids: np.ndarray) -> int:
     return max(LEAST_WIDTH, math.ceil((len(ids) + 1) / WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
 
-def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None) -> Request:
-    """Returns the request with a constraint for each term of the glossary that its source has."""
+def is_in_parts(codec: TextCodec, text: str, longest: int) -> bool:
+    """Returns whether a line has more than `longest` pieces."""
+    # A character has at most four pieces, which are its bytes.
+    return len(text) > longest // 4 and len(codec.encode_source([text])[0]) > longest
+
+
+def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None, longest: int) -> Request:
+    """Returns the request with a constraint for each term of the glossary that its source has.
+
+    A line that is translated in parts, because it has more than `longest` pieces, gets none.
+    """
     if glossary is None:
         return request
     _, (text,) = codec.without_tags([request.source])
     found = glossary.found_in(text, spaces=codec.source_has_spaces)
+    if found and is_in_parts(codec, request.source, longest):
+        console.warn(f"the glossary is not used for the long line that begins {text:.60}")
+        return request
     return request._replace(constraints=(*request.constraints, *found))
 
 

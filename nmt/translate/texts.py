@@ -11,7 +11,7 @@ from nmt.text.codec import TextCodec
 from nmt.text.languages import base_language
 from nmt.text.markup import Unit, parse
 from nmt.text.words import AlignedWords
-from nmt.translate.requests import Hypothesis
+from nmt.translate.requests import Hypothesis, is_in_parts
 
 
 class Sentence(NamedTuple):
@@ -106,9 +106,7 @@ def sentences_of(text: Text, codec: TextCodec, longest: int, *, split_lines: boo
 def _phrases(unit: Unit, sentence: str, codec: TextCodec, longest: int) -> tuple[str, ...]:
     """Returns what the translation of a sentence must contain: nothing if it is translated in parts."""
     found = tuple(phrase for phrase in unit.phrases if phrase in sentence) if longest else ()
-    # A character has at most four pieces, which are its bytes.
-    is_long = found and len(sentence) > longest // 4 and len(codec.encode_source([sentence])[0]) > longest
-    return () if is_long else found
+    return () if found and is_in_parts(codec, sentence, longest) else found
 
 
 def _cut(text: str, codec: TextCodec, split_lines: bool) -> list[Sentence]:

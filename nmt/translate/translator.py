@@ -137,7 +137,7 @@ class RunningSearch:
 
     @torch.no_grad()
     def advance(self, lines: Mapping[Hashable, EncodedRequest], steps: int) -> dict[Hashable, list[Hypothesis]]:
-        """Adds lines, makes up to so many steps, and returns the translations of the lines that are done, by key."""
+        """Adds lines, makes at most `steps` steps, and returns the translations of the lines that are done, by key."""
         found: dict[int, list[TokenHypothesis]] = {}
         with self._translator.session():
             if lines:
@@ -209,8 +209,6 @@ class Translator:
         Raises:
             TypeError: `lines` is a single string, whose characters would be taken for lines.
         """
-        if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines; put a single one in brackets")
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, search or SearchConfig(), advance)]
 
     def hypotheses(
@@ -225,6 +223,8 @@ class Translator:
             lines: raw text, or requests with prefixes and constraints.
             advance: called after each batch with the number of lines it held.
         """
+        if isinstance(lines, str):
+            raise TypeError("translate and hypotheses take a list of lines; put a single one in brackets")
         requests = [line if isinstance(line, Request) else Request(line) for line in lines]
         encoded = encode(self.codec, requests, 1, search)
         found: list[list[Hypothesis]] = [[] for _ in encoded]
@@ -269,7 +269,9 @@ class Translator:
         self, lines: Sequence[EncodedRequest], found: Sequence[Sequence[TokenHypothesis]], search: SearchConfig
     ) -> list[list[Hypothesis]]:
         """Returns the translations of lines from what was found for each of their parts."""
-        if not all(found):  # search finds nothing if the model gives NaN
+        if not all(found):  # search finds nothing if all pieces have the probability 0 or NaN
+            if search.scorer:
+                raise NmtError(f"--scorer {search.scorer} leaves no piece that may be next; correct it")
             raise NmtError("the model gives NaN probabilities; use another checkpoint")
         texts = self._texts(lines, found)
         alignments = self._alignments(lines, found, texts) if search.alignments else [None] * len(texts)

@@ -198,6 +198,7 @@ def test_a_translation_changes_only_the_text() -> None:
     (run("A long text ") + run("in b", BOLD) + run("old", BOLD), "A long text <g0>in bold</g0>"),
     (run("A &lt;b&gt; &amp; c"), "A &lt;b&gt; &amp; c"),
     (run("dog") + '<w:r><w:drawing><wp:inline/></w:drawing></w:r>' + run("s run"), "dog<x0/>s run"),
+    (run("See ") + f'<w:fldSimple w:instr=" HYPERLINK x ">{run("it")}</w:fldSimple>', "See <g0>it</g0>"),
     (run("The ") + f"<w:smartTag>{run('dog')}</w:smartTag>", "The dog"),
     (run("a ") + f'<w:moveFrom>{run("b")}</w:moveFrom><w:moveTo>{run("c")}</w:moveTo>', "a <x0/><g1>c</g1>"),
 ])  # fmt: skip
@@ -288,6 +289,12 @@ def test_text_boxes_have_a_choice_and_a_fallback() -> None:
     attributes = body(found).find(".//{*}docPr").attrib
     assert (attributes["descr"], attributes["title"], attributes["name"]) == ("A DOG", "DOGS", "N")
     assert list(look(body(copied(of_body(content))))) == list(look(body(package(content))))
+
+
+def test_placeholders_in_alternative_texts_stay() -> None:
+    drawing = '<w:r><w:drawing><wp:docPr descr="A dog of {name} &amp; co.&#10;See https://x.org/a"/></w:drawing></w:r>'
+    attributes = body(translated(of_body(paragraph(drawing)))).find(".//{*}docPr").attrib
+    assert attributes["descr"] == "A DOG OF {name} & CO.\nSEE https://x.org/a"
 
 
 def other_parts() -> dict[str, tuple[str, bytes]]:

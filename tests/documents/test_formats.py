@@ -307,6 +307,11 @@ def test_long_files_are_read_in_linear_time(form: str, before: str, repeated: st
         passage.parsed()
 
 
+def test_html_names_the_language_as_browsers_expect() -> None:
+    page = read_document(b'<html lang="en">a</html>', "html", OPTIONS._replace(target_lang="pt_BR"))
+    assert translations.copied(page) == b'<html lang="pt-BR">a</html>'
+
+
 @pytest.mark.parametrize("form", ["txt", "html", "md", "srt", "vtt"])
 def test_an_empty_file_stays_empty(form: str) -> None:
     assert translated("", form) == ""

@@ -92,6 +92,14 @@ def test_messages_without_translation_are_translated_and_fuzzy() -> None:
     assert (gone.obsolete, gone.msgid, gone.msgstr) == (True, "gone", "weg")
 
 
+def test_only_newlines_end_lines() -> None:
+    """msgfmt --check accepts these characters, which str.splitlines takes for line breaks."""
+    data = (HEADER + entry("one\u2028two\u0085end")).replace("\n", "\r\n").encode()
+    found = translated(read := document(data))
+    assert texts(read) == ["one\u2028two\u0085end"]
+    assert found.count(b"\n") == found.count(b"\r\n") > 10
+
+
 def test_all_messages_can_be_translated_anew() -> None:
     found = written(translated(document(MESSAGES, translate_all=True)))
     assert [one.msgstr for one in found[:3]] == ["OPEN %s", "CLOSE", "SAVE"]

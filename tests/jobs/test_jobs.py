@@ -182,6 +182,15 @@ def test_a_changed_job_is_not_resumed(
     assert re.search(message, said), said
 
 
+def test_a_job_whose_user_module_was_edited_is_not_resumed(trained: Path, source: Path, tmp_path: Path) -> None:
+    module = tmp_path / "mine.py"
+    module.write_text("")
+    options = ["--input", source, *GENERATE, "--shard-lines=10", "--user-module", module, "--output", tmp_path / "out"]
+    command = interrupt("generate", trained / "run" / "best.safetensors", *options)
+    module.write_text("x = 1\n")
+    assert re.search(r"--user-module was SHA-256 \w+… and is now SHA-256", failed(*command))
+
+
 def test_a_job_whose_input_was_edited_is_not_resumed_but_a_copy_of_the_input_is(
     interrupted: Words, expected: bytes, source: Path, tmp_path: Path
 ) -> None:

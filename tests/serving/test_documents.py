@@ -279,9 +279,15 @@ def test_a_form_with_many_parts_or_a_long_head_is_not_read_to_its_end(server: Se
         assert (answer.status, answer.json["error"]) == (400, "Invalid request: missing file parameter")
 
 
+def test_a_file_that_is_named_in_several_ways_is_refused(server: Server) -> None:
+    name = b"filename*=utf-8''a.txt; filename*0=b"
+    body = b'--b\r\nContent-Disposition: form-data; name="file"; ' + name + b"\r\n\r\nx\r\n--b--"
+    answer = server.send("POST", "/translate_file", body, **{"Content-Type": "multipart/form-data; boundary=b"})
+    assert (answer.status, answer.json["error"][:44]) == (400, "a part of the form names its file in several")
+
+
 def test_any_content_of_a_form_arrives(server: Server) -> None:
-    draw = random.Random(5)
-    for line in ("\r\n--x-", "--x-y", "\r", "\n\n", "\r\n\r\n", "ä" * draw.randrange(5)):
+    for line in ("\r\n--x-", "--x-y", "\r", "\n\n", "\r\n\r\n", "ä" * 3):
         content = f"a{line}{line}\n x--x-y--{line}".encode()
         fields = LIBRETRANSLATE | {"source": "de", "target": "de", "file": ("ü.txt", content)}
         path = "/" + multipart(server, "/translate_file", fields).json["translatedFileUrl"].removeprefix(server.address)
@@ -425,6 +431,19 @@ async def test_a_translated_document_is_kept_for_half_an_hour(models: list[Path]
     for number in (kept, failed):
         with pytest.raises(HTTPException, match="404"):
             workers.state(number)
+
+
+@in_virtual_time
+async def test_a_document_that_ends_after_many_others_is_kept(models: list[Path]) -> None:
+    workers = Workers(models[0])
+    workers.hold()
+    slow = workers.add("some words")
+    await settled()
+    for _ in range(33):
+        workers.documents.add("a.html", b"<!--", None, None, None)
+        await settled()
+    await workers.finish(0)
+    assert workers.state(slow) == "done"
 
 
 @in_virtual_time

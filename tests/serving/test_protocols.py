@@ -230,6 +230,12 @@ def test_deepl_splits_sentences_as_it_is_told(server: Server, models: list[Path]
         assert found["text"] == joints[option].format(*expected(models[0], sentences)), option
 
 
+def test_line_breaks_of_markup_stay(server: Server) -> None:
+    body = {"text": "<pre>a\n  b</pre><br>", "source_lang": "EN", "target_lang": "DE", "tag_handling": "html"}
+    (found,) = server.post("/v2/translate", body | {"split_sentences": "nonewlines"}).json["translations"]
+    assert found["text"] == body["text"]
+
+
 def test_deepl_lists(server: Server, folder: Path) -> None:
     sources = [{"language": "DE", "name": "German"}, {"language": "EN", "name": "English"}]
     targets = [

@@ -20,6 +20,9 @@ from checkpoints import chinese_codec, eloquent_checkpoint, generated, saved, so
 from commands import failed, run
 from servers import Server, head, hold, new_interpreter, serving
 
+from nmt.config import ServeConfig
+from nmt.serving.guard import search_config
+
 FP32 = ["--precision=fp32", "--device=cpu"]
 # The translations of the model with random weights seldom end by themselves.
 SHORT = {"max_length_offset": 3}
@@ -230,11 +233,17 @@ def test_what_is_in_flight_is_answered_before_the_end(model: Path, tmp_path: Pat
     assert texts(json.loads(answer)) == expected_texts(model, lines)
 
 
+def test_a_request_without_a_beam_gets_the_largest_allowed_one() -> None:
+    assert [search_config({}, ServeConfig(max_beam=most)).beam for most in (2, 16)] == [2, 4]
+
+
 def test_a_wrong_start_ends_in_one_sentence(model: Path, tmp_path: Path) -> None:
     assert "there is no model to serve" in failed("serve", "--port=0")
     assert "--model must be NAME=CHECKPOINT, but is 'x'" in failed("serve", "--model=x")
     assert "are both called en-de; give --model NAME=" in failed("serve", model, model)
     assert "no-file cannot be read" in failed("serve", model, "--token-file", tmp_path / "no-file")
+    for origin in ("*", "https://a.example/"):
+        assert "--allow-origin must be a scheme and a host" in failed("serve", model, f"--allow-origin={origin}")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot be used" in failed("serve", model, f"--port={taken.getsockname()[1]}")
 

@@ -168,6 +168,15 @@ def test_terms_join_the_constraints_of_a_line(model: Path, tmp_path: Path) -> No
     assert found["constraints"] == [["k", "kk"]]
 
 
+@pytest.mark.parametrize("extra", [[], ["--html"]])
+def test_a_line_that_is_translated_in_parts_has_no_terms(model: Path, tmp_path: Path, extra: list[str]) -> None:
+    path, line = written(tmp_path / "terms", TERMS), ("some few pieces " * 10).encode()
+    command = ["generate", model, "--max-source-length=20", "--device=cpu", "--max-length-offset=0", *extra]
+    done = run(*command, "--glossary", path, stdin=line)
+    assert "the glossary is not used for the long line that begins some few pieces" in " ".join(done.stderr.split())
+    assert done.stdout == run(*command, stdin=line).stdout
+
+
 def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None:
     """The first line fits. The lines are in two files, and in several shards."""
     path = written(tmp_path / "terms", {"few": ("xyz " * 8,), "more": ("q",)})

@@ -78,6 +78,27 @@ def test_prefixes_are_kept(model: Path, tmp_path: Path) -> None:
     assert second[0]["log_probs"] == pytest.approx(plain["log_probs"], abs=1e-5)
 
 
+def test_translations_with_a_prefix_are_ranked_by_their_whole_score(model: Path, tmp_path: Path) -> None:
+    lines = some_sentences(20, seed=5)
+    (tmp_path / "prefixes").write_text("more pieces\n" * len(lines))
+    options = [f"--prefixes={tmp_path / 'prefixes'}", *CT2]
+    four = hypotheses(model, lines, "--n-best=4", *options)
+    scores = [[h["score"] for h in found] for found in four]
+    assert scores == [sorted(found, reverse=True) for found in scores]
+    assert [found[0]["text"] for found in four] == [h["text"] for (h,) in hypotheses(model, lines, *options)]
+
+
+def test_lengths_beyond_what_the_model_can_write_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    checkpoint = eloquent_checkpoint(1)
+    positions = {f"{side}_positions.table": torch.zeros(32, ELOQUENT.d_model) for side in ("source", "target")}
+    config, weights = replace(ELOQUENT, learned_positions=32), checkpoint.weights | positions
+    few = saved(replace(checkpoint, model_config=config, weights=weights), tmp_path / "few.safetensors")
+    for options in (["--max-length-offset=50", "--min-length=50"], ["--min-length=100", "--max-length-offset=1"]):
+        (line,) = generated(few, ["a b"], *CT2, *options)
+        assert 10 < len(line["hypotheses"][0]["pieces"]) < 32
+
+
 def test_a_model_is_exported_once(model: Path, cache: Path, tmp_path: Path) -> None:
     generated(model, ["a"], *CT2)
     (folder,) = (path for path in cache.iterdir() if path.is_dir())

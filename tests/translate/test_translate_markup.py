@@ -62,6 +62,15 @@ def test_lines_of_html(trained: Path, translator: Translator, tmp_path: Path, ex
     assert (tmp_path / "out").read_text().split("\n") == [*expected, ""]
 
 
+def test_samples_of_lines_of_html_are_independent(trained: Path) -> None:
+    """The second sentence of a line draws other random numbers than the next line."""
+    options = ["--html", "--sample", *OPTIONS, "--min-length=0"]
+    lines = b"<p>Ba de</p><p>ki lo</p>\n<p>ki lo</p>\n"
+    done = run("generate", trained / "run" / "best.safetensors", *options, stdin=lines).stdout.decode()
+    (_, second), (third,) = (re.findall("<p>(.*?)</p>", line) for line in done.splitlines())
+    assert second != third
+
+
 def test_html_that_is_not_whole_names_the_line(trained: Path) -> None:
     said = failed("generate", trained / "run" / "best.safetensors", "--html", "--device=cpu", stdin=b"a\n<!-- b\n")
     assert said == "error: standard input, line 2: the HTML has <!-- at character 1, which does not end; add its end"

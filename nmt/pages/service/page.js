@@ -290,6 +290,8 @@ async function start() {
   const found = await call("/models");
   Object.assign(state, { models: found.models, pairs: found.pairs, hasAttention: found.attention });
   $("access").hidden = true;
+  $("beam").max = found.max_beam;
+  $("beam").value = Math.min($("beam").value, found.max_beam);
   fillLanguages();
   showLanguages();
   showFormats(found);
