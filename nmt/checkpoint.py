@@ -178,11 +178,11 @@ def average_checkpoints(paths: list[Path]) -> Checkpoint:
             sums[name] += tensor.double()
     means = {name: (total / len(paths)).to(first.weights[name].dtype) for name, total in sums.items()}
     provenance = {"averaged": [str(path) for path in paths], "last": last.provenance}
-    return Checkpoint(first.model_config, first.codec, means, provenance)
+    return Checkpoint(last.model_config, first.codec, means, provenance)
 
 
 def _refuse_differences(first_path: Path, first: Checkpoint, path: Path, other: Checkpoint) -> None:
-    changed = other.model_config.changed_from(first.model_config.to_dict())
+    changed = other.model_config.other_weights(first.model_config.to_dict())
     differences = [f"{name} is {value} instead of {first_value}" for name, first_value, value in changed]
     if first.codec.to_dict() != other.codec.to_dict():
         differences.append("the vocabulary or text processing differs")

@@ -1,7 +1,6 @@
 """The files and processes of the commands that work on lines of text."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -62,8 +61,6 @@ class JobConfig(Config):
         number, parts = self.part
         if not 0 <= number < parts:
             raise NmtError(f"--shard must be I/N with I from 1 to N, such as 3/8, but is {self.shard!r:.40}")
-        if self.cluster == "":
-            raise NmtError("--cluster is empty; give auto or the address of a cluster's head")
 
     @property
     def part(self) -> tuple[int, int]:
@@ -115,8 +112,8 @@ class TranslationFiles(Config):
             raise NmtError("--input is given several times and once as -, standard input; give files only")
         if [*self.input, *self.by_flag.values()].count("-") > 1:
             raise NmtError("standard input can be only one of --input, --prefixes and --constraints; give files")
-        glossary = [] if self.glossary is None else [("--glossary", self.glossary)]
-        _check_names([*(("--input", path) for path in self.input), *self.by_flag.items(), *glossary])
+        if "" in self.input:
+            raise NmtError("--input is empty; give the name of a file")
         if len(self.input) > 1 and self.by_flag:
             raise NmtError(
                 f"--prefixes and --constraints go with one --input, but {len(self.input)} were given; join the files"
@@ -150,11 +147,6 @@ class DocumentFiles(Config):
     all: bool = files_option(False, "Also translate what a document says is translated already.")
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = {"--output": self.output, "--glossary": self.glossary}
-        _check_names((flag, path) for flag, path in given.items() if path is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,11 +183,3 @@ class RescoringFiles(Config):
             raise NmtError(f"--source and --target were given together with {other}; give one or the other")
         if self.source == self.target == "-":
             raise NmtError("--source and --target are both standard input; give one as a file, or pairs by --input")
-        _check_names(self.by_flag.items())
-
-
-def _check_names(files: Iterable[tuple[str, str]]) -> None:
-    """Raises NmtError if a flag names no file."""
-    for flag, path in files:
-        if not path:
-            raise NmtError(f"{flag} is empty; give the name of a file")

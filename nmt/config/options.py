@@ -51,6 +51,8 @@ def check_field(declared: Field[Any], value: Any) -> None:
     kind, *optional = get_args(declared.type) if isinstance(declared.type, UnionType) else (declared.type,)
     if value is None and optional:
         return
+    if value == "":
+        raise NmtError(f"{flag} is empty; give a value" + ("" if declared.default is MISSING else " or leave it out"))
     if get_origin(kind) is not tuple:
         _check_value(flag, kind, value, limits)
         return

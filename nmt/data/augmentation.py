@@ -19,11 +19,6 @@ _WORDS_PER_ERROR = 8
 _NOISE = [*map(chr, range(0x21, 0x7F)), *"§¶•→★☺🙂🚀αβγдежאבעربहि中文日本한국"]
 
 
-def in_capitals(line: str) -> str:
-    """Returns the line in capitals."""
-    return line.upper()
-
-
 def in_title_case(line: str) -> str:
     """Returns the line with a capital at the beginning of each word."""
     return " ".join(word[:1].upper() + word[1:] for word in line.split(" "))
@@ -37,12 +32,10 @@ def without_final_punctuation(line: str) -> str:
 def with_typing_errors(line: str, draw: random.Random) -> str:
     """Returns the line with an error in about every eighth word: letters swapped, missing, doubled or replaced."""
     letters = list(line)
-    for _ in range(1 + line.count(" ") // _WORDS_PER_ERROR):
-        places = [i for i, letter in enumerate(letters) if letter.isalpha()]
-        if not places:
-            break
-        place, kind = draw.choice(places), draw.randrange(4)
-        letter = letters[place]
+    places = [i for i, letter in enumerate(letters) if letter.isalpha()]
+    errors = min(len(places), 1 + line.count(" ") // _WORDS_PER_ERROR)
+    for place in sorted(draw.sample(places, errors), reverse=True):
+        letter, kind = letters[place], draw.randrange(4)
         if kind == 0 and place + 1 < len(letters) and letters[place + 1].isalpha():
             letters[place : place + 2] = letters[place + 1], letter
         elif kind == 1 and len(places) > 1:
@@ -55,23 +48,19 @@ def with_typing_errors(line: str, draw: random.Random) -> str:
     return "".join(letters)
 
 
-def _noise(draw: random.Random) -> str:
-    """Returns words of random characters."""
-    return " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
-
-
 def _both(change: Callable[[str], str]) -> Callable[[Pair, random.Random], Pair]:
     return lambda pair, _: (change(pair[0]), change(pair[1]))
 
 
 def _copied_noise(_: Pair, draw: random.Random) -> Pair:
-    line = _noise(draw)
+    """Returns words of random characters, which a model should copy."""
+    line = " ".join("".join(draw.choices(_NOISE, k=draw.randint(1, 8))) for _ in range(draw.randint(1, 12)))
     return line, line
 
 
 # What happens to a pair, and to which share of the pairs.
 _CHANGES: tuple[tuple[float, Callable[[Pair, random.Random], Pair]], ...] = (
-    (0.07, _both(in_capitals)),
+    (0.07, _both(str.upper)),
     (0.05, _both(in_title_case)),
     (0.05, lambda pair, draw: (with_typing_errors(pair[0], draw), pair[1])),
     (0.2, _both(without_final_punctuation)),

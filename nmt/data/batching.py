@@ -60,6 +60,14 @@ class UpdatePlan:
         """Returns the number of updates in the epoch."""
         return -(-len(self.epoch.groups) // self.groups_per_update)
 
+    @property
+    def totals(self) -> tuple[int, int]:
+        """The number of source tokens and of target tokens in the epoch."""
+        source, target = (
+            np.asarray(lengths).sum(dtype=np.int64) for lengths in (self.source_lengths, self.target_lengths)
+        )
+        return int(source), int(target)
+
     def update(self, index: int) -> list[Array]:
         """Returns the sentence numbers of update `index`, group by group."""
         first, starts = index * self.groups_per_update, self.epoch.group_starts

@@ -97,8 +97,8 @@ def _positions(updates: list[Update]) -> int:
 
 def _time(setup: Setup, plan: UpdatePlan, seconds: float, optimizer_flops: float) -> dict[str, str]:
     """Returns the log lines about one update and about the whole training; an update takes `seconds`."""
-    split, updates = setup.data.split("train"), setup.config.max_updates
-    source, target = (side.lengths.total // len(plan) for side in (split.source, split.target))
+    updates = setup.config.max_updates
+    source, target = (tokens // len(plan) for tokens in plan.totals)
     flops = training_flops(setup.model_config, len(setup.data.codec.target), source, target) + optimizer_flops
     return {
         "update": f"{source:,} source and {target:,} target tokens, {flops / 1e12:.3g} TFLOP, {seconds:.3g} s",
@@ -114,7 +114,8 @@ def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
     kept = min(max(config.keep_checkpoints, config.average_last or 0), int(config.max_updates / every) + 1)
     # best.safetensors and, with --keep-best, numbered copies
     best = 1 if config.keep_best == 1 else 1 + config.keep_best
-    total = (kept + best) * checkpoint + STATES_KEPT * state
+    others = best + (config.average_last is not None)
+    total = (kept + others) * checkpoint + STATES_KEPT * state
     return (
         f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
         f"{state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "

@@ -148,8 +148,9 @@ def with_choices(
         @cache
         def speed(arch: str) -> float:
             console.info(f"measuring the speed of {arch} …")
-            tokens = _MOST_BATCH if on_gpu else _LEAST_BATCH
-            trained = replace(config, arch=arch, optimizer="muon", batch_tokens=tokens, valid_metric=("nll",))
+            usual: dict[str, Any] = {"optimizer": "muon", "batch_tokens": _MOST_BATCH if on_gpu else _LEAST_BATCH}
+            measured = {name: value for name, value in usual.items() if name not in given}
+            trained = replace(config, arch=arch, valid_metric=("nll",), **measured)
             setup = Setup(data, model_config(arch, **overrides), trained, runtime, world, stop)
             check_fit(data, setup.model_config, trained)
             check_device_tokens(train, setup.device_tokens)
@@ -157,7 +158,7 @@ def with_choices(
             plan = plan_epoch(setup, state)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
-            return processes * corpus.tokens / len(plan) / seconds_per_update(setup, state, plan, limit)
+            return processes * max(plan.totals) / len(plan) / seconds_per_update(setup, state, plan, limit)
 
         train = data.split("train")
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))

@@ -201,7 +201,7 @@ def _plan_lines(setup: Setup, state: TrainState, plan: UpdatePlan) -> dict[str, 
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
         "vocabulary": f"{sizes} {text.subword} pieces, {'joint' if text.joint_vocab else 'separate'}",
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
-        f"{data.split('train').target.lengths.total:,} target tokens",
+        f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
         f"{console.counted(len(plan), 'update')} an epoch, {padding:.1%} padding",
         "device": f"{state.gradients.hardware}{processes}",

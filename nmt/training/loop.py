@@ -23,7 +23,7 @@ from nmt.training.log import EventFiles, Interval, TrainingTable, show_summary, 
 from nmt.training.optimizer import learning_rate
 from nmt.training.records import ranked, stalled_in_words
 from nmt.training.resume import checkpoint_of, snapshot_of
-from nmt.training.run_folder import AVERAGE, BEST, STATES_KEPT, RunFolder, numbered, options_of, write_config
+from nmt.training.run_folder import BEST, STATES_KEPT, RunFolder, options_of, write_config
 from nmt.training.state import Setup, TrainState
 from nmt.training.validation import validate
 
@@ -111,13 +111,12 @@ def train_update(
         losses += torch.stack(added)
         advance(1)
     norm, skipped = state.optimizer.step(counters.update + 1)
-    vocabulary = len(setup.data.codec.target)
     if state.average:
         state.average.add(counters.update + 1)
     counters.update += 1
     counters.update_in_epoch += 1
-    counters.flops += training_flops(setup.model_config, vocabulary, update.source_tokens, update.target_tokens)
-    counters.flops += state.optimizer.flops
+    vocabulary, tokens = len(setup.data.codec.target), (update.source_tokens, update.target_tokens)
+    counters.flops += training_flops(setup.model_config, vocabulary, *tokens) + state.optimizer.flops
     counters.seconds += time.monotonic() - started
     return UpdateResult(losses, norm, skipped)
 
@@ -136,7 +135,7 @@ def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> 
     if setup.runtime.device.type == "cuda":
         torch.cuda.empty_cache()
     state.counters.device_tokens = lower
-    console.warn(f"memory ran out in update {update:,}; training goes on with --device-tokens {lower}")
+    console.warn(f"memory ran out in update {update:,}; training continues with --device-tokens {lower}")
 
 
 def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[MicroBatch]) -> str | None:
@@ -188,8 +187,7 @@ class TrainingLoop:
         """
         if self.is_over() and not self.state.validation_due(self.setup.config):
             self._show_end("nothing to do: ")
-            if not (self.folder.path / AVERAGE).exists():
-                self._save_average()
+            self._save_average()
             return
         with self._recorded():
             self._catch_up()
@@ -331,10 +329,11 @@ class TrainingLoop:
         self._record("valid", found.record() | {"train_seconds": counters.seconds})
         if self.setup.world.is_main and counters.update in kept:
             snapshot = snapshot_of(self.setup, self.state)
-            if is_best:
-                save_checkpoint(snapshot, self.folder.path / BEST)
             if config.keep_best > 1:
                 self.folder.keep_best(snapshot, counters.update, kept)
+            if is_best:
+                save_checkpoint(snapshot, self.folder.path / BEST)
+                self.save_state()  # so that training never resumes before the update of best.safetensors
 
     def _save(self) -> None:
         """Writes a checkpoint and a training state."""
@@ -349,7 +348,7 @@ class TrainingLoop:
 
     def _save_average(self) -> None:
         last = self.setup.config.average_last
-        if last and self.setup.world.is_main and numbered(self.folder.path, "snapshot"):
+        if last and self.setup.world.is_main and not self.folder.has_average(last):
             console.info(f"saved {self.folder.save_average(last)}, the average of the last checkpoints")
 
     def save_state(self) -> None:

@@ -106,13 +106,15 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
     found = folder.newest_state() if setup.world.is_main else None
     path = setup.world.broadcast(lambda: found[0] if found else None)
     if path is not None:
-        _load(setup, state, path, found[1] if found else _state_of_main_rank(path))
+        changed = _load(setup, state, path, found[1] if found else _state_of_main_rank(path))
         console.info(f"resumed from {path} after update {state.counters.update:,}")
     if setup.world.is_main:
         if path is None:
             folder.set_checkpoints_aside(setup.config.init_from)
         else:
             folder.remove_checkpoints_after(state.counters.update)
+            if changed:
+                folder.set_best_aside()
         folder.metrics.rewind(state.counters.update)
     return path is not None
 
@@ -125,7 +127,8 @@ def _state_of_main_rank(path: Path) -> Checkpoint:
     return load_checkpoint(path, verify=True)
 
 
-def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -> None:
+def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -> bool:
+    """Gives the state what the checkpoint holds. Returns whether it trains something else from here on."""
     try:
         counters = Counters(**checkpoint.training["counters"])
         validations = [Scores(**scores) for scores in checkpoint.training["validations"]]
@@ -143,6 +146,7 @@ def _load(setup: Setup, state: TrainState, path: Path, checkpoint: Checkpoint) -
         counters.skip_to_next_epoch()
         validations = []
     state.counters, state.validations = counters, validations
+    return changed
 
 
 def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:

@@ -140,6 +140,13 @@ class RunFolder:
                 if path > numbered_path(self.path, kind, update):
                     path.unlink(missing_ok=True)
 
+    def set_best_aside(self) -> None:
+        """Renames the best checkpoints, because what follows is not compared with them."""
+        found = [path for path in (*numbered(self.path, "best"), self.path / BEST) if path.exists()]
+        renamed = [path.rename(_unused(path, "earlier")) for path in found]
+        if renamed:
+            console.info(f"earlier best checkpoints are kept as {renamed[-1].name} and the like")
+
     def set_checkpoints_aside(self, beginning: str | None) -> None:
         """Renames the checkpoints of a folder without training state, which a new training would remove or replace.
 
@@ -170,6 +177,15 @@ class RunFolder:
         for old in numbered(self.path, kind)[:-keep]:
             old.unlink(missing_ok=True)
         return path
+
+    def has_average(self, last: int) -> bool:
+        """Returns whether `save_average` would write the file that is there, or there are no checkpoints."""
+        wanted = [path.name for path in numbered(self.path, "snapshot")[-last:]]
+        try:
+            provenance = read_document(self.path / AVERAGE)["provenance"]
+            return [Path(path).name for path in provenance["averaged"]] == wanted
+        except (NmtError, LookupError):  # it is missing or damaged, or another file has this name
+            return not wanted
 
     def save_average(self, last: int) -> Path:
         """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path."""
@@ -220,9 +236,9 @@ def chosen_checkpoints(places: Iterable[str], last: int, best: int | None = None
 
 
 def _best_of_folder(folder: Path, best: int) -> list[Path]:
-    found = numbered(folder, "best")
-    if not found and best == 1 and (folder / BEST).exists():
+    if best == 1 and (folder / BEST).exists():
         return [folder / BEST]
+    found = numbered(folder, "best")
     if len(found) < best:
         raise NmtError(
             f"{folder} holds {len(found)} of the best checkpoints, but --best is {best}; take fewer, or let nmt train "

@@ -10,13 +10,13 @@ import random
 import sys
 from pathlib import Path
 
-from nmt.data.augmentation import in_capitals, in_title_case, with_typing_errors, without_final_punctuation
+from nmt.data.augmentation import in_title_case, with_typing_errors, without_final_punctuation
 from nmt.text.corpus import read_lines
 
 SEED = 1
 CHANGES = {
     "plain": lambda line: line,
-    "capitals": in_capitals,
+    "capitals": str.upper,
     "title-case": in_title_case,
     "no-final-punctuation": without_final_punctuation,
 }

@@ -228,6 +228,11 @@ def test_a_full_disk_ends_in_one_sentence() -> None:
     assert command.errors.count("\n") == 1
 
 
+@pytest.mark.parametrize("flag", ["--save-dir", "--init-from", "--criterion", "--user-module"])
+def test_an_empty_value_is_not_taken_for_a_missing_one(flag: str) -> None:
+    assert f"{flag} is empty; give a value" in failed("train", "data", "--save-dir=run", f"{flag}=")
+
+
 # Fields of configurations
 
 

@@ -85,6 +85,7 @@ def test_each_corpus_has_its_share_of_updates(corpora: Path, tmp_path: Path, opt
     for epoch in range(10):
         split = base.in_epoch(3, epoch)
         plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=900, groups=2, seed=3, epoch=epoch)
+        assert plan.totals == tuple(map(sum, zip(*map(plan.tokens, range(len(plan))), strict=True)))
         for index in range(len(plan)):
             update = make_update(split, plan, index, 500, 0, 1, packs=False)
             assert sum(batch.source_tokens for batch in update.batches) == update.source_tokens

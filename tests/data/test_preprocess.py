@@ -203,7 +203,7 @@ def test_equal_text_on_both_sides_and_swapped_languages_get_a_warning(
     ({}, {"subword_model": "nowhere"}, "--subword-model nowhere cannot be read"),
     ({}, {"subword_model": "test.en"}, r"--subword-model test\.en is not a sentencepiece model"),
     ({}, {"dest": "test.en"}, r"--dest test\.en already exists; remove it or choose another folder"),
-    ({}, {"dest": ""}, "--dest is empty; give the name of a new folder"),
+    ({}, {"dest": ""}, "--dest is empty; give a value"),
 ])  # fmt: skip
 def test_bad_input_is_refused_and_leaves_no_files(
     run: Run, tmp_path: Path, spoilt: dict[str, bytes], changes: dict[str, Any], message: str

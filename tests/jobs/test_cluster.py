@@ -311,7 +311,7 @@ def test_a_cluster_of_this_machine_is_started_if_there_is_none(ray: Any, capsys:
     ("localhost:1", [], "--cluster localhost:1 cannot be reached"),
     ("nowhere", [], "--cluster must be auto or HOST:PORT, such as 10.0.0.1:6379, but is 'nowhere'"),
     ("ray://head:10001", [], "--cluster must be auto or HOST:PORT"),
-    ("", [], "--cluster is empty; give auto or the address of a cluster's head"),
+    ("", [], "--cluster is empty; give a value or leave it out"),
 ])  # fmt: skip
 def test_a_cluster_that_cannot_be_used_is_one_sentence(ray: Any, address: str, errors: Any, message: str) -> None:
     ray.init = Mock(side_effect=errors)

@@ -195,7 +195,7 @@ def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("options, said", [
-    (["--glossary="], "--glossary is empty; give the name of a file"),
+    (["--glossary="], "--glossary is empty; give a value or leave it out"),
     (["--glossary={terms}", "--engine=ctranslate2"], "does not support constraints or glossaries; use"),
     (["--glossary={terms}", "--sample"], "work with beam search only"),
 ])  # fmt: skip

@@ -51,7 +51,7 @@ def command(trained: Path, folder: Path, *options: str) -> list[str]:
 def test_if_memory_runs_out_the_update_is_repeated_with_half_the_device_tokens(trained: Path, tmp_path: Path) -> None:
     exact = ["--dropout=0", "--batch-tokens=600"]
     ended = forks.run(*command(trained, tmp_path / "lower", *exact), before=out_of_memory(8))
-    assert ended.errors.count("memory ran out in update 8; training goes on with --device-tokens 600") == 1
+    assert ended.errors.count("memory ran out in update 8; training continues with --device-tokens 600") == 1
     run(*command(trained, tmp_path / "whole", *exact))
     lower, whole = (weights(tmp_path / name / LAST) for name in ("lower", "whole"))
     for name, tensor in whole.items():

@@ -17,6 +17,7 @@ from commands import SMALL, TRAIN, failed, records, run, same_weights
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.errors import StoppedError
@@ -149,6 +150,14 @@ def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "run").glob("*partial*"))
     run("average-checkpoints", tmp_path / "run", "--last=3", "--output", tmp_path / "average.safetensors")
     assert same_weights(tmp_path / "run" / "average.safetensors", tmp_path / "average.safetensors")
+    more = *command, "--max-updates=8", "--dropout=0.2"
+    forks.run(*more, "--resume-changed", before=forks.At("os.replace", matching="average"), code=-signal.SIGKILL)
+    said = run(*more).stderr
+    assert "nothing to do" in said and "average.safetensors, the average of the last checkpoints" in said
+    run("average-checkpoints", tmp_path / "run", "--last=3", "--output", tmp_path / "average.safetensors")
+    assert same_weights(tmp_path / "run" / "average.safetensors", tmp_path / "average.safetensors")
+    assert nmt.load_checkpoint(tmp_path / "average.safetensors").model_config.dropout == 0.2
+    assert "saved" not in run(*more).stderr
 
 
 @pytest.mark.usefixtures("clock")

@@ -172,7 +172,7 @@ def test_the_python_interface_translates_like_the_command(trained: Path) -> None
     translator, lines = translator_and_lines(trained)
     assert translator.translate(lines) == translated(trained, f"--input={trained}/test.en")
     assert translator.translate([]) == []
-    with pytest.raises(TypeError, match="takes a list of lines"):
+    with pytest.raises(TypeError, match="take a list of lines"):
         translator.translate("ba")  # type: ignore[arg-type]
     (hypotheses,) = translator.hypotheses(lines[:1], SearchConfig(n_best=2))
     assert len(hypotheses) == 2
@@ -282,6 +282,7 @@ def test_resume_changed_resumes_with_other_options(trained: Path, tmp_path: Path
     assert "changed option: --max-updates was 40 and is now 42" in log
     assert "warning: resuming although --dropout was 0.1 and is now 0.2" in log
     assert "warning: resuming although --batch-tokens was 800 and is now 700" in log
+    assert same_weights(trained / "run" / "best.safetensors", tmp_path / "run" / "best.safetensors.earlier")
     states = trained / "run" / "state-00000040.safetensors", tmp_path / "run" / "state-00000042.safetensors"
     before, after = (nmt.load_checkpoint(path).training["counters"] for path in states)
     assert (after["epoch"], after["update_in_epoch"]) == (before["epoch"] + 1, 2)

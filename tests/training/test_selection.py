@@ -1,6 +1,7 @@
 """Which checkpoint is the best, and when training stops early: scripted sequences of scores, worked out by hand."""
 
 import math
+import signal
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock
 
@@ -10,6 +11,7 @@ from commands import SMALL, TRAIN, failed, records, run, same_weights, train
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt
 from nmt.errors import StoppedError
 from nmt.training import loop
 from nmt.training.records import Scores, ranked, without_improvement
@@ -118,6 +120,15 @@ def test_training_stops_after_the_same_update_on_all_ranks(trained: Path, tmp_pa
     assert [record["update"] for record in records(tmp_path, "valid")] == [1, 2, 3]
 
 
+def test_training_never_resumes_before_the_update_of_its_best_checkpoint(trained: Path, tmp_path: Path) -> None:
+    options = ["--max-updates=9", "--valid-updates=2", "--save-updates=100", "--valid-metric=nll"]
+    killed = forks.At("nmt.training.loop.train_update", call=6, do=signal.SIGKILL)
+    command = "train", trained / "data", f"--save-dir={tmp_path}", *TRAIN, *SMALL, *options
+    forks.run(*command, before=killed, code=-signal.SIGKILL)
+    best = nmt.load_checkpoint(tmp_path / "best.safetensors").provenance["update"]
+    assert (tmp_path / f"state-{best:08d}.safetensors").exists()
+
+
 def test_the_best_checkpoints_are_averaged(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(monkeypatch, [1.0, 3.0, 2.0, 5.0, 2.9, 4.0])
     folder = tmp_path / "run"
@@ -130,6 +141,8 @@ def test_the_best_checkpoints_are_averaged(trained: Path, tmp_path: Path, monkey
         snapshots = [folder / f"snapshot-{update:08d}.safetensors" for update in updates]
         run("average-checkpoints", *snapshots, f"--output={same}")
         assert same_weights(best, same)
+    said = run("average-checkpoints", folder, "--best=1", f"--output={best}").stderr
+    assert "average of best.safetensors" in said  # best-00000008 may be of an earlier --keep-best
     said = failed("average-checkpoints", folder, "--best=4", f"--output={best}")
     assert "holds 3 of the best checkpoints, but --best is 4; take fewer, or let nmt train" in said
 

@@ -337,7 +337,7 @@ def test_a_model_without_numbers_is_refused(trained: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("arguments, stdin, message", [
     (["--source=x"], "", "--target is missing; give both --source and --target"),
     (["--source=-", "--target=-"], "", "are both standard input"),
-    (["--source=", "--target=-"], "", "--source is empty; give the name of a file"),
+    (["--source=", "--target=-"], "", "--source is empty; give a value or leave it out"),
     (["--source=-", "--target={folder}/test.de"], "Ba.\n", "has 1 lines but .*test.de has 10"),
     ([], "Ba.\n", "standard input, line 1 has 0 tabs"),
     (["--input-format=jsonl"], "{\n", "standard input, line 1 is not JSON"),

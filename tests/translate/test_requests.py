@@ -110,7 +110,7 @@ def test_messages_name_the_line_of_its_file(model: Path, tmp_path: Path) -> None
     (["--constraints={folder}/test.de"], "Ba.\n" * 11, "input has 11 lines but .*test.de has 10; the two must be"),
     (["--input-format=jsonl"], '{"source": "' + "ba " * 900 + '", "prefix": "a"}', "cannot be translated in parts"),
     (["--prefixes=-"], "Ba.\n", "standard input can be only one of --input, --prefixes and --constraints"),
-    (["--constraints="], "Ba.\n", "--constraints is empty; give the name of a file"),
+    (["--constraints="], "Ba.\n", "--constraints is empty; give a value or leave it out"),
     (["--input="], "", "--input is empty; give the name of a file"),
     (["--input-format=jsonl", "--sample"], '{"source": "", "constraints": ["a"]}', "work with beam search only"),
 ])  # fmt: skip
