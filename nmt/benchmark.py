@@ -24,6 +24,7 @@ from torch.utils.benchmark import Timer
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
+from nmt.checkpoint_file import read_codec
 from nmt.config import BatchConfig, DataConfig, ModelConfig, PlanConfig, RuntimeConfig, SearchConfig, TrainConfig
 from nmt.data.batching import UpdatePlan, make_plan
 from nmt.data.folder import DataFolder, Flat, ParallelSplit, SplitWriter, complete, token_type
@@ -244,17 +245,18 @@ def benchmark_preprocessing(config: DataConfig, *, repeats: int) -> Report:
     seconds = []
     lines = 0
     dest = Path(config.dest).absolute()
+    codec = read_codec(config.like) if config.like else None
     for _ in range(repeats):
         with writing(f"--dest {dest}", "choose another --dest"):
             folder = tempfile.TemporaryDirectory(dir=dest.parent, prefix=f"{dest.name}.benchmark-")
         with removed_at_the_end(folder) as name:
             temporary = replace(config, dest=f"{name}/data")
             started = time.perf_counter()
-            preprocess(temporary)
+            preprocess(temporary, like=codec)
             seconds.append(time.perf_counter() - started)
             splits = DataFolder.open(temporary.dest).meta.splits.values()
             lines = sum(2 * (split.pairs + sum(split.dropped.values())) for split in splits)
-    subwords = config.subword_model or f"{config.subword}, trained"
+    subwords = config.like or config.subword_model or f"{config.subword}, trained"
     report = Report({"corpus": ", ".join(config.train), "subwords": subwords})
     report.add("speed", "lines/s", *(lines / s for s in seconds))
     report.add("peak memory", "MiB", process_peak_mib())
@@ -273,7 +275,8 @@ def benchmark_batching(data_folder: str, config: PlanConfig, *, repeats: int) ->
     sizes = [max(plan.tokens(index)) for index in range(len(plan))]
     device_tokens = config.tokens_at_once("cuda", 1)
     report.subject = {"pairs": f"{len(split):,}", "updates an epoch": f"{len(plan):,}"}
-    report.add("tokens an update", "", min(sizes), statistics.median(sizes), max(sizes))
+    for name, size in (("smallest", min(sizes)), ("median", statistics.median(sizes)), ("largest", max(sizes))):
+        report.add(f"{name} update", "tokens", size)
     report.add("padding", "%", 100 * plan.padding_share(device_tokens, _SAMPLED_UPDATES))
     report.add("making batches", "target tok/s", *(_loading_speed(split, plan, device_tokens) for _ in range(repeats)))
     return report

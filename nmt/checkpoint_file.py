@@ -54,7 +54,7 @@ def without_prefix(tensors: Mapping[str, _T], prefix: str) -> dict[str, _T]:
 def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
     """Writes a checkpoint file: a document for JSON, and arrays of fp32 or of bytes.
 
-    The library's own function would replace the file by another one, without its permissions, and name no full disk.
+    The library's own function is not used: it gives the file other permissions, and does not say that a disk is full.
     """
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, -tensors[name].size, name))
     arrays = [np.ascontiguousarray(tensors[name]) for name in names]
@@ -70,7 +70,7 @@ def write_file(file: Output, document: Mapping[str, Any], tensors: Mapping[str, 
     header += b" " * (-(_LENGTH.size + len(header)) % _ALIGNMENT)
     file.write(_LENGTH.pack(len(header)) + header)
     for part in parts:
-        file.write(part)  # type: ignore[arg-type]
+        file.write(part)
 
 
 def read_file(path: Path, *, verify: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -158,15 +158,14 @@ def _document(file: Any, path: str | Path) -> dict[str, Any]:
     try:
         document = json.loads(text)
         version = document["schema_version"]
-        parts = {part: dict(document[part]) for part in ("model", "text", "provenance", "training")}
+        if version != SCHEMA_VERSION:
+            raise NmtError(
+                f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; use the "
+                f"version of nmt that wrote it"
+            )
+        return {part: dict(document[part]) for part in ("model", "text", "provenance", "training")}
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({error!r:.80} in its metadata); {TAKE_ANOTHER}") from error
-    if version != SCHEMA_VERSION:
-        raise NmtError(
-            f"{path} has checkpoint schema version {version!r:.20}, but this nmt reads {SCHEMA_VERSION}; use the "
-            f"version of nmt that wrote it"
-        )
-    return parts
 
 
 def _verify(path: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from types import TracebackType
 from typing import Self
+from unicodedata import category
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -76,9 +77,15 @@ def error(message: str) -> None:
     stderr.print(f"error: {_visible(message)}", style="bold red", markup=False)
 
 
+_JOINERS = "\u200c\u200d"  # which Persian and Indic text needs
+
+
 def _visible(text: str, keep: str = "") -> str:
     """Returns the text with control characters and invalid UTF-8 escaped, because file names may contain both."""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    shown = _JOINERS + keep
+    return "".join(
+        c if c.isprintable() or c in shown or category(c) == "Zs" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def clock(seconds: float) -> str:

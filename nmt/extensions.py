@@ -51,19 +51,19 @@ def _add(registry: dict[str, Any], name: str, value: _T) -> _T:
 
 def criterion(name: str) -> "Criterion":
     """Returns the loss with this name."""
-    return _CRITERIA[_known(_CRITERIA, name, "--criterion")]
+    return _registered(_CRITERIA, name, "--criterion")
 
 
 def scorer(name: str) -> "MakeScorer":
     """Returns what makes the scorer with this name."""
-    return _SCORERS[_known(_SCORERS, name, "--scorer")]
+    return _registered(_SCORERS, name, "--scorer")
 
 
-def _known(registry: dict[str, Any], name: str, flag: str) -> str:
+def _registered(registry: dict[str, _T], name: str, flag: str) -> _T:
     if name not in registry:
         found = f"--user-module registers {', '.join(registry)}" if registry else "no --user-module registers one"
         raise NmtError(f"{flag} {name} is unknown; {found}")
-    return name
+    return registry[name]
 
 
 def load(path: str | None) -> None:

@@ -39,7 +39,7 @@ class Output:
     def __init__(self, file: IO[bytes], name: str | Path, advice: str) -> None:
         self._file, self._name, self._advice = file, name, advice
 
-    def write(self, data: bytes | str) -> int:
+    def write(self, data: bytes | memoryview | str) -> int:
         """Writes bytes, or text as UTF-8. Returns the number of bytes."""
         rest = memoryview(data.encode(errors="replace") if isinstance(data, str) else data)
         size = len(rest)

@@ -1,6 +1,7 @@
 """The rules of `nmt clean`: what each one measures, and which pairs it drops."""
 
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -40,6 +41,10 @@ _MARKUP = re.compile(
     r"</?[a-zA-Z][^<>]{0,200}>|<!--|&(?:[a-zA-Z]{2,8}|#x?[0-9a-fA-F]{1,6});|\[\[[^\[\]]*\]\]|\{\{[^{}]*\}\}"
 )
 _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "nous nous"
+# Words become characters from these on. The pattern finds a repeated phrase, three equal words, or two long words that
+# are equal. The length of the phrase is limited, so that long lines take linear time.
+_SHORT_WORDS, _LONG_WORDS = 0x10000, 0x80000
+_REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.maxunicode)}])\3")
 _NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?", " "))
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
@@ -92,10 +97,6 @@ class Pairs:
         return hash_of_pairs(first, rest[0]) if rest else first
 
 
-def _length(pairs: Pairs) -> np.ndarray:
-    return pairs.largest(lambda found: found.length)
-
-
 def _ratio(pairs: Pairs) -> np.ndarray:
     if len(pairs.sides) == 1:
         return np.ones(len(pairs.alive))
@@ -111,57 +112,24 @@ def _script(pairs: Pairs) -> np.ndarray:
     return -pairs.largest(lambda found: -np.where(found.letters, found.in_script / np.maximum(found.letters, 1), 1))
 
 
-def _repetition(pairs: Pairs) -> np.ndarray:
-    return pairs.largest_of_lines(_repeats)
-
-
 def _repeats(line: str) -> bool:
     """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row."""
     words = line.lower().translate(_NO_PUNCTUATION).split()
-    if len(set(words)) == len(words):
-        return False
-    last: dict[str, int] = {}
-    ends: dict[int, int] = {}
-    in_a_row = 1
-    for place, word in enumerate(words):
-        size = place - last.get(word, place)
-        last[word] = place
-        in_a_row = in_a_row + 1 if size == 1 else 1
-        if size == 1 and (in_a_row == 3 or (len(word) >= _LONG_WORD and word.isalpha())):
-            return True
-        if size > 1 and place >= ends.get(size, 0):  # each run is looked at once, so that long lines take little time
-            begin, ends[size] = _run(words, place, size)
-            if ends[size] - begin >= size:
-                return True
-    return False
-
-
-def _run(words: Sequence[str], place: int, distance: int) -> tuple[int, int]:
-    """Returns the bounds of the words in a row, this one among them, that are the same as those this far before."""
-    begin, end = place, place + 1
-    while begin > distance and words[begin - 1] == words[begin - 1 - distance]:
-        begin -= 1
-    while end < len(words) and words[end] == words[end - distance]:
-        end += 1
-    return begin, end
+    codes: dict[str, str] = {}
+    for word in words:
+        if word not in codes:
+            is_long = len(word) >= _LONG_WORD and word.isalpha()
+            codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes))
+    return len(codes) < len(words) and bool(_REPEATED.search("".join(map(codes.__getitem__, words))))
 
 
 def _other_language(pairs: Pairs) -> np.ndarray:
-    if not pairs.language:
-        return np.zeros(len(pairs.alive))
+    assert pairs.language  # otherwise the rule is off
     found = np.zeros(len(pairs.alive))
     for side, (lines, measures) in enumerate(zip(pairs.sides, pairs.measures, strict=True)):
         for index in np.flatnonzero(pairs.alive & (measures.letters >= _SURE_LETTERS)):
             found[index] = max(found[index], pairs.language.other(lines[index], side))
     return found
-
-
-def _control(pairs: Pairs) -> np.ndarray:
-    return pairs.largest(lambda found: found.control)
-
-
-def _markup(pairs: Pairs) -> np.ndarray:
-    return pairs.largest_of_lines(_has_markup)
 
 
 def _has_markup(line: str) -> bool:
@@ -226,15 +194,15 @@ def _steps(first: float, last: float, step: float) -> tuple[float, ...]:
 
 # In the order in which they are applied; the first that drops a pair is its reason. Slow rules come last.
 RULES = (
-    Rule("control", _control),
-    Rule("max_characters", _length, _steps(0, 2000, 50)),
+    Rule("control", lambda pairs: pairs.largest(lambda found: found.control)),
+    Rule("max_characters", lambda pairs: pairs.largest(lambda found: found.length), _steps(0, 2000, 50)),
     Rule("max_ratio", _ratio, _steps(1, 5, 0.1)),
     Rule("min_letters", _letters, _steps(0, 1, 0.025)),
     Rule("min_script", _script, _steps(0, 1, 0.025)),
     Rule("untranslated", _untranslated),
     Rule("numbers", _numbers),
-    Rule("markup", _markup),
-    Rule("repetition", _repetition),
+    Rule("markup", lambda pairs: pairs.largest_of_lines(_has_markup)),
+    Rule("repetition", lambda pairs: pairs.largest_of_lines(_repeats)),
     Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
 )
 # What else drops pairs: before these rules, and after them.

@@ -96,7 +96,7 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
 # A shell pattern that matches thousands of files must not fill the screen.
 _LONGEST = 500
 EXIT_CODE = 2
-# What options of other toolkits, which many try first, are called here.
+# Names of other toolkits' options, and what they are called here.
 _OTHER_NAMES = {
     "--epochs": "--max-updates",
     "--max-epochs": "--max-updates",
@@ -118,9 +118,10 @@ def sentence(error: Any) -> str | None:
         given = cause.errors()[0]["input"]  # pydantic has rejected the value, and typer's message omits it
         return f"{error.param.opts[0]} must be {_accepted(error.param)}, but is {shortened(given)}"
     text = error.format_message()
-    if (flag := getattr(error, "option_name", None)) in _OTHER_NAMES:
-        text = f"{flag} is called {_OTHER_NAMES[flag]} here"
     context = getattr(error, "ctx", None)  # absent where the parser found the error
+    flag = getattr(error, "option_name", "")
+    if context and _OTHER_NAMES.get(flag) in {name for param in context.command.params for name in param.opts}:
+        text = f"{flag} is called {_OTHER_NAMES[flag]} here"
     help_page = f"{context.command_path if context else 'nmt COMMAND'} --help"
     return f"{shorten(text, _LONGEST, placeholder=' …').rstrip('.')}; see {help_page}" if text else None
 

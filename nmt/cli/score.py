@@ -69,7 +69,10 @@ def _score_text(
             )
     # Each metric is computed once. The paper's BLEU is never shown alone.
     metrics = list(dict.fromkeys(["bleu", *metric] if "paper-bleu" in metric else metric))
-    _warn(systems, references, metrics, config)
+    for path, lines in zip((*hypothesis, *reference), (*systems, *references), strict=True):
+        _warn_if_tokenized(path, lines, config)
+    if "bleu" in metrics and config.tokenize is None:
+        _warn_about_tokenizer(references, config.target_lang)
     if config.paired == "none":
         scores = [corpus_scores(system, references, metrics, config) for system in systems]
     else:
@@ -94,16 +97,6 @@ def _read(path: str) -> list[str]:
     if not lines:
         raise NmtError(f"{name_of(path)} is empty; scoring needs one line per sentence")
     return lines
-
-
-def _warn(
-    systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]], metrics: list[str], config: ScoreConfig
-) -> None:
-    for name, texts in (("translations", systems), ("references", references)):
-        for lines in texts:
-            _warn_if_tokenized(name, lines, config)
-    if "bleu" in metrics and config.tokenize is None:
-        _warn_about_tokenizer(references, config.target_lang)
 
 
 def _print_json(names: list[str], metrics: list[str], scores: list[list[MetricScore]]) -> None:
@@ -156,12 +149,12 @@ def _print_tree_scores(scores: Evalb, as_json: bool) -> None:
         print(f"EVALB F1 {counts.f1:.2f} ({', '.join(figures)}) {name}")
 
 
-def _warn_if_tokenized(name: str, lines: Sequence[str], config: ScoreConfig) -> None:
+def _warn_if_tokenized(path: str, lines: Sequence[str], config: ScoreConfig) -> None:
     """Warns if a text looks tokenised, because its scores are not comparable with published ones."""
     tokenized = sum(line.endswith(" .") for line in lines)
     if config.tokenize != "none" and tokenized > len(lines) / 2:
         console.warn(
-            f"{tokenized:,} of {len(lines):,} {name} end in ' .', as tokenised text does; "
+            f"{tokenized:,} of {len(lines):,} lines of {name_of(path)} end in ' .', as tokenised text does; "
             f"detokenise the text first, or give --tokenize none to score tokenised text"
         )
 

@@ -1,5 +1,6 @@
 """`nmt vocabulary-map` writes which target pieces may translate each source piece."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,9 +22,10 @@ def vocabulary_map(
     """
     from nmt.data.folder import DataFolder
     from nmt.data.vocabulary_map import vocabulary_map_of
-    from nmt.files import output_file
+    from nmt.files import STDIO, output_file
 
-    with output_file(output) as file:
+    with output_file(output, Path(data).glob("*")) as file:
         for line in vocabulary_map_of(DataFolder.open(data), config):
             file.write(line)
-    console.info(f"wrote {output}")
+    if output != STDIO:
+        console.info(f"wrote {output}")

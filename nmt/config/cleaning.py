@@ -78,7 +78,8 @@ class CleanConfig(Config):
     score_with: tuple[str, str] | None = score_option(
         None,
         "Checkpoints of a model from source to target and of one in the other direction. They score the pairs that the "
-        "rules keep, from 0 to 1, by dual conditional cross-entropy (Junczys-Dowmunt 2018) and by where sentences end.",
+        "rules keep, from 0 to 1, by dual conditional cross-entropy (Junczys-Dowmunt 2018), and by whether the "
+        "models expect the sentences to end where they do.",
     )
     keep: float | None = score_option(
         None, "Drop the pairs with the lowest scores, so that this share stays.", above=0, at_most=1

@@ -118,11 +118,10 @@ class EngineConfig(Config):
     compute_type: Literal["auto", "float32", "float16", "bfloat16", "int16", "int8"] = hardware_option(
         "auto", "Data type in which ctranslate2 computes; auto is float32."
     )
-    vocabulary_map: str | None = option(
+    vocabulary_map: str | None = search_option(
         None,
         "File of nmt vocabulary-map. Only the target pieces that it lists for the pieces of a sentence can translate "
         "it, and log P is computed among them.",
-        panel="Search",
     )
 
     @property

@@ -1,7 +1,6 @@
 """Computes the attention weights of a sentence pair and draws them, as in the paper's appendix."""
 
 import base64
-import math
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from nmt.config import RuntimeConfig, SearchConfig
 from nmt.errors import NmtError
 from nmt.model.transformer import MultiHeadAttention, recording
 from nmt.text.subword import with_bos, with_eos
+from nmt.translate.requests import WIDTH_MULTIPLE
 from nmt.translate.translator import Translator
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -106,11 +106,12 @@ def _check(ids: list[int], what: str) -> None:
 
 
 def _translated(translator: Translator, source: str) -> list[int]:
-    """Returns the ids of the model's own translation. A model with learned positions may not allow the usual length."""
+    """Returns the ids of the model's own translation. Learned positions may not allow the usual lengths."""
     (model,) = translator.models
-    free_positions = (model.config.learned_positions or math.inf) - _LONGEST - 1
-    offset = int(max(0, min(50, free_positions)))
-    search = SearchConfig(max_source_length=_LONGEST, max_length_offset=offset)
+    positions = model.config.learned_positions or 2 * _LONGEST
+    longest = min(_LONGEST, positions - WIDTH_MULTIPLE)
+    offset = max(0, min(SearchConfig.max_length_offset, positions - longest - 1))
+    search = SearchConfig(max_source_length=longest, max_length_offset=offset)
     ((best, *_),) = translator.hypotheses([source], search)
     return translator.codec.target.ids(best.pieces)
 

@@ -50,12 +50,18 @@ class Run:
         return max((record["update"] for record in (*self.train[-1:], *self.valid[-1:])), default=0)
 
     @property
+    def most_updates(self) -> int:
+        """--max-updates. With --hours, it changes during the training."""
+        last = self.train[-1] if self.train and self.train[-1]["update"] > self.starts[-1]["update"] else {}
+        return int((self._options | last)["max_updates"])
+
+    @property
     def status(self) -> str:
         """`running`, `finished`, `finished early` (by --patience), `stopped` or `failed`."""
         if self.is_active:
             return "running"
         if self.end is None:
-            return "finished" if self.update >= self._options["max_updates"] else "stopped"
+            return "finished" if self.update >= self.most_updates else "stopped"
         if self.end["outcome"] == "finished" and self.end["update"] < self.end["max_updates"]:
             return "finished early"
         return str(self.end["outcome"])
@@ -188,7 +194,7 @@ def report_data(runs: list[Run], sustained_tflops: float | None) -> dict[str, An
             costs.append([run.name, *_outcome(run, sustained_tflops)])
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise NmtError(
-                f"{run.file}: a start record lacks a value or has a value of the wrong type ({error!r}); run nmt "
+                f"{run.file}: a record lacks a value or has a value of the wrong type ({error!r}); run nmt "
                 f"report with the version of nmt that wrote it"
             ) from error
     paper = [[name, "", "", "", "", bleu, "", flops] for name, bleu, flops in TABLE_2]
@@ -226,8 +232,8 @@ def _rounded(value: float | None) -> float | None:
 
 def _facts(run: Run) -> list[list[str]]:
     """Returns what the page shows first about a run: names, values and notes."""
-    most, last, best = run.starts[-1]["options"]["max_updates"], _last(run), run.best
-    facts = [["updates", f"{run.update:,}", f"of {most:,}"]]
+    last, best = _last(run), run.best
+    facts = [["updates", f"{run.update:,}", f"of {run.most_updates:,}"]]
     for name, field in (("best BLEU", "bleu"), ("best chrF", "chrf")):
         found = [record for record in run.valid if record.get(field) is not None]
         if found:
@@ -251,7 +257,7 @@ def _last(run: Run) -> dict[str, Any]:
 def _time_left(run: Run, last: dict[str, Any]) -> str:
     if run.status != "running" or not last["update"]:
         return ""
-    updates = run.starts[-1]["options"]["max_updates"] - last["update"]
+    updates = run.most_updates - last["update"]
     return f"about {console.clock(last['train_seconds'] / last['update'] * updates)} left"
 
 

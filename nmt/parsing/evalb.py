@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from nmt.parsing.trees import Node, Word, walk, words_of
+from nmt.parsing.trees import EMPTY, Node, Word, walk, words_of
 
-_DELETED = {"TOP", "-NONE-", ",", ":", "``", "''", "."}
+_DELETED = {"TOP", EMPTY, ",", ":", "``", "''", "."}
 _SAME = {"PRT": "ADVP"}
 # Sentences of at most this many words, not counting empty elements, are also scored separately.
 SHORT = 40
@@ -169,4 +169,4 @@ def _words_and_brackets(tree: Node) -> tuple[list[str], list[Bracket]]:
 
 
 def _length(tree: Node) -> int:
-    return sum(word.tag != "-NONE-" for word in words_of(tree))
+    return sum(word.tag != EMPTY for word in words_of(tree))

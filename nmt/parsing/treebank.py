@@ -16,8 +16,20 @@ from nmt.config.options import Config
 from nmt.errors import NmtError
 from nmt.files import new_folder, writing
 from nmt.parsing.sequences import are_sequences, first_restored, linearized
-from nmt.parsing.trees import TOP, WORD, Node, Word, escaped, normalized, read_trees, rebuilt, words_of, write_tree
-from nmt.text.corpus import read_lines
+from nmt.parsing.trees import (
+    EMPTY,
+    TOP,
+    WORD,
+    Node,
+    Word,
+    escaped,
+    normalized,
+    read_trees,
+    rebuilt,
+    words_of,
+    write_tree,
+)
+from nmt.text.corpus import name_of, read_lines
 
 # Suffixes of the files of a split. The first two are the "languages" of the parallel text.
 WORDS = "words"
@@ -147,26 +159,17 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
     lines = list(read_lines(hypothesis))
     if len(lines) != len(gold):
         raise NmtError(
-            f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one line for each "
-            f"tree"
+            f"{name_of(hypothesis)} has {len(lines):,} lines, but {name_of(reference)} has {len(gold):,} trees; give "
+            f"one line for each tree"
         )
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
-        normal = (_normalized(reference, number, tree) for number, tree in gold)
-        return _restored_parses(normal, read_hypotheses(lines, hypothesis))
+        normal = [_normalized(reference, number, tree) for number, tree in gold]
+        found = zip(normal, read_hypotheses(lines, hypothesis), strict=True)
+        made = [first_restored(alternatives, words_of(like)) for like, alternatives in found]
+        repairs = sum((repaired for _, repaired in made), Counter[str]())
+        return list(zip(normal, (tree for tree, _ in made), strict=True)), repairs
     trees = [_one_tree(hypothesis, number, line) for number, line in enumerate(lines, start=1)]
     return [(like, _tagged_as(like, tree)) for (_, like), tree in zip(gold, trees, strict=True)], None
-
-
-def _restored_parses(
-    gold: Iterable[Node], hypotheses: Iterable[list[list[str]]]
-) -> tuple[list[tuple[Node, Node]], Counter[str]]:
-    pairs = []
-    repairs = Counter[str]()
-    for like, alternatives in zip(gold, hypotheses, strict=True):
-        tree, found = first_restored(alternatives, words_of(like))
-        pairs.append((like, tree))
-        repairs += found
-    return pairs, repairs
 
 
 def _one_tree(origin: str, number: int, line: str) -> Node:
@@ -178,15 +181,16 @@ def _one_tree(origin: str, number: int, line: str) -> Node:
 
 def _tagged_as(gold: Node, tree: Node) -> Node:
     """Returns the tree with gold tags instead of XX if it has the gold words, otherwise without any change."""
-    words = words_of(gold)
-    if [word.text for word in words] != [word.text for word in words_of(tree)]:
+    words, found = ([word for word in words_of(one) if word.tag != EMPTY] for one in (gold, tree))
+    if [word.text for word in words] != [word.text for word in found]:
         return tree
     following = iter(words)
-    return rebuilt(tree, lambda word: _tagged(word, next(following)), str) or tree
 
+    def tagged(word: Word) -> Word:
+        like = word if word.tag == EMPTY else next(following)
+        return like if word.tag == WORD else word
 
-def _tagged(word: Word, like: Word) -> Word:
-    return like if word.tag == WORD else word
+    return rebuilt(tree, tagged, str) or tree
 
 
 def write_treebank(

@@ -10,7 +10,7 @@ from nmt.errors import NmtError
 WORD = "XX"  # the symbol of a word, and the tag of a word whose tag is unknown
 TOP = "TOP"
 _ROOTS = {"", TOP, "ROOT", "S1", "VROOT"}
-_EMPTY = "-NONE-"
+EMPTY = "-NONE-"
 # The tags of words that are always punctuation. EVALB deletes words with these tags.
 _PUNCTUATION = {",": ",", "``": "``", "`": "``", "''": "''"}
 _PUNCTUATION |= dict.fromkeys((".", "?", "!"), ".") | dict.fromkeys((":", ";", "--", "-", "..."), ":")
@@ -102,7 +102,7 @@ def normalized(tree: Node) -> Node | None:
     `plain_label`). Unary chains stay.
     """
     whole = Node(TOP, tree.children if tree.label in _ROOTS else (tree,))
-    return rebuilt(whole, lambda word: None if word.tag == _EMPTY else word, plain_label)
+    return rebuilt(whole, lambda word: None if word.tag == EMPTY else word, plain_label)
 
 
 def rebuilt(tree: Node, word: Callable[[Word], Word | None], label: Callable[[str], str]) -> Node | None:

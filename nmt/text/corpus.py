@@ -152,7 +152,7 @@ def _first_difference(path: str | Path, other: str | Path) -> int | None:
     return None
 
 
-# Input in maxi-batches: as much at once as can be sorted and batched well, but never waiting for more than has arrived.
+# Maxi-batches: lines that are sorted and batched together. Reading a pipe takes only the lines that have arrived.
 
 _T = TypeVar("_T")
 # What ends the queue of a reader: the end of the input, or the error in it.

@@ -43,6 +43,7 @@ _HTML = re.compile(
     rf"|(?P<unfinished><!--|<(?:script|style)(?=[\s/>]))|(?=</?[a-z]){_TAG}",
     re.DOTALL | re.IGNORECASE | re.ASCII,
 )
+_UNFINISHED = re.compile(r"<!--|<(?:script|style)(?=[\s/>])", re.IGNORECASE | re.ASCII)
 _XML = re.compile(rf"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|{_TAG}", re.DOTALL | re.ASCII)
 _REFERENCE = r"&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[0-9a-zA-Z]+);"
 _PLACEHOLDER = re.compile(
@@ -69,7 +70,10 @@ class Token(NamedTuple):
 
 @dataclass(slots=True)
 class Node:
-    """An element or leaf in a unit, around `text[place:stop]`. Its descendants have the next numbers, before `last`."""
+    """An element or leaf in a unit, around `text[place:stop]`.
+
+    Its descendants have the numbers that follow its own, before `last`.
+    """
 
     parent: int
     start: str
@@ -175,7 +179,9 @@ def _check_xml(text: str) -> None:
 
 def _scanned(text: str, is_html: bool) -> Iterator[Token]:
     place, known = 0, dict[str, Token]()  # a page has many equal tags
-    for match in chain((_HTML if is_html else _XML).finditer(text), [None]):
+    # No markup of HTML ends behind the last >, and to look for its end there would take quadratic time.
+    end = text.rfind(">") + 1 if is_html else len(text)
+    for match in chain((_HTML if is_html else _XML).finditer(text, 0, end), [None]):
         # Half a tag is text, and must not become a whole one together with what follows.
         between = re.sub("<(?=[a-zA-Z/!?])", "&lt;", text[place : match.start() if match else len(text)])
         for i, part in enumerate(_PLACEHOLDER.split(between)):
@@ -186,12 +192,18 @@ def _scanned(text: str, is_html: bool) -> Iterator[Token]:
                 known[match[0]] = _markup(match, is_html)
             yield known[match[0]]
             place = match.end()
+    if is_html and (unfinished := _UNFINISHED.search(text, end)):
+        raise _does_not_end(unfinished)
+
+
+def _does_not_end(match: re.Match[str]) -> NmtError:
+    return NmtError(f"the HTML has {match[0]} at character {match.start() + 1:,}, which does not end; add its end")
 
 
 def _markup(match: re.Match[str], is_html: bool) -> Token:
     raw, name = match[0], match["name"] or ""
     if is_html and match["unfinished"]:
-        raise NmtError(f"the HTML has {raw} at character {match.start() + 1:,}, which does not end; add its end")
+        raise _does_not_end(match)
     name = name.lower() if is_html else name
     if match["end"]:
         return Token("end", raw, name)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from random import Random
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 import sentencepiece
@@ -290,19 +290,6 @@ class BpeDropout(Sampler):
             pieces[chosen : chosen + 2] = [pieces[chosen] + pieces[chosen + 1]]
 
 
-class _Lattice(NamedTuple):
-    """The ways to segment a word.
-
-    Attributes:
-        begins: for each end of a piece in the word, where pieces that end there begin.
-        weights: for each of these beginnings, the probability of all segmentations up to the end whose last piece
-            begins there, up to a factor.
-    """
-
-    begins: list[list[int]]
-    weights: list[list[float]]
-
-
 class UnigramSampling(Sampler):
     """Subword regularisation (Kudo 2018, arXiv:1804.10959): segmentation x is drawn with probability ∝ P(x)^α."""
 
@@ -323,7 +310,12 @@ class UnigramSampling(Sampler):
             end = begin
         return pieces[::-1]
 
-    def _make_lattice(self, word: str, strength: float) -> _Lattice:
+    def _make_lattice(self, word: str, strength: float) -> tuple[list[list[int]], list[list[float]]]:
+        """Returns the ways to segment a word.
+
+        They are, for each end of a piece in the word, where pieces that end there begin, and for each of these
+        beginnings the probability, up to a factor, of all segmentations up to the end whose last piece begins there.
+        """
         begins: list[list[int]] = [[]]
         weights: list[list[float]] = [[]]
         log_sums = [0.0]  # log Σ P^α of all segmentations of the beginning of the word, by its length
@@ -334,7 +326,7 @@ class UnigramSampling(Sampler):
             begins.append(possible)
             weights.append([math.exp(log - largest) for log in logs])
             log_sums.append(largest + math.log(sum(weights[end])))
-        return _Lattice(begins, weights)
+        return begins, weights
 
 
 _SAMPLERS: dict[str, type[Sampler]] = {"bpe": BpeDropout, "unigram": UnigramSampling}

@@ -313,6 +313,7 @@ class TrainingLoop:
             "peak_memory_mib": self.setup.runtime.peak_memory_mib,
             "flops": counters.flops,
             "train_seconds": counters.seconds,
+            "max_updates": self.setup.config.max_updates,  # which the clock may change
         }
         self._record("train", record)
         self.table.interval(counters.update, record, seconds_left)

@@ -235,7 +235,7 @@ def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[s
     ("nothing", ["--rejected={folder}/new.de"], "--rejected {folder}/new.de is also named by --dest; give another"),
     ("nothing", ["--page={folder}/q", "--rejected={folder}/q"], "--page {folder}/q is also named by --rejected"),
     ("nothing", ["--page={folder}/no/q"], "is in a folder that does not exist; make the folder first"),
-    ("nothing", ["--rejected="], "--rejected '' names no file"),
+    ("nothing", ["--rejected="], "--rejected is empty; give a value or leave it out"),
     ("nothing", ["--dest={folder}/"], "names no file; give the name of a file"),
     ("compressed", [],
      "--dest {folder}/new.de would stand beside {folder}/new.de.gz, which --train {folder}/new would then"),

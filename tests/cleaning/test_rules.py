@@ -135,6 +135,16 @@ def test_text_is_normalised_only_where_asked() -> None:
         assert pairs.sides[0] == [expected]
 
 
+@given(st.lists(st.sampled_from(["la", "ha", "a", "hallo", "b2"]), max_size=14))
+def test_all_direct_repetitions_are_found(words: list[str]) -> None:
+    spans = [(i, k) for i in range(len(words)) for k in range(1, len(words))]
+    repeated = [words[i : i + k] for i, k in spans if words[i : i + k] == words[i + k : i + 2 * k]]
+    thrice = any(len(set(words[i : i + 3])) == 1 for i in range(len(words) - 2))
+    expected = thrice or any(len(phrase) > 1 or phrase == ["hallo"] for phrase in repeated)
+    alone = cleaner("en", None, **NOTHING | {"repetition": True})
+    assert reason(alone, f"x {', '.join(words)}") == ("repetition" if expected else "kept")
+
+
 def test_one_language_has_no_rules_about_pairs() -> None:
     alone = cleaner("en", None)
     assert reason(alone, SENTENCE) == "kept"

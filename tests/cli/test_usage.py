@@ -20,6 +20,7 @@ import typer
 from commands import failed, run
 
 from nmt import config as configs
+from nmt import console
 from nmt.cli.app import app
 from nmt.config import DataConfig, ModelConfig, SearchConfig, TrainConfig
 from nmt.config.options import Config, flag_name
@@ -72,6 +73,7 @@ def refused(*arguments: str) -> str:
     (["architectures", "--vocab-size=-1"], "--vocab-size must be a whole number from 8 to 1,000,000, but is '-1'"),
     ([*TRAIN, "--dropuot", "1"], "No such option: --dropuot (Possible options: --dropout); see nmt train --help"),
     ([*TRAIN, "--epochs", "3"], "--epochs is called --max-updates here; see nmt train --help"),
+    (["clean", "--source-lang=en", "--epochs=3"], "No such option: --epochs; see nmt clean --help"),
     (["generate", "m", "--lenpen=1"], "--lenpen is called --alpha here; see nmt generate --help"),
     ([*TRAIN, "x"], "Got unexpected extra argument(s) (x); see nmt train --help"),
     ([*TRAIN, "--dropout"], "Option '--dropout' requires an argument; see nmt COMMAND --help"),
@@ -226,6 +228,12 @@ def test_a_full_disk_ends_in_one_sentence() -> None:
         command = forks.run("architectures", stdout=full.fileno(), code=1)
     assert command.errors.startswith("error: the system refused an operation (No space left on device)")
     assert command.errors.count("\n") == 1
+
+
+def test_text_of_any_script_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "Bonjour\u00a0! \u4f60\u3000\u0645\u06cc\u200c\u062e \u0915\u094d\u200d\u0937"
+    console.info(f"{text}\x1b\u202e")
+    assert capsys.readouterr().err == f"{text}\\x1b\\u202e\n"
 
 
 @pytest.mark.parametrize("flag", ["--save-dir", "--init-from", "--criterion", "--user-module"])

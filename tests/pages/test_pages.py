@@ -85,7 +85,7 @@ def test_damaged_and_unusable_logs_are_reported(trained: Path, tmp_path: Path) -
     for content in (*odd_pairs, '{"kind": "start", "update": 0, "model": {}}\n'):
         metrics.write_text(content)
         said = failed("report", trained / "run", metrics)  # the log that is intact is not named
-        assert f"error: {metrics}: a start record lacks a value or has a value of the wrong type" in said
+        assert f"error: {metrics}: a record lacks a value or has a value of the wrong type" in said
     metrics.write_text("")
     assert "has no record of the start of a training" in failed("report", tmp_path / "run")
     assert "cannot be written" in failed("report", trained / "run", "--output", tmp_path / "no" / "page.html")
@@ -131,6 +131,12 @@ def test_the_page_shows_attention_windows(tmp_path: Path) -> None:
         assert weights.shape[-1] > 9  # enough positions for the model to compute windows in blocks
         assert (weights > 0).sum(-1).max() == 3
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
+def test_few_learned_positions_suffice_for_a_short_sentence(tmp_path: Path) -> None:
+    few = small_checkpoint(1, replace(ELOQUENT, learned_positions=40))
+    checkpoint = saved(few, tmp_path / "model.safetensors")
+    assert attention_of(str(checkpoint), "Ba de ki.", None)["cross"].weights_LHQS.shape[-1] > 3
 
 
 def test_attention_is_written_as_a_page_and_as_a_picture(trained: Path, tmp_path: Path) -> None:
@@ -228,6 +234,9 @@ def test_the_report_says_whether_a_run_goes_on(tmp_path: Path) -> None:
         return reported(tmp_path, folder)["runs"][0]  # type: ignore[no-any-return]
 
     assert (shown(40)["status"], shown(50)["status"]) == ("finished", "stopped")
+    clock = train_record(41, 2.0) | {"max_updates": 60}  # with --hours, the number changes
+    found = shown(40, clock)
+    assert (found["status"], found["facts"][0]) == ("stopped", ["updates", "41", "of 60"])
     failure = {"kind": "end", "update": 40, "outcome": "failed", "message": "why"}
     found = shown(50, failure)
     assert (found["status"], found["message"]) == ("failed", "why")

@@ -265,6 +265,13 @@ def test_counts_equal_those_of_pyevalb() -> None:
 # The commands
 
 
+def test_a_tree_without_tags_gets_those_of_gold_words_that_are_not_traces(tmp_path: Path) -> None:
+    (tmp_path / "gold").write_text("(S (NP (NN a) (-NONE- *T*)) ('' '))\n")
+    (tmp_path / "found").write_text("(TOP (S (NP (XX a)) (XX ')))\n")
+    done = run("score", "--metric=evalb", "--reference", tmp_path / "gold", "--hypothesis", tmp_path / "found")
+    assert done.stdout.startswith(b"EVALB F1 100.00")
+
+
 def test_a_treebank_becomes_a_corpus_and_sequences_become_trees(tmp_path: Path) -> None:
     (tmp_path / "wsj").mkdir()
     for number in (1, 2):

@@ -151,7 +151,7 @@ def test_bootstrap_adds_the_confidence_interval_to_the_line(tmp_path: Path) -> N
 def test_tokenised_text_gets_a_warning(tmp_path: Path) -> None:
     reference = write(tmp_path / "ref", ["It is tokenised ."])
     done = run("score", "--reference", reference, "--hypothesis", reference)
-    assert "warning: 1 of 1 translations end in ' .'" in done.stderr
+    assert f"warning: 1 of 1 lines of {reference} end in ' .'" in done.stderr
     assert run("score", "--reference", reference, "--hypothesis", reference, "--tokenize", "none").stderr == ""
 
 

@@ -112,6 +112,8 @@ def test_data_without_alignments_is_refused(trained: Path, tmp_path: Path) -> No
     said = failed("vocabulary-map", trained / "data", "--output", tmp_path / "map")
     assert "data has no word alignments" in said and "nmt preprocess --alignments" in said
     assert not list(tmp_path.iterdir())
+    meta = trained / "data" / "meta.json"
+    assert "meta.json is the same file as the input" in failed("vocabulary-map", trained / "data", "--output", meta)
 
 
 # Translations
