@@ -14,9 +14,10 @@ from nmt.cli.trees import repair_summary
 from nmt.config import ScoreConfig
 from nmt.config.options import flag_name
 from nmt.errors import NmtError
+from nmt.files import STDIO
 from nmt.parsing.evalb import SHORT, Evalb, evalb
 from nmt.scoring import METRICS, MetricScore, compared_scores, corpus_scores, tokenizer_warning
-from nmt.text.corpus import STDIN, name_of, read_lines
+from nmt.text.corpus import name_of, read_lines
 from nmt.text.languages import UNSPACED_SCRIPT
 
 # The p-values of systems that differ in fewer lines are not reliable.
@@ -32,7 +33,7 @@ def score(
     ],
     hypothesis: Annotated[
         list[str], typer.Option(help="Translations, one per line; - is stdin. Repeat the option to compare systems.")
-    ] = [STDIN],  # noqa: B006
+    ] = [STDIO],  # noqa: B006
     metric: Annotated[
         list[str], typer.Option(help=f"One of {', '.join(METRICS)}, or evalb for trees. Repeat the option for several.")
     ] = ["bleu"],  # noqa: B006
@@ -44,7 +45,7 @@ def score(
 
     --metric evalb scores trees or sequences of brackets against a treebank file, like EVALB with COLLINS.prm.
     """
-    if [*hypothesis, *reference].count(STDIN) > 1:
+    if [*hypothesis, *reference].count(STDIO) > 1:
         raise NmtError("only one of --hypothesis and --reference can be standard input (-); give the others as files")
     if "evalb" in metric:
         _score_trees(reference, hypothesis, metric, config, as_json)

@@ -134,12 +134,8 @@ class Encoder:
         source = sampling.encode("source", codec, chunk, kept, source, longest)
         target = sampling.encode("target", codec, chunk, kept, target, longest)
         source, alignments = _tagged([tags[i] for i in kept], source, alignments, sampling.encodings("source"))
-        flat = (
-            flatten(source, len(codec.source)),
-            flatten(target, len(codec.target)),
-            flatten(alignments, LONGEST_ALIGNED),
-        )
-        return EncodedChunk(*flat, len(kept), dropped)
+        flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))
+        return EncodedChunk(*flat, flatten(alignments, LONGEST_ALIGNED), len(kept), dropped)
 
 
 def _tagged(

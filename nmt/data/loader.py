@@ -92,7 +92,6 @@ class MicroBatch:
         source_tokens, target_tokens: the number of tokens, without padding.
         sentences: the numbers of the sentence pairs, one array for each block.
         alignments: the word alignments; None if the data has none or the batch is packed.
-        split: the data that the numbers refer to.
     """
 
     source: BatchSide
@@ -102,7 +101,6 @@ class MicroBatch:
     target_tokens: int
     sentences: tuple[np.ndarray, ...]
     alignments: PieceAlignment | None = None
-    split: ParallelSplit | None = None
 
     @property
     def positions(self) -> int:
@@ -222,7 +220,6 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
         alignments=piece_alignment_of(split, blocks, source.layout, target.layout)
         if split.alignments and not packs
         else None,
-        split=split,
     )
 
 

@@ -82,7 +82,7 @@ class VocabularyMap:
 
 
 def _ids_by_piece(subword: SubwordModel) -> dict[str, int]:
-    return {piece: i for i, piece in enumerate(subword.pieces(list(range(len(subword)))))}
+    return {piece: i for i, piece in enumerate(subword.vocabulary)}
 
 
 def vocabulary_map_of(data: DataFolder, config: VocabularyMapConfig) -> Iterator[str]:
@@ -98,7 +98,7 @@ def vocabulary_map_of(data: DataFolder, config: VocabularyMapConfig) -> Iterator
             f"{data.path} has no word alignments; write them with nmt rescore --alignments, and give them to "
             f"nmt preprocess --alignments"
         )
-    source_pieces, target_pieces = (m.pieces(list(range(len(m)))) for m in (data.codec.source, data.codec.target))
+    source_pieces, target_pieces = data.codec.source.vocabulary, data.codec.target.vocabulary
     ids_by_piece = _ids_by_piece(data.codec.target)
     always = _always(_counts(split.target.tokens, len(target_pieces)), target_pieces, config.always)
     linked = _most_linked(split, len(target_pieces), config.per_piece, set(always))

@@ -1,9 +1,11 @@
 """What the formats of documents have in common: a document is its passages, and how it is written with others."""
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from nmt.errors import NmtError
@@ -75,6 +77,12 @@ class ReadOptions(NamedTuple):
     source_lang: str
     target_lang: str
     all: bool = False
+
+
+def lines_of(text: str) -> tuple[list[tuple[str, str]], list[int]]:
+    """Returns the lines of a text with their ends, and where each line begins."""
+    lines = re.findall(r"([^\r\n]*)(\r\n|\n|\r|\Z)", text)
+    return lines, list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
 
 
 def decoded(data: bytes, options: ReadOptions) -> str:

@@ -8,12 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from html import escape, unescape
-from itertools import accumulate, count
+from itertools import count
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nmt.documents.content import Content, Inline, Leaf, flattened, paired
-from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound
+from nmt.documents.document import Document, Passage, ReadOptions, decoded, encoded, has_letters, is_sound, lines_of
 from nmt.errors import importing
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:.*\n)*?\1[ \t]*(?:\n|\Z)")
 # A task or the label of a footnote at the beginning of a paragraph.
 _LABEL = re.compile(r"(?:\[[ xX]\]|\[\^[^\]\s]+\]:)\s+|")
@@ -38,8 +37,7 @@ _BLOCK = re.compile(r"\d{1,9}(?=[.)](?:\s|$))|(?=(?:[-+*]|#{1,6})(?:\s|$)|>|(?:=
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of Markdown."""
     text = decoded(data, options)
-    lines = _LINE.findall(text)
-    starts = list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
+    lines, starts = lines_of(text)
     blocks, passages, skipped = list[_Block](), list[Passage](), 0
     for block in _blocks("\n".join(line for line, _ in lines)):
         content = block.content()

@@ -10,14 +10,13 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from nmt.documents.content import Fragment, Inline, Leaf, LeafKind, flattened, paired
-from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters
+from nmt.documents.document import Document, ReadOptions, decoded, encoded, has_letters, lines_of
 from nmt.errors import NmtError
 
-# A line of a cue has so many characters where that is possible, and a cue two lines.
+# Where possible, a line of a cue has at most this many characters, and a cue two lines.
 _WIDTH = 42
-# So many cues are translated together. Some files have no punctuation that ends sentences.
+# The most cues that are translated together. Some files have no punctuation that ends sentences.
 _MOST_CUES = 6
-_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
 _TIMES = re.compile(r"\s*(?:\d+:)?\d+:\d\d[,.]\d+\s*-->\s*(?:\d+:)?\d+:\d\d[,.]\d+")
 _TAG = re.compile(r"(<(/?)([a-zA-Z]\w*+)[^<>]*>|<[\d:.]+>|\{\\[^{}]*\})")
 # What stays at the beginning of a line: a position, a speaker's name or dash.
@@ -55,8 +54,7 @@ class _Part(NamedTuple):
 def read(data: bytes, options: ReadOptions) -> Document:
     """Returns the document in a file of SRT or WebVTT."""
     text = decoded(data, options)
-    lines = _LINE.findall(text)
-    starts = list(accumulate((len(line) + len(end) for line, end in lines), initial=0))
+    lines, starts = lines_of(text)
     cues = list(_cues([line for line, _ in lines]))
     # Where the text of each cue begins and ends in the file.
     spans = [(starts[first], starts[last] - len(lines[last - 1][1])) for first, last in cues]

@@ -124,8 +124,8 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
         if c.norm == "pre":
             _fill_norm(side.layer_norm, weights, f"{stack}_norm")
     # The exported vocabularies have the order of ours, so that every piece keeps its id.
-    spec.register_source_vocabulary(codec.source.pieces(list(range(len(codec.source)))))
-    spec.register_target_vocabulary(codec.target.pieces(list(range(len(codec.target)))))
+    spec.register_source_vocabulary(codec.source.vocabulary)
+    spec.register_target_vocabulary(codec.target.vocabulary)
     unk, bos, eos = codec.target.pieces([UNK, BOS, EOS])
     config = {"unk_token": unk, "bos_token": bos, "eos_token": eos, "decoder_start_token": bos}
     for name, value in (config | {"add_source_eos": True, "layer_norm_epsilon": 1e-5}).items():

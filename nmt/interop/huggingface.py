@@ -396,7 +396,7 @@ def _subword(path: Path, kind: str, ids: Ids, pieces: Mapping[int, str], vocabul
         except (ValueError, RuntimeError) as error:
             raise NmtError(f"{path} is not a sentencepiece model, or is damaged; download it again") from error
     subword = Subword.from_bytes(model, kind, str(path))
-    if subword.pieces(list(range(len(subword)))) != [pieces.get(i) for i in ids.order]:
+    if subword.vocabulary != [pieces.get(i) for i in ids.order]:
         raise NmtError(f"{path} and {vocabulary_path} have different pieces; export the model again")
     return subword
 
@@ -417,8 +417,5 @@ def _their_text(codec: TextCodec) -> dict[str, dict[str, Any]]:
         "model_max_length": POSITIONS,
     }
     vocabularies = {_VOCABULARY: codec.source} | ({} if joint else {_TARGET_VOCABULARY: codec.target})
-    ids = {
-        name: {piece: i for i, piece in enumerate(subword.pieces(list(range(len(subword)))))}
-        for name, subword in vocabularies.items()
-    }
+    ids = {name: {piece: i for i, piece in enumerate(s.vocabulary)} for name, s in vocabularies.items()}
     return {_TOKENIZER: options, **ids}

@@ -22,7 +22,7 @@ _TARGET_ONLY = -1e4
 
 def tokenizer_json(codec: TextCodec) -> str:
     """Returns the file for a codec whose languages share a vocabulary."""
-    pieces = codec.source.pieces(list(range(len(codec.source))))
+    pieces = codec.source.vocabulary
     processor = sentencepiece.SentencePieceProcessor(model_proto=codec.source.model)
     ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
     scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}

@@ -91,23 +91,18 @@ class JobFolder:
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path, self.plan = path, plan
-        self._job = digest_of(str(path / _MANIFEST))  # tells this job from an earlier one whose folder was deleted
+        self._job = digest_of(str(path / _MANIFEST))  # an earlier job, whose folder was deleted, has another
         self.is_complete = False
         self.data = path / _DATA
-
-    def _done(self) -> set[int]:
-        """Returns the numbers of the finished shards."""
-        return {int(path.name) for path in (self.path / _SHARDS).glob("*") if path.name.isdecimal()}
 
     @property
     def rows_done(self) -> int:
         """Rows of finished shards."""
-        done = self._done()
-        return sum(shard.rows for shard in self.plan.shards if shard.number in done)
+        return self.plan.rows - sum(shard.rows for shard in self.todo())
 
     def todo(self, part: int = 0, parts: int = 1) -> list[Shard]:
         """Returns the unfinished shards of part number `part`, counted from 0, if the job is divided into `parts`."""
-        done = self._done()
+        done = {int(path.name) for path in (self.path / _SHARDS).glob("*") if path.name.isdecimal()}
         return [shard for shard in self.plan.shards[part::parts] if shard.number not in done]
 
     def add(self, shard: Shard, result: Result) -> None:

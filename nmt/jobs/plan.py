@@ -5,6 +5,7 @@ row n. A job has one or more segments, and a shard is part of one segment.
 """
 
 import codecs
+import math
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -129,14 +130,10 @@ def make_plan(segments: Sequence[Sequence[str]], shard_rows: int, progress: Prog
     found = [_indexed(paths, shard_rows, progress) for paths in segments]
     lines = [files[0].lines for files, _ in found]
     thinning = 1
-    while sum(_shards(n, shard_rows * thinning) for n in lines) > max(MOST_SHARDS, len(lines)):
+    while sum(math.ceil(n / (shard_rows * thinning)) for n in lines) > max(MOST_SHARDS, len(lines)):
         thinning *= 2
     offsets = np.concatenate([offsets[::thinning] for _, offsets in found])
     return Plan(tuple(files for files, _ in found), shard_rows * thinning, offsets)
-
-
-def _shards(rows: int, shard_rows: int) -> int:
-    return -(-rows // shard_rows)
 
 
 def _indexed(paths: Sequence[str], every: int, progress: Progress | None) -> tuple[tuple[File, ...], np.ndarray]:
@@ -175,7 +172,8 @@ def _read(path: str, every: int, progress: Progress | None) -> tuple[File, np.nd
     except UnicodeDecodeError:
         deque(read_lines(path), maxlen=0)  # raises the error that names the line
     lines += not last.endswith(b"\n")
-    return File(os.path.abspath(path), lines, state, digest.hexdigest()), np.concatenate(found)[: _shards(lines, every)]
+    offsets = np.concatenate(found)[: math.ceil(lines / every)]
+    return File(os.path.abspath(path), lines, state, digest.hexdigest()), offsets
 
 
 def _state(path: str) -> tuple[int, int]:

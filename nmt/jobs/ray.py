@@ -126,7 +126,7 @@ class Worker:
     """
 
     def __init__(self, version: str, job: Sequence[Any], models: Sequence[Any]) -> None:
-        """Notes what to load."""
+        """Keeps what `load` needs."""
         self._version, self._references = version, (job, models)
         self._loaded: tuple[Job, Processor] | None = None
         self._messages = StringIO()

@@ -4,12 +4,13 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
+from nmt import console
 from nmt.config import RuntimeConfig
 from nmt.errors import NmtError
 from nmt.resources import process_peak_mib, usable_cores
@@ -44,8 +45,7 @@ class Runtime:
 
     def autocast(self) -> AbstractContextManager[object]:
         """Returns a context in which matrix products are computed in the chosen precision."""
-        enabled = self.dtype != torch.float32
-        return torch.autocast(self.device.type, dtype=self.dtype if enabled else torch.bfloat16, enabled=enabled)
+        return nullcontext() if self.dtype == torch.float32 else torch.autocast(self.device.type, dtype=self.dtype)
 
     def wait(self) -> None:
         """Waits until the device has finished its work."""
@@ -64,8 +64,7 @@ class Runtime:
         """The name of the device: `NVIDIA H200`, or `CPU, 2 threads`."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        threads = torch.get_num_threads()
-        return f"CPU, {threads} {'thread' if threads == 1 else 'threads'}"
+        return f"CPU, {console.counted(torch.get_num_threads(), 'thread')}"
 
     @property
     def precision(self) -> str:

@@ -4,8 +4,9 @@ Keys and values are computed once and cached. Those of a step are kept in the ne
 the oldest ones. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no keys and values;
 `DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
 
-Sentences can join between two steps. Their keys are preceded by hidden ones, which changes no bit of a sum on a CPU as
-long as rows are added one after the other: with at least `_LEAST_ROWS` of them and, with MKL, at most about 240.
+Sentences can join between two steps. The slots before a sentence that joins are hidden from it. On a CPU, this changes
+no bit of a sum as long as rows are added one after the other: with at least `_LEAST_ROWS` of them and, with MKL, at
+most about 240.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
 P ≥ T·W rows of a cache, S source positions, N flat source positions, D d_model, H heads, K d_k, U d_v, V vocabulary.
@@ -29,7 +30,7 @@ from nmt.model.transformer import DecoderLayer, MultiHeadAttention, OutputLayer,
 _CPU_MULTIPLE = 32
 # Slots that a cache has room for at first; the room doubles when they are full.
 _FIRST_SLOTS = 16
-# A cache has at least so many rows for each sentence. Some are hidden. Sums over fewer rows are rounded in another way.
+# A cache has at least so many rows for each sentence. Some are hidden. Sums over fewer rows are rounded differently.
 _LEAST_ROWS = 16
 
 
@@ -194,8 +195,8 @@ class DecoderCache:
 def can_join(config: ModelConfig) -> bool:
     """Returns whether `DecoderCache.join` works with this model.
 
-    The positions of a sentence that is done go on until another one takes its place. Models with learned positions may
-    have none for them.
+    The position of a sentence that is done keeps growing until another sentence takes its place. Models with learned
+    positions could run out of them.
     """
     return config.learned_positions is None and config.attention_window is None
 

@@ -60,8 +60,8 @@ class SearchBatch:
         required: prefix and constraints of each sentence.
         streams: the numbers that the random numbers of each sentence depend on.
         never: tokens that no output has.
-        scorer: changes the log P of the next tokens. Search may end too early if one gets a log P above 0, because it
-            expects that the log P of a hypothesis only falls.
+        scorer: changes the log P of the next tokens. Search may end too early if a token gets a log P above 0, because
+            it expects that the log P of a hypothesis only falls.
     """
 
     max_lengths_B: Tensor

@@ -132,7 +132,7 @@ class _Finished:
     def to_beat(self, sentence: int) -> float:
         """Returns the score that another hypothesis must exceed; inf if no other one is wanted.
 
-        That is so after the first EOS of greedy search, and with constraints, after W hypotheses. Live hypotheses
+        No other one is wanted after the first EOS of greedy search or, with constraints, after W hypotheses: live ones
         that still lack a phrase keep a high log P for many steps, so search would hardly end.
         """
         found, wanted = self.found[sentence], min(self.config.n_best, self.beam)
@@ -167,7 +167,7 @@ class _Beams:
 
     @property
     def length(self) -> int:
-        """Steps up to now, with that being made: the length, without BOS, of outputs that began at the first one."""
+        """The number of steps, including the current one, which is the length of an output that began at the first."""
         return self.tokens_BWT.shape[2]
 
     def candidates(self, scores_RV: Tensor) -> Candidates:
@@ -221,15 +221,15 @@ class _Beams:
         return dict(zip(self.sentences_B.tolist(), bounds_B.tolist(), strict=True))
 
     def stop(self, done: Sequence[int]) -> None:
-        """Makes no candidates from the sentences in these places any more."""
+        """Ends the search of the sentences in these places."""
         self.log_probs_BW[torch.tensor(done, dtype=torch.long, device=self.log_probs_BW.device)] = -torch.inf
 
     def leave(self, live: set[int], searched: Collection[int], groups: int, done_share: float) -> Tensor | None:
-        """Drops the sentences without a live group, once they are many; returns the places of the rest, or None.
+        """Drops the sentences without a live group if there are enough. Returns the places of the rest, or None.
 
         Args:
             searched: the groups in the order of axis B.
-            done_share: how many are many, as a share of all.
+            done_share: the share of sentences without a live group from which on they are dropped.
         """
         live_sentences = {group // groups for group in live}
         chosen = [b for b, group in enumerate(searched) if group // groups in live_sentences]

@@ -114,13 +114,8 @@ class Scheduler:
         """Takes out of the queue what is still in it."""
         for one in waiting:
             one.result.cancel()
-        for kind, queue in list(self._queues.items()):
-            queue[:] = [one for one in queue if not one.result.done()]
-            self._forget_empty(kind)
-
-    def _forget_empty(self, kind: Hashable) -> None:
-        if not self._queues.get(kind, True):
-            del self._queues[kind]
+        left = {kind: [one for one in queue if not one.result.done()] for kind, queue in self._queues.items()}
+        self._queues = {kind: queue for kind, queue in left.items() if queue}
 
     def _start_workers(self) -> None:
         for worker in self._workers:
@@ -173,7 +168,7 @@ class Scheduler:
         return None
 
     def _taken(self, worker: _Worker, kind: Hashable, least: int, latest: float) -> list[_Waiting]:
-        """Takes items of a kind: at least so many, and those up to the latest turn that fit into the worker's share."""
+        """Takes `least` items of a kind, and more up to the turn `latest` while they fit the worker's share."""
         queue = self._queues.get(kind, [])
         at_work = self._tokens_in_batches + sum(one.tokens for one in self._workers)
         share = math.ceil((at_work + sum(one.item.tokens for one in queue)) / len(self._workers))
@@ -187,7 +182,8 @@ class Scheduler:
             taken.append(queue.pop(0))
             room -= one.item.tokens
             self._now = max(self._now, one.turn)
-        self._forget_empty(kind)
+        if not queue:
+            self._queues.pop(kind, None)
         return taken
 
     async def _receive(self, worker: _Worker, call: "_Call", result: "Future[Any]") -> None:

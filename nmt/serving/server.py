@@ -20,7 +20,7 @@ from nmt.serving.app import create_app
 from nmt.serving.guard import WAITING, Guard, token_in
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.service import ServedModel, Service, load_models
-from nmt.serving.workers import ModelFile, started
+from nmt.serving.workers import started
 
 # A process may have 1,024 open files by default, and each connection is one.
 _MOST_CONNECTIONS = 900
@@ -35,7 +35,7 @@ def serve(
     """Serves models until SIGINT or SIGTERM, and then answers what is in flight."""
     token = token_in(config.token_file)
     models = load_models(checkpoints, named)
-    files = [ModelFile(name, model.path, digest_of(model.path)) for name, model in models.items()]
+    files = {name: (model.path, digest_of(model.path)) for name, model in models.items()}
     with _listener(config) as listener, started(files, engine, runtime, config.workers) as submits:
         scheduler = Scheduler(submits, config)
         WAITING.set_function(lambda: scheduler.waiting)

@@ -1,6 +1,6 @@
 """The workers that compute for the service, and what they do with a batch."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -38,11 +38,6 @@ class Advance:
     """Makes some steps of the running search of an operation. The payloads are sentences that join it, with keys."""
 
     operation: Translate
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self.operation.model
 
 
 class Progress(NamedTuple):
@@ -90,7 +85,7 @@ class Attention:
 
 # What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
 Operation = Translate | Advance | Score | Alternatives | Attention
-# Steps of search after which sentences can join. Fewer shorten the wait for it, and take more messages.
+# Steps of search between two moments at which sentences can join. Fewer shorten the wait, but need more messages.
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
 _ATTEMPTS = 2
@@ -98,22 +93,13 @@ _ATTEMPTS = 2
 Work = tuple[Operation | None, Sequence[Any]]
 
 
-@dataclass(frozen=True)
-class ModelFile:
-    """A checkpoint that is served."""
-
-    name: str
-    path: str
-    digest: str
-
-
+# The path and the SHA-256 of each checkpoint that is served, by name.
+ModelFiles = Mapping[str, tuple[str, str]]
 Submit = Callable[[Work], "Future[Any]"]
 
 
 @contextmanager
-def started(
-    models: Sequence[ModelFile], engine: EngineConfig, runtime: RuntimeConfig, workers: int
-) -> Iterator[list[Submit]]:
+def started(models: ModelFiles, engine: EngineConfig, runtime: RuntimeConfig, workers: int) -> Iterator[list[Submit]]:
     """Yields a function for each worker that submits `Work` to it, after all workers have loaded the models."""
     if workers > 1:
         share_cores(workers)
@@ -128,7 +114,7 @@ def started(
 
 
 def _made(
-    models: Sequence[ModelFile],
+    models: ModelFiles,
     config: EngineConfig,
     runtime: RuntimeConfig,
     number: int,
@@ -136,11 +122,11 @@ def _made(
 ) -> "_Worker":
     """Makes worker `number`, which uses the GPU with its number if there are several."""
     engines = {}
-    for model in models:
-        if digest_of(model.path) != model.digest:
-            raise NmtError(f"{model.path} has changed since nmt serve started; start it again")
-        engines[model.name] = load_engine([model.path], config, runtime, number)
-        engines[model.name].session().__enter__()  # until the worker ends
+    for name, (path, digest) in models.items():
+        if digest_of(path) != digest:
+            raise NmtError(f"{path} has changed since nmt serve started; start it again")
+        engines[name] = load_engine([path], config, runtime, number)
+        engines[name].session().__enter__()  # until the worker ends
     return _Worker(engines)
 
 
@@ -154,13 +140,13 @@ class _Worker:
         operation, payloads = work
         if operation is None:
             return None
-        engine = self._engines[operation.model]
         if not isinstance(operation, Advance):
-            return operation(engine, payloads)
+            return operation(self._engines[operation.model], payloads)
+        task = operation.operation
+        engine = self._engines[task.model]
         assert isinstance(engine, PyTorchEngine)
-        # A search that fails is not kept.
-        search = self._searches.pop(operation.operation, None) or RunningSearch(engine, operation.operation.search)
+        search = self._searches.pop(task, None) or RunningSearch(engine, task.search)  # one that fails is not kept
         done = search.advance(dict(payloads), _STEPS)
         if search.keys:
-            self._searches[operation.operation] = search
+            self._searches[task] = search
         return Progress(done, search.keys)

@@ -257,10 +257,8 @@ class TextCodec:
     @classmethod
     def checked(cls, config: TextConfig, source: SubwordModel, target: SubwordModel, origin: str) -> Self:
         """Returns the codec of models that were read from `origin`."""
-        if config.joint_vocab and source is not target:
-            source_pieces, target_pieces = (model.pieces(list(range(len(model)))) for model in (source, target))
-            if source_pieces != target_pieces:
-                raise _damaged(origin, "joint_vocab contradicts the vocabularies")
+        if config.joint_vocab and source is not target and source.vocabulary != target.vocabulary:
+            raise _damaged(origin, "joint_vocab contradicts the vocabularies")
         return cls(config, source, target)
 
 

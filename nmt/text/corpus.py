@@ -16,8 +16,7 @@ from typing import IO, Generic, NamedTuple, TypeVar
 
 from nmt import console
 from nmt.errors import NmtError
-
-STDIN = "-"
+from nmt.files import STDIO
 
 
 def read_lines(path: str | Path) -> Generator[str, None, None]:
@@ -58,11 +57,11 @@ def reading(name: str) -> Iterator[None]:
 
 def name_of(path: str | Path) -> str:
     """Returns what messages call a file: its path, or `standard input` for `-`."""
-    return "standard input" if str(path) == STDIN else str(path)
+    return "standard input" if str(path) == STDIO else str(path)
 
 
 def _open(path: str | Path) -> AbstractContextManager[IO[bytes]]:
-    if str(path) == STDIN:
+    if str(path) == STDIO:
         return _open_stdin()
     if str(path).endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
@@ -135,7 +134,7 @@ def unequal(path: str | Path, lines: int, other: str | Path, other_lines: int, *
     Args:
         translates: whether the other file is a translation. Both are then read again for the place where they diverge.
     """
-    found = None if not translates or STDIN in (str(path), str(other)) else _first_difference(path, other)
+    found = None if not translates or STDIO in (str(path), str(other)) else _first_difference(path, other)
     place = f", and line {found:,} is the first where one is three times as long as the other" if found else ""
     return (
         f"{name_of(path)} has {lines:,} lines but {name_of(other)} has {other_lines:,}{place}; "
@@ -229,7 +228,7 @@ def maxi_batches_of(paths: Iterable[str | Path], records: Iterator[_T], size: in
 def is_regular(path: str | Path) -> bool:
     """Returns whether input comes from a regular file. What does not exist counts as one."""
     try:
-        status = os.fstat(sys.stdin.fileno()) if str(path) == STDIN else os.stat(path)
+        status = os.fstat(sys.stdin.fileno()) if str(path) == STDIO else os.stat(path)
     except (OSError, ValueError):  # a stream that is no file, as in tests
         return True
     return stat.S_ISREG(status.st_mode)

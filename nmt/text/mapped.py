@@ -80,7 +80,7 @@ class Mapped:
 
     def __init__(self, vocabulary: Sequence[str], model: bytes, kind: str) -> None:
         self.kind, self.model = kind, model
-        self._vocabulary = list(vocabulary)
+        self.vocabulary = list(vocabulary)
         self._ids = {piece: i for i, piece in enumerate(vocabulary)}
         self._pieces = _Sentencepiece(model) if kind == "marian" else _Codes(model)
 
@@ -99,11 +99,11 @@ class Mapped:
 
     def to_bytes(self) -> bytes:
         """Returns vocabulary and model as JSON."""
-        content = {"vocabulary": self._vocabulary, "model": base64.b64encode(self.model).decode()}
+        content = {"vocabulary": self.vocabulary, "model": base64.b64encode(self.model).decode()}
         return json.dumps(content).encode()
 
     def __len__(self) -> int:
-        return len(self._vocabulary)
+        return len(self.vocabulary)
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of each line's pieces, without BOS and EOS. Lone surrogates become U+FFFD."""
@@ -115,7 +115,7 @@ class Mapped:
 
     def pieces(self, ids: list[int]) -> list[str]:
         """Returns the pieces with these ids, as text."""
-        return [self._vocabulary[i] for i in ids]
+        return [self.vocabulary[i] for i in ids]
 
     def ids(self, pieces: list[str]) -> list[int]:
         """Returns the ids of the pieces; UNK for a piece that is not in the vocabulary."""

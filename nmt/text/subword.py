@@ -150,6 +150,11 @@ class Subword:
         """Returns the pieces with these ids, as text."""
         return [str(self._processor.id_to_piece(i)) for i in ids]
 
+    @property
+    def vocabulary(self) -> list[str]:
+        """All pieces, in the order of their ids."""
+        return self.pieces(list(range(len(self))))
+
     def ids(self, pieces: list[str]) -> list[int]:
         """Returns the ids of the pieces; the inverse of `pieces`."""
         return [int(self._processor.piece_to_id(piece)) for piece in pieces]

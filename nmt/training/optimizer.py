@@ -55,7 +55,7 @@ class LossScale:
         return {"scale": self.scale.item(), "good_updates": int(self._good_updates)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` returned."""
+        """Restores what `state_dict` returned."""
         self.scale.fill_(state["scale"])
         self._good_updates.fill_(state["good_updates"])
 
@@ -162,7 +162,7 @@ class Optimizer:
         return tensors | {f"muon.{number}": parts["momentum_buffer"] for number, parts in momentum.items()}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        """Goes on from what `state_dict` returned."""
+        """Restores what `state_dict` returned."""
         of_adam = range(len(self._adam.param_groups[0]["params"]))
         state: dict[int, dict[str, Tensor]] = {number: {} for number in of_adam}
         momentum = {}

@@ -210,16 +210,12 @@ def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: Te
 
 
 def _by_piece(subword: SubwordModel, weight: Tensor) -> dict[str, Tensor]:
-    return dict(zip(_pieces(subword), weight, strict=True))
-
-
-def _pieces(subword: SubwordModel) -> list[str]:
-    return subword.pieces(list(range(len(subword))))
+    return dict(zip(subword.vocabulary, weight, strict=True))
 
 
 def _rows(subword: SubwordModel, fresh: Tensor, known: Mapping[str, Tensor]) -> tuple[Tensor, list[str]]:
     """Returns the known row of each piece, or else its fresh row, and the pieces with fresh rows."""
-    found, pieces = fresh.detach().cpu().clone(), _pieces(subword)
+    found, pieces = fresh.detach().cpu().clone(), subword.vocabulary
     for i, piece in enumerate(pieces):
         if piece in known:
             found[i] = known[piece]

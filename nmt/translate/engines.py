@@ -10,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmt.config import EngineConfig, RuntimeConfig, SearchConfig
 from nmt.data.loader import make_side
@@ -49,7 +48,7 @@ class Engine(Protocol):
         """
 
     def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
-        """Returns pieces, log P and alignments of the given translations of each line."""
+        """Returns pieces, log P and, if the engine has them, alignments of the given translations of each line."""
 
     def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""
@@ -75,12 +74,12 @@ class PyTorchEngine(Translator):
         """Returns the most probable pieces behind the prefix. EOS and the other special pieces are left out."""
         side = make_side([[with_eos(source)]]).to(self.runtime.device)
         target = make_side([[with_bos(prefix)]]).to(self.runtime.device)
-        total_V: Tensor | int = 0
+        of_models = []
         with self.session():
             for model in self.models:
                 x_MD = model.decode(target.ids_F, target.layout, model.encode(side.ids_F, side.layout), side.layout)
-                total_V = total_V + model.logits(x_MD)[len(prefix)].float().softmax(-1)
-        assert isinstance(total_V, Tensor)
+                of_models.append(model.logits(x_MD)[len(prefix)].float().softmax(-1))
+        total_V = torch.stack(of_models).sum(0)
         total_V[[PAD, UNK, BOS, EOS]] = -1
         return total_V.topk(min(count, len(total_V) - 4)).indices.tolist()
 

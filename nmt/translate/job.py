@@ -149,7 +149,7 @@ class HtmlProcessor:
 
 
 def with_alignments(search: SearchConfig, user: str) -> SearchConfig:
-    """Returns a search that aligns words, for text with markup. Raises NmtError if it has several outputs."""
+    """Returns a search that aligns words, for text with markup. Raises NmtError for several outputs or alignments."""
     if search.outputs > 1 or search.alignments:
         flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
         raise NmtError(f"{flag} does not work with {user}, which writes one translation without links; leave it out")

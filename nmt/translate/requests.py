@@ -19,7 +19,7 @@ from nmt.text.words import AlignedWords, Given
 
 # Source sentences are padded to a multiple of this, so that many have the same width and form one block.
 WIDTH_MULTIPLE = 4
-# Sums over fewer positions are rounded in another way, so that other sentences would change a translation's log P.
+# Sums over fewer positions are rounded differently, so that other sentences would change a translation's log P.
 LEAST_WIDTH = 16
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nmt.cleaning.measures import measure
@@ -136,6 +136,7 @@ def test_text_is_normalised_only_where_asked() -> None:
 
 
 @given(st.lists(st.sampled_from(["la", "ha", "a", "hallo", "b2"]), max_size=14))
+@example(["ha", "la", "la", "ha"] * 2)
 def test_all_direct_repetitions_are_found(words: list[str]) -> None:
     spans = [(i, k) for i in range(len(words)) for k in range(1, len(words))]
     repeated = [words[i : i + k] for i, k in spans if words[i : i + k] == words[i + k : i + 2 * k]]

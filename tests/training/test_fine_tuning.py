@@ -134,8 +134,9 @@ def test_odd_options_end_in_one_sentence(tuned: Path, tmp_path: Path, options: l
 
 
 class Vocabulary(list[str]):
-    def pieces(self, ids: list[int]) -> list[str]:
-        return [self[i] for i in ids]
+    @property
+    def vocabulary(self) -> list[str]:
+        return self
 
 
 @pytest.mark.parametrize("joint", [True, False])
