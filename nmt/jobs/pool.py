@@ -93,12 +93,15 @@ def in_order(
             yield pending.popleft().result()
 
 
+# Held while a process starts, so that `end` meets every process and pools change the environment one after the other.
+_CHANGING = threading.Lock()
+
+
 class _Processes:
     """The processes of a pool. Each starts with its first chunk, and is replaced if it dies."""
 
     def __init__(self, make_task: MakeTask, preload: str) -> None:
         self._make_task, self._preload = pickle.dumps(make_task), preload
-        self._changing = threading.Lock()  # held while a process starts, so that `end` meets every process
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._ended = False
 
@@ -117,7 +120,7 @@ class _Processes:
         raise WorkerDiedError
 
     def _connected(self, number: int) -> Connection:
-        with self._changing:
+        with _CHANGING:
             if self._ended:
                 raise WorkerDiedError
             # Between chunks, a worker says nothing. What can be read then is the end of the connection of a dead one.
@@ -127,7 +130,7 @@ class _Processes:
 
     def end(self) -> None:
         """Ends all workers and waits for their end. None can be started any more."""
-        with self._changing:
+        with _CHANGING:
             self._ended = True
             for process, _ in self._running.values():
                 process.kill()

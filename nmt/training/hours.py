@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+import torch
+
 from nmt import console
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
@@ -164,6 +166,8 @@ def with_choices(
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
         known = overrides | {name: getattr(config, name) for name in given}
         choices, most_updates = choose(corpus, seconds, known, speed)
+    if on_gpu:  # the training follows in other processes
+        torch.cuda.empty_cache()
     stop.check()
     _show(choices, on_gpu=on_gpu)
     values = {name: choice.value for name, choice in choices.items()}
