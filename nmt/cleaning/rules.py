@@ -119,7 +119,7 @@ def _repeats(line: str) -> bool:
     for word in words:
         if word not in codes:
             is_long = len(word) >= _LONG_WORD and word.isalpha()
-            codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes))
+            codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes) % (_LONG_WORDS - _SHORT_WORDS))
     return len(codes) < len(words) and bool(_REPEATED.search("".join(map(codes.__getitem__, words))))
 
 

@@ -30,7 +30,8 @@ def export_ctranslate2(
     checkpoint: Checkpoint, origin: str, output: str, quantization: str, facts: Facts, vocabulary_map: str | None = None
 ) -> None:
     """Writes the folder `output`, as `write_ctranslate2` does, and warns of what its users must know."""
-    with new_folder(output, "--output") as folder, writing(f"--output {output}", "free some space or choose another"):
+    advice = "free some space or choose another folder"
+    with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
         write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
     if checkpoint.codec.config.tags:
         console.warn(

@@ -168,6 +168,7 @@ _DEEPL, LIBRETRANSLATE = "/v2/", "/libretranslate"
 _KEYLESS_PATHS = {"/languages", "/frontend/settings"}
 # The paths that take documents. Clients of LibreTranslate download by a name that nobody can guess, without the token.
 TRANSLATE_FILE, DOWNLOAD_FILE = "/translate_file", "/download_file/"
+# The paths of LibreTranslate whose requests may have the token as a field.
 _LIBRETRANSLATE_PATHS = {"/translate", "/detect", TRANSLATE_FILE}
 _UPLOAD_PATHS = {"/documents", "/v2/document", TRANSLATE_FILE}
 # Documents that may be uploaded, and be translated, at the same time.
