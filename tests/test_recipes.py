@@ -137,6 +137,15 @@ def test_distillation(recipe: Recipe, trained: Path, multi30k: Path, tmp_path: P
     assert "no teacher is given; usage" in distil("--", *TINY, code=1).stderr
 
 
+def test_students_learn_from_translations_in_both_directions(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
+    options = {"MULTI30K": multi30k, "RUN": tmp_path / "run", "VOCAB_SIZE": 400, "UPDATES": 4}
+    train = [option for option in TINY if "updates" not in option]
+    done = recipe("diversification.sh", "3", "4", "--", *train, **options)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["BLEU"] * 4
+    assert "train: 404 pairs" in done.stderr  # the corpus, and three translations of it
+    assert (tmp_path / "run" / "student-4" / "average.safetensors").exists()
+
+
 def test_a_raw_corpus_becomes_a_service(recipe: Recipe, trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     options = {"RUN": run, "HELD_OUT": 10, "VOCAB_SIZE": 330, "LICENCE": "Made up & free."}
