@@ -385,6 +385,7 @@ def test_a_person_translates_a_document(server: Server, browser: Any) -> None:
     text = "\n".join(lines)
     file = {"name": "a b.txt", "mimeType": "text/plain", "buffer": text.encode()}
     with opened(browser, server.address) as page:
+        page.wait_for_selector("#drop")  # the page shows it when it knows the models
         page.set_input_files("#file", file)
         page.wait_for_selector("text=/ of [0-9]{3} sentences/")
         assert 800 < page.evaluate("document.querySelector('progress').max") < 1000
