@@ -22,7 +22,7 @@ from nmt.jobs.pool import WorkerDiedError
 from nmt.pages.page import STYLE, page
 from nmt.serving import protocols, schema
 from nmt.serving.documents import Documents
-from nmt.serving.guard import RETRY, File, failure, fields_of, with_fields
+from nmt.serving.guard import RETRY, File, failure, form_fields, with_fields
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
@@ -67,7 +67,7 @@ def _answering(service: Service) -> protocols.Answer:
     async def answer(request: Request, work: Coroutine[Any, Any, Any]) -> Response:
         found = await _unless_gone(request, work, service.config.max_seconds)
         if service.config.log_text:
-            given = (await fields_of(request)).items()
+            given = (await form_fields(request)).items()
             fields = {name: value for name, value in given if name != "api_key" and not isinstance(value, File)}
             console.info(f"{request.url.path} {json.dumps(fields, ensure_ascii=False)} -> {found}")
         return JSONResponse(found)

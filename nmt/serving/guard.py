@@ -117,7 +117,7 @@ def _multipart(body: bytes, kind: str) -> dict[str, list[Any]]:
     return found
 
 
-async def fields_of(request: Request) -> dict[str, Any]:
+async def form_fields(request: Request) -> dict[str, Any]:
     """Returns the fields in the address and in the body of a request, which is a JSON object or a form.
 
     A field that is given several times is a list. A body of another kind has no fields.
@@ -227,7 +227,7 @@ class Guard:
     async def _of_protocol(self, scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
         """Reads a request that may be LibreTranslate's, and gives those another path. Checks the token."""
         request, path = Request(scope, receive), scope["path"]
-        receive, fields, key = _again(await self._body(request), receive), await fields_of(request), ""
+        receive, fields, key = _again(await self._body(request), receive), await form_fields(request), ""
         if path == TRANSLATE_FILE or "q" in fields or "target" in fields:  # which requests of this server do not have
             key, scope = str(fields.get("api_key", "")), {**scope, "path": LIBRETRANSLATE + path}
         self._check_token(scope["path"], Headers(scope=scope), key)

@@ -12,7 +12,7 @@ from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.documents import Documents, Uploaded
-from nmt.serving.guard import DOWNLOAD_FILE, LIBRETRANSLATE, TRANSLATE_FILE, File, fields_of
+from nmt.serving.guard import DOWNLOAD_FILE, LIBRETRANSLATE, TRANSLATE_FILE, File, form_fields
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Detected, Service, Translated
 from nmt.text.languages import base_language, english_name
@@ -123,7 +123,7 @@ class LibreTranslateFileBody(BaseModel):
 
 
 async def _libretranslated_file(service: Service, documents: Documents, request: Request) -> dict[str, str]:
-    body = _validated(LibreTranslateFileBody, await fields_of(request), _LIBRETRANSLATE)
+    body = _validated(LibreTranslateFileBody, await form_fields(request), _LIBRETRANSLATE)
     if suffix_of(body.file.name) not in FORMATS:
         raise NmtError("Invalid request: file format not supported")
     _check_languages(service, body.source, body.target)
@@ -156,12 +156,12 @@ def libretranslate_routes(service: Service, answer: Answer, documents: Documents
     @router.post(f"{LIBRETRANSLATE}/translate", openapi_extra=_described(LibreTranslateBody))
     async def translate(request: Request) -> Response:
         """Translates a text or a list of texts. Its path is /translate; a body with `q` or `target` comes here."""
-        return await answer(request, _libretranslated(service, await fields_of(request)))
+        return await answer(request, _libretranslated(service, await form_fields(request)))
 
     @router.post(f"{LIBRETRANSLATE}/detect", openapi_extra=_described(LibreTranslateDetectBody))
     async def detect(request: Request) -> Response:
         """Identifies the language of a text. Its path is /detect; a body with `q` comes here."""
-        return await answer(request, _libretranslate_detected(service, await fields_of(request)))
+        return await answer(request, _libretranslate_detected(service, await form_fields(request)))
 
     @router.get("/languages")
     async def languages() -> list[dict[str, Any]]:
@@ -268,12 +268,12 @@ def deepl_routes(service: Service, answer: Answer, documents: Documents | None) 
     @router.post("/translate", openapi_extra=_described(DeepLBody))
     async def translate(request: Request) -> Response:
         """Translates texts, as DeepL does."""
-        return await answer(request, _deepl_translated(service, await fields_of(request)))
+        return await answer(request, _deepl_translated(service, await form_fields(request)))
 
     @router.get("/languages")
     async def languages(request: Request) -> list[dict[str, Any]]:
         """Lists the source languages, or with `type=target` the target languages."""
-        kind = (await fields_of(request)).get("type", "source")
+        kind = (await form_fields(request)).get("type", "source")
         if kind not in ("source", "target"):
             raise NmtError("Parameter 'type' is invalid. 'source' and 'target' are valid values.")
         return _deepl_languages(service, kind)
@@ -294,7 +294,7 @@ def _add_deepl_documents(router: APIRouter, service: Service, documents: Documen
     @router.post("/document", openapi_extra=_described(DeepLDocumentBody, "multipart/form-data"))
     async def add(request: Request) -> dict[str, str]:
         """Begins to translate a document, as DeepL does."""
-        fields = await fields_of(request)
+        fields = await form_fields(request)
         body = _validated(DeepLDocumentBody, fields, _DEEPL)
         _check_deepl(service, body, fields)
         name = body.filename or body.file.name
@@ -306,13 +306,13 @@ def _add_deepl_documents(router: APIRouter, service: Service, documents: Documen
     @router.post("/document/{name}", openapi_extra=_described(DeepLKeyBody))
     async def state(name: str, request: Request) -> dict[str, Any]:
         """Says how far the translation of a document is."""
-        body = _validated(DeepLKeyBody, await fields_of(request), _DEEPL)
+        body = _validated(DeepLKeyBody, await form_fields(request), _DEEPL)
         return {"document_id": name, **_deepl_state(documents.get(name + body.document_key))}
 
     @router.post("/document/{name}/result", openapi_extra=_described(DeepLKeyBody), response_class=Response)
     async def result(name: str, request: Request) -> Response:
         """Returns a translated document, and deletes it."""
-        body = _validated(DeepLKeyBody, await fields_of(request), _DEEPL)
+        body = _validated(DeepLKeyBody, await form_fields(request), _DEEPL)
         return documents.take(name + body.document_key).response()
 
 

@@ -94,23 +94,12 @@ def _load(name: str | None, path: str) -> ServedModel:
     return ServedModel(name, path, codec, parameter_count(config, codec), model_can_join(config))
 
 
-def chosen(models: Mapping[str, ServedModel], name: str | None) -> ServedModel:
-    """Returns the model that a request names, or the only one."""
-    if name is None and len(models) == 1:
-        return next(iter(models.values()))
-    if name is None:
-        raise NmtError(f"model is missing; name one of {', '.join(models)}, or give source_lang and target_lang")
-    if name not in models:
-        raise HTTPException(404, f"there is no model {name!r:.60}; this server has {', '.join(models)}")
-    return models[name]
-
-
 # Models that translate one after the other: one, two with a pivot language between them, or none if there is nothing
 # to translate.
 Path = tuple[ServedModel, ...]
 
 
-def paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, str], Path]:
+def _paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, str], Path]:
     """Returns the models for each pair of languages. Models that were given earlier are preferred."""
     direct: dict[tuple[str, str], Path] = {}
     for model in models.values():
@@ -182,7 +171,7 @@ class Service:
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
         self.can_require = engine.can_require
         self.glossaries = _glossaries(config.glossary)
-        self.paths = paths_of(models, config.pivot)
+        self.paths = _paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
 
     @cached_property
@@ -237,10 +226,21 @@ class Service:
                 found[number] = Translated(texts[number], sentences, hypotheses, path, detected[number])
         return [found[number] for number in range(len(texts))]
 
+    def _model(self, name: str | None) -> ServedModel:
+        """Returns the model that a request names, or the only one."""
+        if name is None and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        if name is None:
+            names = ", ".join(self.models)
+            raise NmtError(f"model is missing; name one of {names}, or give source_lang and target_lang")
+        if name not in self.models:
+            raise HTTPException(404, f"there is no model {name!r:.60}; this server has {', '.join(self.models)}")
+        return self.models[name]
+
     def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> Path:
         """Returns the models that translate what names a model, or its languages."""
         if model is not None or (source_lang is None and target_lang is None):
-            return (chosen(self.models, model),)
+            return (self._model(model),)
         if source_lang is None or target_lang is None:
             missing = "source_lang" if source_lang is None else "target_lang"
             raise NmtError(f"{missing} is missing; source_lang and target_lang choose a model together")
@@ -313,7 +313,7 @@ class Service:
     async def score(self, body: schema.ScoreBody) -> dict[str, Any]:
         """Returns log P, pieces and alignments of the translations of a request."""
         check_text([text for pair in body.pairs for text in (pair.source, pair.target)], self.config)
-        model = chosen(self.models, body.model)
+        model = self._model(body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(rescoring.encode, model.codec, pairs, 1)
         items = [Item(Score(model.name), line, line.tokens, False) for line in encoded]
@@ -323,7 +323,7 @@ class Service:
     async def alternatives(self, body: schema.AlternativesBody) -> dict[str, Any]:
         """Returns what may follow a prefix."""
         check_text([body.source, body.prefix], self.config)
-        model = chosen(self.models, body.model)
+        model = self._model(body.model)
         request = Request(body.source, body.prefix)
         (line,) = await asyncio.to_thread(encode, model.codec, [request], 1, _GREEDY)
         if len(line.parts) != 1:
@@ -338,7 +338,7 @@ class Service:
     async def attention(self, body: schema.AttentionBody) -> dict[str, Any]:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
-        model = chosen(self.models, body.model)
+        model = self._model(body.model)
         item = Item(Attention(model.name), (body.source, body.target), len(body.source), False)
         (found,) = await self.scheduler.run([item])
         return dict(found)
