@@ -128,4 +128,4 @@ run nmt report "$run_dir/teacher" "$run_dir/backward" "$run_dir/student" --outpu
 python recipes/service_card.py "$run_dir" "$source" "$target" "${LICENCE:-}"
 cat "$run_dir/scores" "$run_dir/robustness"
 say "The model card is $run_dir/README.md, and the page of all stages $run_dir/index.html"
-echo "$(command -v nmt) serve $(realpath "$student") --engine ctranslate2 --compute-type int8"
+printf '%q serve %q --engine ctranslate2 --compute-type int8\n' "$(command -v nmt)" "$(realpath "$student")"

@@ -30,4 +30,4 @@ run nmt generate "$model/average.safetensors" --input "$corpus/test.en" --output
 show_samples
 run nmt score --reference "$corpus/test.de" --hypothesis "$output"
 echo "Translate a sentence of your own:" >&2
-echo "echo 'The old teacher sees a dog.' | $(command -v nmt) generate $(realpath "$model/average.safetensors")" >&2
+printf "echo 'The old teacher sees a dog.' | %q generate %q\n" "$(command -v nmt)" "$(realpath "$model")/average.safetensors" >&2

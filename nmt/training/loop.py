@@ -50,6 +50,8 @@ def endless_updates(setup: Setup, state: TrainState, plan: UpdatePlan) -> Genera
     counters, world, packs = state.counters, setup.world, state.gradients.packs
     while True:
         split = setup.data.split("train").in_epoch(setup.config.seed, counters.epoch)
+        if setup.model_config.guided_alignment is None:
+            split = replace(split, alignments=None)  # to prepare alignments takes time
         tokens = state.device_tokens(setup)
         rest = updates(split, plan, tokens, counters.update_in_epoch, world.rank, world.size, packs=packs)
         with closing(rest) as prepared:
