@@ -55,7 +55,7 @@ _SIZES = (
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 _LEAST_WARMUP, _MOST_WARMUP = 400, 4000
-_AVERAGED, _SNAPSHOTS = 10, 28
+_AVERAGED, _SNAPSHOTS = 6, 28
 # More epochs of a small corpus do not help.
 _MOST_EPOCHS = 500
 # Dropout by the largest number of epochs that it suits. Larger corpora take the paper's, whatever the epochs.
