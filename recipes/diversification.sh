@@ -74,10 +74,10 @@ preprocess second-data --train "$text/train" --like "$both"
 train second-data second $((updates - updates / 2)) --init-from "$both" --dropout 0.3 --lr-schedule inverse-sqrt \
     --lr 1.5e-3 --warmup-updates 400
 for teacher in first second; do
-    cp "$text/train.en" "$made/$teacher.en"
+    ln -sf ../text/train.en "$made/$teacher.en"
     translate "$run_dir/$teacher/average.safetensors" "$text/train.en" "$made/$teacher.de"
 done
-cp "$text/train.de" "$made/back.de"
+ln -sf ../text/train.de "$made/back.de"
 translate "$run_dir/both/average.safetensors" "$text/train.de" "$made/back.en"
 preprocess student-data --train "$text/train" --train "$made/first" --train "$made/second" --train "$made/back" \
     --like "$run_dir/first/average.safetensors"

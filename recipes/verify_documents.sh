@@ -40,7 +40,8 @@ verify_docx() {
         file=$views/$(basename "${file%.docx}")
         pdftoppm -r 60 "$file.pdf" "$file.page"
         pdftoppm -r 60 "$file.same.pdf" "$file.same.page"
-        [ "$(ls "$file.page"-* | wc -l)" = "$(ls "$file.same.page"-* | wc -l)" ] || fail "$file.same.pdf has more pages than $file.pdf"
+        [ "$(ls "$file.page"-* | wc -l)" = "$(ls "$file.same.page"-* | wc -l)" ] ||
+            fail "$file.same.pdf has another number of pages than $file.pdf"
         for page in "$file.page"-*; do
             cmp "$page" "${page/.page-/.same.page-}" || fail "$file.same.pdf looks otherwise than $file.pdf"
         done

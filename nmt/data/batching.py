@@ -22,11 +22,13 @@ _LONGEST_SORTED = (1 << 16) - 1
 
 
 class Lengths(Protocol):
-    """The number of tokens of each sentence, EOS included: an array, or an object that computes parts on demand."""
+    """The number of tokens of each sentence, EOS included, which may be computed on demand."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, sentences: Array, /) -> Array: ...
     def __array__(self) -> Array: ...
+    @property
+    def total(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,7 @@ class UpdatePlan:
     @property
     def totals(self) -> tuple[int, int]:
         """The number of source tokens and of target tokens in the epoch."""
-        source, target = (
-            np.asarray(lengths).sum(dtype=np.int64) for lengths in (self.source_lengths, self.target_lengths)
-        )
-        return int(source), int(target)
+        return self.source_lengths.total, self.target_lengths.total
 
     def update(self, index: int) -> list[Array]:
         """Returns the sentence numbers of update `index`, group by group."""
