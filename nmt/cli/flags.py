@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
@@ -57,12 +57,17 @@ def _place_in_help(parameter: inspect.Parameter) -> tuple[bool, int]:
     return not is_required, _LAST_PANELS.index(panel) + 1 if panel in _LAST_PANELS else 0
 
 
-def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def flags(
+    *, without: Collection[str] = (), **configs: type[Config]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Returns a decorator that turns the named dataclass parameters of a command into flags.
 
     The command receives an instance made from the flags. A parameter whose name ends in `_overrides` receives a dict
-    with only those flags that the user gave.
+    with only those flags that the user gave. The fields in `without` keep their defaults and get no flag.
     """
+
+    def flagged(config: type[Config]) -> list[Field[Any]]:
+        return [field for field in fields(config) if field.name not in without]  # type: ignore[arg-type]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name not in configs]
@@ -70,13 +75,13 @@ def flags(**configs: type[Config]) -> Callable[[Callable[..., None]], Callable[.
         made = [
             _parameter(f, optional=name.endswith("_overrides"))
             for name, config in configs.items()
-            for f in fields(config)  # type: ignore[arg-type]
+            for f in flagged(config)
         ]
 
         @wraps(command)
         def run(**values: Any) -> None:
             for name, config in configs.items():
-                given = {f.name: values.pop(f.name) for f in fields(config)}  # type: ignore[arg-type]
+                given = {f.name: values.pop(f.name) for f in flagged(config)}
                 given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
                 if name.endswith("_overrides"):
                     values[name] = {k: v for k, v in given.items() if v is not None}

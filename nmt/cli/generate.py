@@ -1,6 +1,7 @@
 """`nmt generate` translates raw text line by line."""
 
 import sys
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import EngineConfig, JobConfig, RuntimeConfig, SearchConfig, TranslationFiles
 from nmt.config.options import flag_name
+from nmt.errors import NmtError
 from nmt.text.glossary import Glossary
 
 if TYPE_CHECKING:
@@ -61,11 +63,14 @@ def _job(
     models: tuple[str, ...], files: TranslationFiles, search: SearchConfig, runtime: RuntimeConfig, engine: EngineConfig
 ) -> "LineJob":
     from nmt.translate.formats import LineFormat
-    from nmt.translate.job import HtmlJob, TranslationJob, with_alignments
+    from nmt.translate.job import HtmlJob, TranslationJob
 
     glossary = None if files.glossary is None else Glossary.read(files.glossary)
     if files.html:
-        return HtmlJob(models, runtime, with_alignments(search, "--html"), engine, glossary)
+        if search.outputs > 1 or search.alignments:
+            flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
+            raise NmtError(f"{flag} does not work with --html, which writes one plain translation; leave it out")
+        return HtmlJob(models, runtime, replace(search, alignments=True), engine, glossary)
     lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
     return TranslationJob(models, runtime, search, engine, lines, glossary)
 

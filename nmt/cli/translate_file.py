@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 _WIDTH = 10_000
 
 
-@flags(files=DocumentFiles, search=SearchConfig, options=JobConfig, runtime=RuntimeConfig, engine=EngineConfig)
+@flags(
+    without=("n_best", "samples", "alignments"),  # a document has one translation
+    files=DocumentFiles,
+    search=SearchConfig,
+    options=JobConfig,
+    runtime=RuntimeConfig,
+    engine=EngineConfig,
+)
 def translate_file(
     documents: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Documents, or folders of documents; - is standard input.")

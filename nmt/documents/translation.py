@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,7 +31,6 @@ from nmt.translate.job import (
     placed,
     settings_of,
     settings_of_files,
-    with_alignments,
 )
 from nmt.translate.requests import Hypothesis, Request
 
@@ -195,9 +194,8 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    aligned = with_alignments(search, "nmt translate-file")
     documents = Documents(paths, files, search.max_source_length if engine.can_require else 0)
-    search = aligned if documents.sentences.has_markup else search
+    search = replace(search, alignments=documents.sentences.has_markup)
     outputs = [report.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output
     inputs = [*(report.path for report in documents.reports if report.document), *files.model]

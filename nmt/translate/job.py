@@ -148,14 +148,6 @@ class HtmlProcessor:
         return [[next(found)[0] for _ in line] for line in batch]
 
 
-def with_alignments(search: SearchConfig, user: str) -> SearchConfig:
-    """Returns a search that aligns words, for text with markup. Raises NmtError for several outputs or alignments."""
-    if search.outputs > 1 or search.alignments:
-        flag = "--alignments" if search.alignments else "--samples" if search.sample else "--n-best"
-        raise NmtError(f"{flag} does not work with {user}, which writes one translation without links; leave it out")
-    return replace(search, alignments=True)
-
-
 # On a CPU, lines of a shard times bytes of the model are at most this: less than a minute of work on two cores.
 _CPU_SHARD = 10**11
 # Options that change the speed, but not the output.

@@ -157,7 +157,7 @@ def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
     (["a.txt", "--output=."], "--output ./a.txt is the same file as the input a.txt"),
     (["a.txt", "--output="], "--output is empty; give a value or leave it out"),
     (["a.txt", "--format=doc"], "--format must be one of txt, "),
-    (["a.txt", "--n-best=2"], "--n-best does not work with nmt translate-file"),
+    (["a.txt", "--n-best=2"], "No such option: --n-best"),
     (["-", "--format=txt", "--shard=1/2"], "--shard needs files as input and as --output; give the names of files"),
     (["nothing.txt"], "nothing.txt cannot be read (No such file or directory); check the path"),
 ])  # fmt: skip
