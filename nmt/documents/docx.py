@@ -41,7 +41,7 @@ _CODE = re.compile(
     r"(source|html|inline|block)?code(char|block|inline|text|listing)?|verbatim\w*|\w+tok|sourcetext|preformattedtext"
     r"|html(preformatted|keyboard|sample|typewriter|variable)(char)?|macrotext|listing"
 )
-_DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr")
+_DROPPED = ("rPr", "pPr", "proofErr", "lastRenderedPageBreak", "softHyphen", "smartTagPr", "customXmlPr")
 _GROUPS = ("hyperlink", "ins", "moveTo", "dir", "bdo")
 _RANGE = re.compile(r"(\w+?)(?:Start|End)")
 _FILE_NAME = re.compile(r"\S+\.\w{2,5}")  # some programs write it as alternative text
@@ -204,7 +204,7 @@ class _Part:
             name = local_name(child)
             if name == "r":
                 found += self._run(child)
-            elif name == "smartTag":
+            elif name in ("smartTag", "customXml"):
                 found += self._inline(child)
             elif name in _GROUPS or child.get(f"{self._word}instr", "").split()[:1] == ["HYPERLINK"]:
                 found.append(Group(child, self._inline(child)))
@@ -223,6 +223,9 @@ class _Part:
             name = local_name(child)
             if name in ("t", "noBreakHyphen"):
                 yield Group(own, [escape(child.text or "", quote=False) if name == "t" else "\u2011"])
+            elif name == "ruby":  # its reading aid explains the source text
+                for base in child.iterfind("{*}rubyBase/{*}r"):
+                    yield from self._run(base)
             elif name not in _DROPPED:
                 is_field = name in ("fldChar", "instrText")
                 yield Leaf(_RunPart(own, child), kind=self._kind(child), key="field" if is_field else None)

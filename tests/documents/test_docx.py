@@ -200,6 +200,8 @@ def test_a_translation_changes_only_the_text() -> None:
     (run("dog") + '<w:r><w:drawing><wp:inline/></w:drawing></w:r>' + run("s run"), "dog<x0/>s run"),
     (run("See ") + f'<w:fldSimple w:instr=" HYPERLINK x ">{run("it")}</w:fldSimple>', "See <g0>it</g0>"),
     (run("The ") + f"<w:smartTag>{run('dog')}</w:smartTag>", "The dog"),
+    (f"<w:customXml><w:customXmlPr/>{run('The dog')}</w:customXml>", "The dog"),
+    (f"<w:r><w:ruby><w:rt>{run('inu')}</w:rt><w:rubyBase>{run('dog')}</w:rubyBase></w:ruby></w:r>", "dog"),
     (run("a ") + f'<w:moveFrom>{run("b")}</w:moveFrom><w:moveTo>{run("c")}</w:moveTo>', "a <x0/><g1>c</g1>"),
 ])  # fmt: skip
 def test_what_a_passage_contains(content: str, expected: str) -> None:
