@@ -64,35 +64,69 @@ class LossScale:
 ADAM_BYTES = 8
 
 
+# The momentum of Muon, and the coefficients of Newton and Schulz's iteration (Jordan et al. 2024).
+_MOMENTUM = 0.95
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+_ITERATIONS = 5
+# The steps of matrices of one shape are computed together, because calls take longer than products of small matrices.
+# Batches of more than so many elements need more memory and are not faster.
+_ELEMENTS = 2**20
+
+
 class MatrixOptimizer:
     """Muon (Jordan et al. 2024): the step of a matrix is its momentum with all singular values brought close to 1.
 
     Projections that are stored in one weight are separate matrices. A step has the size that Adam's usually has (Liu et
-    al. 2025, arXiv:2502.16982), so the learning rates of Adam fit. Every rank computes all steps.
+    al. 2025, arXiv:2502.16982), so the learning rates of Adam fit. Every rank computes all steps. They are the same as
+    those of `torch.optim.Muon`, which computes one matrix after the other.
     """
 
     def __init__(self, weights: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
         """`weights` has each weight with the numbers of rows of its matrices."""
         self._weights = weights
         # The parts share the memory of the weights.
-        self._parts = [[nn.Parameter(part) for part in weight.detach().split(rows)] for weight, rows in weights]
-        self.muon = torch.optim.Muon(chain(*self._parts), weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+        self._parts = [part for weight, rows in weights for part in weight.detach().split(rows)]
+        self.momenta = list(map(torch.zeros_like, self._parts))
+        by_shape: dict[torch.Size, list[list[int]]] = {}  # numbers of matrices in batches
+        for number, part in enumerate(self._parts):
+            batches = by_shape.setdefault(part.shape, [[]])
+            if len(batches[-1]) * part.numel() >= _ELEMENTS:
+                batches.append([])
+            batches[-1].append(number)
+        self._batches = list(chain(*by_shape.values()))
 
     @property
     def flops(self) -> float:
-        """The operations of a step: five iterations of Newton and Schulz for each matrix."""
-        sizes = (sorted(part.shape) for part in chain(*self._parts))
-        return sum(5.0 * (4 * m**2 * n + 2 * m**3) for m, n in sizes)
+        """The operations of a step, which are those of the iterations."""
+        sizes = (sorted(part.shape) for part in self._parts)
+        return sum(_ITERATIONS * (4.0 * m**2 * n + 2 * m**3) for m, n in sizes)
 
+    @torch.no_grad()
     def step(self, learning_rate: float, loss_scale: float) -> None:
         """Changes the weights by their gradients, which are divided by `loss_scale` first."""
-        for (weight, rows), parts in zip(self._weights, self._parts, strict=True):
+        gradients = list[Tensor]()
+        for weight, rows in self._weights:
             assert weight.grad is not None
-            weight.grad /= loss_scale
-            for part, gradient in zip(parts, weight.grad.split(rows), strict=True):
-                part.grad = gradient
-        self.muon.param_groups[0]["lr"] = learning_rate
-        self.muon.step()
+            gradients += (weight.grad / loss_scale).split(rows)
+        torch._foreach_lerp_(self.momenta, gradients, 1 - _MOMENTUM)
+        directions = torch._foreach_lerp(gradients, self.momenta, _MOMENTUM)
+        for numbers in self._batches:
+            steps_PRC = _orthogonal(torch.stack([directions[number] for number in numbers]))
+            size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
+            for number, step_RC in zip(numbers, steps_PRC, strict=True):
+                self._parts[number].add_(step_RC, alpha=-learning_rate * size)
+
+
+def _orthogonal(matrices_PRC: Tensor) -> Tensor:
+    """Returns matrices in bfloat16 with the same singular vectors, and singular values that are close to 1."""
+    if matrices_PRC.shape[1] > matrices_PRC.shape[2]:
+        return _orthogonal(matrices_PRC.mT).mT
+    x_PRC = matrices_PRC.bfloat16()
+    x_PRC = x_PRC / x_PRC.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(_ITERATIONS):
+        gram_PRR = x_PRC @ x_PRC.mT
+        x_PRC = torch.baddbmm(x_PRC, torch.baddbmm(gram_PRR, gram_PRR, gram_PRR, beta=_B, alpha=_C), x_PRC, beta=_A)
+    return x_PRC
 
 
 class Optimizer:
@@ -158,20 +192,18 @@ class Optimizer:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
         tensors = {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
-        momentum = self._matrices.muon.state_dict()["state"] if self._matrices else {}
-        return tensors | {f"muon.{number}": parts["momentum_buffer"] for number, parts in momentum.items()}
+        momenta = self._matrices.momenta if self._matrices else []
+        return tensors | {f"muon.{number}": momentum for number, momentum in enumerate(momenta)}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state_dict` returned."""
         of_adam = range(len(self._adam.param_groups[0]["params"]))
         state: dict[int, dict[str, Tensor]] = {number: {} for number in of_adam}
-        momentum = {}
         for name, tensor in tensors.items():
             number, part = name.split(".")
             if number == "muon":
-                momentum[int(part)] = {"momentum_buffer": tensor.clone()}
+                assert self._matrices
+                self._matrices.momenta[int(part)].copy_(tensor)
             else:
                 state[int(number)][part] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})
-        if self._matrices:
-            self._matrices.muon.load_state_dict(self._matrices.muon.state_dict() | {"state": momentum})

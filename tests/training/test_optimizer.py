@@ -1,6 +1,7 @@
 """The optimiser: the average of the weights, fp16 with a loss scale, and Muon."""
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import forks
@@ -199,6 +200,24 @@ def test_the_first_step_is_the_gradient_with_singular_values_near_one() -> None:
             assert ((found.diagonal() - 1).abs() < 0.4)[sizes > 0.05 * sizes.norm()].all(), name
             seen += 1
     assert seen == 3 + 1 + 2 + 3 + 1 + 1 + 2 + 1 + 2
+
+
+@pytest.mark.parametrize("elements", [1, 300, 2**20])
+def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
+    """`torch.optim.Muon` computes one matrix at a time."""
+    monkeypatch.setattr(optimizer_module, "_ELEMENTS", elements)
+    gradients = [random_gradients(seed) for seed in (1, 2, 3)]
+    before, model = optimised(gradients)
+    names = [n for n, weight in before.items() if weight.ndim == 2 and "embedding" not in n]
+    expected = {name: [torch.nn.Parameter(part) for part in parts(name, before[name])] for name in names}
+    muon = torch.optim.Muon(chain(*expected.values()), 0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    for gradient in gradients:
+        for name, matrices_ in expected.items():
+            for weight, part in zip(matrices_, parts(name, gradient[name]), strict=True):
+                weight.grad = part
+        muon.step()
+    for name, matrices_ in expected.items():
+        torch.testing.assert_close(model.get_parameter(name), torch.cat(matrices_), atol=1e-4, rtol=0, msg=name)
 
 
 def test_other_weights_take_the_step_of_adam() -> None:
