@@ -71,7 +71,10 @@ def generate(
         str | None,
         typer.Option(help="Architecture of an untrained model to use instead; also give --max-length-offset 0."),
     ] = None,
-    input: Annotated[str | None, typer.Option(help="Raw text to translate; by default, text is generated.")] = None,
+    input: Annotated[
+        str | None,
+        typer.Option(help="Raw text to translate; required with --checkpoint. With --arch, text is generated."),
+    ] = None,
     lines: Annotated[
         int, typer.Option(min=1, max=10_000_000, help="Number of lines to translate, from the start of the input.")
     ] = 1000,

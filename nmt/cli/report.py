@@ -15,12 +15,16 @@ def report(
     output: Annotated[str | None, typer.Option(help="HTML file to write. By default, report.html.")] = None,
     name: Annotated[
         list[str],
-        typer.Option(help="Name of a run on the page. Give it once for each run. By default, the paths name the runs."),
+        typer.Option(
+            help="Name of a run on the page. Give it once for each run. By default, the parts of the paths that differ."
+        ),
     ] = [],  # noqa: B006
     watch: Annotated[
         bool,
         typer.Option(
-            "--watch", help=f"Write no file, but show the page on http://localhost:{REPORT_PORT} and keep it current."
+            "--watch",
+            help=f"Write no file, but show the page on http://localhost:{REPORT_PORT}, or on another port if that is "
+            "taken, and keep it current.",
         ),
     ] = False,
     sustained_tflops: Annotated[

@@ -47,9 +47,9 @@ Hours = Annotated[
     typer.Option(
         min=0.01,
         max=100_000,
-        help="Choose architecture, batch size, schedule, dropout and checkpoints, so that training ends after this "
-        "many hours. Options that you give stay. Each choice is printed with its reason. average.safetensors in the "
-        "run folder is the model to use.",
+        help="Choose architecture, optimiser, batch size, schedule, dropout, validation and checkpoints, so that "
+        "training ends after this many hours. Options that you give stay. Each choice is printed with its reason. "
+        "average.safetensors in the run folder is the model to use.",
     ),
 ]
 Minutes = Annotated[float | None, typer.Option(min=0.1, max=6_000_000, help="The same as --hours, in minutes.")]

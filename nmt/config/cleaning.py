@@ -46,9 +46,11 @@ class CleanConfig(Config):
         at_least=0,
     )
     min_letters: float = rule_option(
-        0.3, "Drop a pair if less than this share of a side's characters are letters, without spaces.", at_least=0,
+        0.3,
+        "Drop a pair if less than this share of a side's characters, not counting spaces, are letters.",
+        at_least=0,
         at_most=1,
-    )  # fmt: skip
+    )
     min_script: float = rule_option(
         0.8, "Drop a pair if less than this share of a side's letters are of its language's script.", at_least=0,
         at_most=1,

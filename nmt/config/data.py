@@ -123,7 +123,9 @@ class DataConfig(Config):
         at_least=1,
         at_most=MOST_PROCESSES,
     )
-    seed: int = work_option(1, "Seed of the subword model's training sample, and of subword sampling.", at_least=0)
+    seed: int = work_option(
+        1, "Seed of the subword model's training sample, of subword sampling and of --augment.", at_least=0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -163,7 +163,11 @@ class RescoringFiles(Config):
     output_format: Literal["text", "jsonl"] = files_option("text", "text: log P; jsonl: also pieces and their log P.")
     normalize: bool = files_option(False, "In text, print log P divided by the number of pieces, EOS included.")
     alignments: bool = files_option(False, "Also link the source words to the words of each translation: 0-0 1-2 …")
-    batch_tokens: int | None = files_option(None, "Padded source and target tokens scored at once.", at_least=1)
+    batch_tokens: int | None = files_option(
+        None,
+        "Source and target tokens to score at once, padding included. By default, 4096 on a CPU and 32768 on a GPU.",
+        at_least=1,
+    )
     workers: int | None = workers_option(None)
 
     @property

@@ -65,8 +65,8 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 
     compile: bool = hardware_option(
         False,
-        "Compile the layers with torch.compile. It works only on a GPU in bf16, and not with attention "
-        "dropout, a window or additive attention.",
+        "Compile the layers with torch.compile. It works only on a GPU in bf16, and not with --attention-dropout, "
+        "--attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
     )
 
 
@@ -77,7 +77,9 @@ class TrainConfig(BatchConfig):
     save_dir: str = main_option(
         help="Run folder for checkpoints and metrics. If it has a training state, training resumes."
     )
-    arch: str | None = main_option(None, "Architecture; `nmt architectures` lists them. Required without --init-from.")
+    arch: str | None = main_option(
+        None, "Architecture; `nmt architectures` lists them. Required without --init-from, --hours and --minutes."
+    )
     init_from: str | None = main_option(
         None, "Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch."
     )
@@ -94,8 +96,8 @@ class TrainConfig(BatchConfig):
     )
     resume_changed: bool = run_option(
         False,
-        "Resume even if the data, the batches, the seed or the options of the model have changed, but not the "
-        "sizes of the model. Training then starts a new epoch with the run's weights.",
+        "Resume even if the data, the batches, the seed, the dropouts, --attention-window or --guided-alignment have "
+        "changed. Training then starts a new epoch with the run's weights.",
     )
     seed: int = run_option(1, "Seed of the initial weights, the data order and dropout.", at_least=0)
     label_smoothing: float = optimiser_option(

@@ -37,10 +37,13 @@ class SearchConfig(Config):
     )
 
     beam_groups: int = search_option(
-        1, "Diverse beam search: divide the beam into this many groups that avoid each other's tokens.", at_least=1
+        1, "Diverse beam search: divide the beam into this many groups that avoid each other's pieces.", at_least=1
     )
     diversity: float = search_option(
-        0.5, "Penalty on a token's log P for each hypothesis of an earlier group that has it.", at_least=0, at_most=1000
+        0.5,
+        "Penalty on a piece's log P for each hypothesis of an earlier group that chose it at the same position.",
+        at_least=0,
+        at_most=1000,
     )
     min_length: int = search_option(0, "Fewest pieces of an output.", at_least=0, at_most=100_000)
     no_repeat_ngram: int | None = search_option(
@@ -55,11 +58,11 @@ class SearchConfig(Config):
         1, "Translations to draw for each line. Text output has one line for each.", at_least=1, at_most=10_000
     )
     temperature: float = sampling_option(
-        1.0, "Divides log P; below 1, likely tokens become likelier.", above=0, at_most=1000
+        1.0, "Divides log P; below 1, likely pieces become likelier.", above=0, at_most=1000
     )
-    top_k: int | None = sampling_option(None, "Draw each token from this many of the most probable tokens.", at_least=1)
+    top_k: int | None = sampling_option(None, "Draw each piece from this many of the most probable ones.", at_least=1)
     top_p: float = sampling_option(
-        1.0, "Draw each token from the most probable tokens whose probabilities add up to this.", above=0, at_most=1
+        1.0, "Draw each piece from the most probable ones whose probabilities add up to this.", above=0, at_most=1
     )
     seed: int = sampling_option(1, "Seed of the samples; they do not depend on batches or workers.", at_least=0)
 
