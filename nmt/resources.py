@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _SPIN_COUNT = 10_000
@@ -53,8 +54,9 @@ def memory_of_all_processes_mib(process: int) -> float | None:
 def _with_descendants(process: int) -> Iterator[int]:
     yield process
     for path in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in path.read_text(encoding="utf-8").split():
-            yield from _with_descendants(int(child))
+        with suppress(OSError):  # the thread has ended
+            for child in path.read_text(encoding="utf-8").split():
+                yield from _with_descendants(int(child))
 
 
 def _own_kib(process: int) -> int:

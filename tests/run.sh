@@ -7,6 +7,8 @@
 set -euo pipefail
 . "$(dirname "$0")/../recipes/common.sh"
 set_up_environment
+# These change what commands print, or make a command a rank of a training.
+unset FORCE_COLOR TTY_COMPATIBLE GITHUB_ACTIONS PY_COLORS PYTHONWARNINGS RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 status=0
 check() {

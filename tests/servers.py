@@ -24,7 +24,7 @@ from nmt.serving import server as server_module
 from nmt.serving.scheduler import Scheduler
 from nmt.serving.workers import Submit, Work
 
-_LIMIT_SECONDS = 60  # a server that says or answers nothing for longer hangs
+_LIMIT_SECONDS = 600  # a server that says or answers nothing for longer hangs
 
 
 def head(length: int, *more: str) -> bytes:

@@ -16,7 +16,7 @@ from nmt.jobs.pool import worker_pool
 from nmt.jobs.run import Batch, Finished, result_of_lines
 from nmt.signals import cleaning_up
 
-_LIMIT_SECONDS = 120  # a process that takes longer hangs
+_LIMIT_SECONDS = 600  # a process that takes longer hangs
 
 # How processes report to a test
 

@@ -18,7 +18,10 @@ from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss
 
 DOCS = Path(__file__).parents[1] / "docs" / "extending.md"
-ONE_UPDATE = ["--max-updates=1", "--batch-tokens=300", "--valid-metric=nll", "--device=cpu", "--precision=fp32"]
+ONE_UPDATE = [
+    "--max-updates=1", "--batch-tokens=300", "--device-tokens=500", "--valid-metric=nll", "--device=cpu",
+    "--precision=fp32",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,7 @@ def test_a_loss_gets_all_logits_and_labels_without_padding(trained: Path, monkey
 @pytest.mark.parametrize("options", [["--beam=2"], ["--sample"]])
 def test_a_scorer_of_a_user_changes_what_search_finds(trained: Path, module: Path, options: list[str]) -> None:
     command = ["generate", trained / "run" / "best.safetensors", "--output-format=jsonl", "--device=cpu", *options]
+    command.append("--max-length-offset=10")
     lines = (trained / "valid.en").read_bytes().split(b"\n")[:6]
     text = b"\n".join(lines) + b"\n"
     repeats = []

@@ -185,7 +185,7 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
     assert f"pairs with a score below {limit:.4g} are dropped" in said
     assert (tmp_path / "rejected.tsv").read_text().count("min_score\t") == len(pairs) - len(expected)
     assert '"name":"--min-score","limit":0.' in (tmp_path / "page.html").read_text()
-    run(*scored(corpus, tmp_path / "again", models, f"--min-score={limit - 1e-9}"))
+    run(*scored(corpus, tmp_path / "again", models, f"--min-score={limit - 1e-6}"))
     assert pairs_in(tmp_path / "again") == expected
 
 

@@ -186,7 +186,7 @@ def test_help_and_errors_can_be_printed_on_ascii_terminals() -> None:
     environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PATH": os.environ["PATH"]}
     nmt = f"'{sys.executable}' -m nmt"
     command = ["bash", "-c", f"{nmt} generate --help && {nmt} score --hypothesis ä --reference ä"]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, timeout=600)
     assert done.returncode == 1
     assert "length) / 6)^?" in done.stdout.decode("ascii")
     assert done.stderr.decode("ascii").splitlines()[-1].startswith("error: ")
@@ -219,7 +219,7 @@ def test_closed_streams_are_like_an_empty_device(
 def test_a_stream_that_the_shell_closed_is_like_an_empty_device() -> None:
     """This test shows that a true interpreter starts like the forks above."""
     command = f"exec '{sys.executable}' -m nmt --version >&-"
-    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, b"")
 
 

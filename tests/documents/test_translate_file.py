@@ -157,7 +157,6 @@ def test_terms_of_a_glossary_are_used(model: Path, tmp_path: Path) -> None:
     (["a.txt", "--output=."], "--output ./a.txt is the same file as the input a.txt"),
     (["a.txt", "--output="], "--output is empty; give a value or leave it out"),
     (["a.txt", "--format=doc"], "--format must be one of txt, "),
-    (["a.txt", "--n-best=2"], "No such option: --n-best"),
     (["-", "--format=txt", "--shard=1/2"], "--shard needs files as input and as --output; give the names of files"),
     (["nothing.txt"], "nothing.txt cannot be read (No such file or directory); check the path"),
 ])  # fmt: skip
@@ -171,6 +170,13 @@ def test_wrong_commands(
     before = tree(tmp_path)
     assert failed("translate-file", *arguments, "--model", model, *OPTIONS, stdin=b"a").startswith(f"error: {said}")
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("option", ["--n-best=2", "--samples=2", "--alignments"])
+def test_options_for_several_outputs_do_not_exist(option: str) -> None:
+    assert (
+        f"No such option: {option.split('=')[0]}" in run("translate-file", "a.txt", "--model=m", option, code=2).stderr
+    )
 
 
 def test_an_engine_without_constraints_keeps_what_markup_must_keep(model: Path, tmp_path: Path) -> None:

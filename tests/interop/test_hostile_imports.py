@@ -199,7 +199,7 @@ class Reduced:
 NO_TENSOR, DAMAGED = "pytorch_model.bin has no tensor", "is not a torch file with the weights of a model"
 # Tensors by the offset, the shape and the stride in their storage, which has four numbers.
 TENSORS: dict[str, Any] = {
-    "too large": (0, (2**40,), (1,)),
+    "too large": (0, (2**50,), (1,)),
     "beyond the end": (3, (4,), (1,)),
     "repeated": (0, (2**40,), (0,)),
     "negative": (0, (-1,), (1,)),

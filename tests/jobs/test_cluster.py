@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -333,6 +334,7 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 HEAD = {**NODE, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
 PATIENT = {  # a busy machine starts processes slowly, and loses requests to those that are not ready
     "RAY_agent_register_timeout_ms": "600000",
+    "RAY_gcs_server_port_wait_time_s": "600",
     "RAY_gcs_server_request_timeout_seconds": "10",
     "RAY_worker_register_timeout_seconds": "600",
 }
@@ -349,8 +351,9 @@ def running_cluster(nodes: int) -> Iterator[Any]:
             patch.setenv(name, value)
         cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs the extra ray")
         with pytest.MonkeyPatch.context() as starting:
-            # Ray gives a node 30 seconds to start.
-            starting.setattr("ray._private.node.time", Mock(wraps=time, **{"monotonic.return_value": 0.0}))
+            # Ray gives a node 30 seconds to start. With this clock, it looks 1,500 times, which takes minutes.
+            slow = Mock(wraps=time, monotonic=partial(next, count(step=0.02)))
+            starting.setattr("ray._private.node.time", slow)
             cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=HEAD)
         try:
             for _ in range(nodes - 1):

@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 import re
+import shutil
 import signal
 import tomllib
 from collections.abc import Iterator
@@ -197,15 +198,18 @@ def test_the_number_of_updates_does_not_change_where_it_must_stay(
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(trained: Path, tmp_path: Path) -> None:
+def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hours, "_MOST_EPOCHS", 20)
     for lang in ("en", "de"):
         (tmp_path / f"few.{lang}").write_text("".join(f"{word}\n" for word in ("one", "two")))
     langs = ["--source-lang=en", "--target-lang=de", f"--train={tmp_path}/few", f"--valid={tmp_path}/few"]
     model = f"--like={trained}/run/average.safetensors"
     run("preprocess", *langs, model, f"--dest={tmp_path}/data", "--workers=1")
     said = run("train", tmp_path / "data", "--save-dir", tmp_path / "run", "--hours=10", *OPTIONS[:-1]).stderr
-    assert "500 epochs, after which more of them do not help" in said
-    assert options_of(tmp_path / "run")["max-updates"] == 500
+    assert "20 epochs, after which more of them do not help" in said
+    assert options_of(tmp_path / "run")["max-updates"] == 20
 
 
 @pytest.mark.parametrize("place", ["nmt.training.hours.seconds_per_update", "nmt.training.loop.TrainingLoop.run"])
@@ -261,9 +265,11 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
     run(*command, "--arch=transformer_tiny", "--max-updates=1")
     (run_folder / "config.toml").unlink()
     assert "config.toml, which has its options, is missing; give the options without" in failed(*command, "--minutes=1")
-    tokens = trained / "data" / "train.en.tokens"
+    damaged = Path(shutil.copytree(trained / "data", tmp_path / "damaged"))
+    tokens = damaged / "train.en.tokens"
     tokens.write_bytes(bytes(len(tokens.read_bytes())))
-    assert "train.en.tokens" in failed(*command, "--minutes=1", "--save-dir", tmp_path / "other")
+    command = "train", damaged, "--save-dir", tmp_path / "other", *OPTIONS
+    assert "train.en.tokens" in failed(*command, "--minutes=1")
 
 
 @pytest.mark.parametrize("flags, said", [

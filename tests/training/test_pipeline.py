@@ -125,6 +125,7 @@ def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(trained: Path, 
     assert len(list(tmp_path.glob("snapshot-*.safetensors"))) == 10
     rounded, exact = (records(folder, "train")[0]["nll"] for folder in (tmp_path, trained / "run"))
     assert rounded == pytest.approx(exact, rel=0.01)
+    assert rounded != exact
 
 
 AWKWARD = [b"", b"   ", b"\x00", b"\xc2\xa0", "naïve ☃ 漢字 \u2028 \x85 \x0c".encode(), b"a" * 3000, b"- ?", b""]
@@ -221,7 +222,7 @@ def test_architectures_are_listed() -> None:
     (["--arch=transfomer_bas"], "did you mean transformer_base"),
     (["--d-model=33"], "--d-model must be even"),
     (["--lr-scale=inf"], "--lr-scale must be a finite number, but is inf"),
-    (["--d-model=50000", "--d-ff=50000"], "parameters does not fit into memory; choose a"),
+    (["--d-model=50000", "--d-ff=50000", "--encoder-layers=999"], "parameters does not fit into memory; choose a"),
     (["--device=cuda", "--gpus=99"], "--gpus is 99, but torch sees"),
     (["--device=auto", "--gpus=99"], "--gpus is 99, but torch sees"),
     pytest.param(["--device=cuda"], "--device is cuda, but torch sees no GPU",
