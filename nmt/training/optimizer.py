@@ -107,18 +107,20 @@ class MatrixOptimizer:
         gradients = list[Tensor]()
         for weight, rows in self._weights:
             assert weight.grad is not None
-            gradients += (weight.grad / loss_scale).split(rows)
-        torch._foreach_lerp_(self.momenta, gradients, 1 - _MOMENTUM)
-        directions = torch._foreach_lerp(gradients, self.momenta, _MOMENTUM)
+            weight.grad /= loss_scale
+            gradients += weight.grad.split(rows)
         for numbers in self._batches:
-            steps_PRC = _orthogonal(torch.stack([directions[number] for number in numbers]))
+            of_batch = [gradients[number] for number in numbers]
+            momenta = [self.momenta[number] for number in numbers]
+            torch._foreach_lerp_(momenta, of_batch, 1 - _MOMENTUM)
+            steps_PRC = _orthogonal(torch.stack(torch._foreach_lerp(of_batch, momenta, _MOMENTUM)))
             size = 0.2 * max(steps_PRC.shape[1:]) ** 0.5
             for number, step_RC in zip(numbers, steps_PRC, strict=True):
                 self._parts[number].add_(step_RC, alpha=-learning_rate * size)
 
 
 def _orthogonal(matrices_PRC: Tensor) -> Tensor:
-    """Returns matrices in bfloat16 with the same singular vectors, and singular values that are close to 1."""
+    """Returns P matrices in bfloat16 with the same singular vectors, and singular values that are close to 1."""
     if matrices_PRC.shape[1] > matrices_PRC.shape[2]:
         return _orthogonal(matrices_PRC.mT).mT
     x_PRC = matrices_PRC.bfloat16()
