@@ -174,9 +174,8 @@ def test_wrong_commands(
 
 @pytest.mark.parametrize("option", ["--n-best=2", "--samples=2", "--alignments"])
 def test_options_for_several_outputs_do_not_exist(option: str) -> None:
-    assert (
-        f"No such option: {option.split('=')[0]}" in run("translate-file", "a.txt", "--model=m", option, code=2).stderr
-    )
+    said = run("translate-file", "a.txt", "--model=m", option, code=2).stderr
+    assert f"No such option: {option.split('=')[0]}" in said
 
 
 def test_an_engine_without_constraints_keeps_what_markup_must_keep(model: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_graphs_in_int8_are_smaller_and_translate(tmp_path: Path) -> None:
     sources = checkpoint.codec.encode_source(some_sentences(12, 5))
     both = [OnnxModel(folder, "decoder_model_merged", ending=e).translate(sources, 8) for e in ("", "_quantized")]
     same = [a == b for line, other in zip(*both, strict=True) for a, b in zip(line, other, strict=True)]
-    assert sum(same) > 0.3 * len(same)  # processors without VNNI round more
+    assert sum(same) > 0.5 * len(same)
     for name in ("encoder_model", "decoder_model", "decoder_with_past_model", "decoder_model_merged"):
         graph, quantized = (folder / "onnx" / f"{name}{ending}.onnx" for ending in ("", "_quantized"))
         assert quantized.stat().st_size < graph.stat().st_size
