@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
-from torch.utils.benchmark import Timer
 
 from nmt import console
 from nmt.checkpoint import Checkpoint, new_model, save_checkpoint
@@ -95,6 +94,8 @@ def run_nmt(*arguments: str, options: Mapping[str, Any], text: str = "") -> None
 
 def product_flops(runtime: Runtime) -> float:
     """Returns the FLOP/s of large square matrix products in the runtime's precision, the best of a few trials."""
+    from torch.utils.benchmark import Timer  # initialises CUDA, after which no process with a GPU can be forked
+
     size = 8192 if runtime.device.type == "cuda" else 2048
     factors = torch.randn(2, size, size, device=runtime.device).to(runtime.dtype)
     timer = Timer("torch.mm(*factors)", globals={"factors": factors}, num_threads=torch.get_num_threads())

@@ -31,6 +31,7 @@ from torch.distributed import TCPStore
 
 from nmt import console
 from nmt.cli.app import app
+from nmt.errors import NmtError
 
 ROOT = Path(__file__).parents[1]
 _LIMIT_SECONDS = 600  # a command that takes longer hangs
@@ -287,7 +288,7 @@ def _preload() -> None:
         import_module(name)
     for module in pkgutil.walk_packages([str(ROOT / "nmt")], "nmt."):
         if module.name != "nmt.__main__":
-            with suppress(ImportError):  # an optional package is missing
+            with suppress(ImportError, NmtError):  # an optional package is missing
                 import_module(module.name)
     typer.main.get_command = cache(typer.main.get_command)  # so that not every command reads the flags of all commands
     typer.main.get_command(app)
