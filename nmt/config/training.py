@@ -8,8 +8,8 @@ from nmt.config.options import MOST_PROCESSES, Config, hardware_option, option
 from nmt.errors import NmtError
 
 ValidMetric = Literal["bleu", "chrf", "nll"]
-# The number of padded tokens that makes good use of a GPU.
-_GPU_TOKENS = 8192
+# An update of --batch-tokens 25,000 has fewer padded tokens. The fewer parts it has, the better it uses a GPU.
+_GPU_TOKENS = 32_768
 # The number of activations, tokens · d_model, that stays in the cache of a CPU.
 _CPU_ACTIVATIONS = 2**20
 # Options by the section of the help page that lists them.
@@ -28,8 +28,8 @@ class RuntimeConfig(Config):
     device: Literal["auto", "cpu", "cuda"] = hardware_option("auto", "Device; auto uses a GPU if there is one.")
     precision: Literal["auto", "bf16", "fp16", "fp32"] = hardware_option(
         "auto",
-        "Precision of matrix products; weights stay fp32. auto uses bf16 if the hardware has it, and fp16 on "
-        "GPUs that have only that.",
+        "Precision of matrix products; training keeps its weights in fp32. auto uses bf16 if the hardware has it, "
+        "and fp16 on GPUs that have only that.",
     )
     user_module: str | None = run_option(
         None, "Python file that registers your architectures, criteria or scorers; see docs/extending.md."
@@ -49,7 +49,8 @@ class PlanConfig(Config):
     device_tokens: int | None = batches_option(
         None,
         "Tokens of each side in one forward pass, padding included. Lower it if memory runs out; the updates "
-        "stay the same. By default, 8192 on a GPU, and 2^20 / d_model on a CPU.",
+        "stay the same. By default, 32768 on a GPU, or fewer if they do not fit into its memory, and 2^20 / d_model "
+        "on a CPU.",
         at_least=1,
         at_most=1_000_000,
     )
@@ -65,8 +66,8 @@ class BatchConfig(PlanConfig, RuntimeConfig):
 
     compile: bool = hardware_option(
         False,
-        "Compile the layers with torch.compile. It works only on a GPU in bf16, and not with --attention-dropout, "
-        "--attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
+        "Compile the layers and the loss with torch.compile. It works only on a GPU in bf16, and not with "
+        "--attention-dropout, --attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
     )
 
 

@@ -117,6 +117,11 @@ class MicroBatch:
             alignments=self.alignments.to(device) if self.alignments else None,
         )
 
+    def tensors(self) -> list[Tensor]:
+        """Returns all tensors of a packed batch."""
+        sides = self.source, self.target
+        return [self.labels_M, *(x for s in sides for x in (s.ids_F, s.layout.positions_F, s.layout.lengths_B))]
+
     def without_labels(self) -> "MicroBatch":
         """Returns the same batch with nothing to predict, so that its loss and gradient are zero."""
         labels_M = torch.full_like(self.labels_M, PAD)
@@ -179,23 +184,39 @@ def _flat(parts: Sequence[np.ndarray], multiple: int = 1) -> Tensor:
     return torch.from_numpy(np.pad(flat, (0, -len(flat) % multiple), constant_values=PAD))
 
 
-def _packed_side(blocks: Sequence[Sequence[np.ndarray]]) -> BatchSide:
-    """Returns one side of a packed micro-batch, which has no padding between sentences.
+def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
+    """Returns both sides of a packed micro-batch, which have no padding between sentences, given block by block.
 
-    A dummy sentence at the end pads the number of positions to a multiple. It is always present, so that both sides
-    have the same number of sentences.
+    The numbers of positions and sentences are rounded up, so that there are few different shapes. Dummy sentences fill
+    the rest of the positions. Empty ones fill the rest of the sentences, because both sides need the same number.
     """
-    sentences = [sentence for block in blocks for sentence in block]
-    filler = _PACKED_MULTIPLE - sum(map(len, sentences)) % _PACKED_MULTIPLE
-    positions = [np.arange(len(sentence)) for sentence in sentences]
-    lengths = [*map(len, sentences), filler]
-    layout = Layout(
-        positions_F=_flat([*positions, np.zeros(filler, dtype=np.int64)]),
-        lengths_B=torch.tensor(lengths),
-        longest=max(lengths),
-        blocks=None,
-    )
-    return BatchSide(_flat([*sentences, np.full(filler, PAD)]), layout)
+    sentences = [[sentence for block in blocks for sentence in block] for blocks in sides]
+    filled = [_filled([len(sentence) for sentence in side]) for side in sentences]
+    count = _rounded(max(map(len, filled)), 1)
+    packed = []
+    for side, lengths in zip(sentences, filled, strict=True):
+        positions = [np.arange(len(sentence)) for sentence in side]
+        filler = np.zeros(sum(lengths[len(side) :]), dtype=np.int64)
+        layout = Layout(
+            positions_F=_flat([*positions, filler]),
+            lengths_B=torch.tensor(lengths + [0] * (count - len(lengths))),
+            longest=max(lengths),
+            blocks=None,
+        )
+        packed.append(BatchSide(_flat([*side, filler + PAD]), layout))
+    return packed
+
+
+def _filled(lengths: list[int]) -> list[int]:
+    """Returns the lengths of sentences, and of the dummy sentences behind them, which are no longer than the others."""
+    filler, longest = _rounded(sum(lengths), 4) - sum(lengths), max(lengths)
+    return [*lengths, *[longest] * (filler // longest), filler % longest]
+
+
+def _rounded(number: int, bits: int) -> int:
+    """Returns a number that is not smaller and has at most `bits` significant bits, or is a multiple of 8."""
+    step = max(_PACKED_MULTIPLE, 1 << max(0, number.bit_length() - bits - 1))
+    return number + -number % step
 
 
 def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, packs: bool = False) -> MicroBatch:
@@ -205,7 +226,7 @@ def make_micro_batch(split: ParallelSplit, blocks: Sequence[np.ndarray], *, pack
     outputs = [[with_eos(ids) for ids in block] for block in targets]
     inputs = [[with_bos(ids) for ids in block] for block in targets]
     if packs:
-        source, target = _packed_side(sources), _packed_side(inputs)
+        source, target = _packed_sides(sources, inputs)
         labels = [output for block in outputs for output in block]
     else:
         source, target = make_side(sources, _MULTIPLE), make_side(inputs, _MULTIPLE)

@@ -28,7 +28,7 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _FAST_FP16 = (7, 0)
 
 # Rows of logits that exist at once: few enough to stay in a CPU's cache, or enough to keep a GPU busy.
-LOGIT_ROWS = {"cpu": 128, "cuda": 2048}
+LOGIT_ROWS = {"cpu": 128, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -72,19 +72,25 @@ class Runtime:
         return next(name for name, dtype in _DTYPES.items() if dtype == self.dtype)
 
 
-def resolve(config: RuntimeConfig, local_rank: int = 0) -> Runtime:
-    """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`."""
+def resolve(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = False) -> Runtime:
+    """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`.
+
+    Args:
+        shares_gpus: whether several processes may use one GPU.
+    """
     if device_type(config) == "cpu":
         _keep_freed_memory()
         _use_own_cores()
         device = torch.device("cpu")
-    elif local_rank >= (gpus := _gpus()):
+    elif local_rank >= (gpus := _gpus()) and not shares_gpus:
         raise NmtError(
             f"process {local_rank} has no GPU, because torch sees only {gpus}; start at most {gpus} processes"
         )
     else:
-        device = torch.device("cuda", local_rank)
+        device = torch.device("cuda", local_rank % gpus)
         torch.cuda.set_device(device)
+        # cuDNN prepares its attention for every new shape, which takes longer than the attention.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return Runtime(device, _DTYPES[precision_of(config)])
 
 

@@ -119,13 +119,15 @@ class Window:
         return attended.unflatten(0, (sentences, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :width]
 
 
-def visible_bias(visible: Tensor) -> Tensor:
+def visible_bias(visible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Returns the bias on attention scores that hides what is not visible: 0 where True, −∞ where False."""
-    return torch.zeros(visible.shape, device=visible.device).masked_fill_(~visible, -torch.inf)
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
 
 
 # Attention over packed sentences: one call of a GPU kernel for sentences of all lengths, without padding.
 
+# The base-2 logarithm of the least bound on the length of packed sentences.
+_LEAST_BOUND = 6
 _TOLERANCE = 0.03  # of a tensor's norm; bf16 rounding stays well below
 
 
@@ -149,15 +151,20 @@ class PackedMask:
     def of(cls, queries: Layout, keys: Layout, *, causal: bool) -> Self:
         """Returns the mask of two packed layouts with the same number of sentences."""
         starts = _starts(queries.lengths_B), _starts(keys.lengths_B)
-        return cls(*starts, queries.longest, keys.longest, causal)
+        return cls(*starts, bound_on(queries.longest), bound_on(keys.longest), causal)
 
     def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float) -> Tensor:
         """Returns softmax(scale · q kᵀ) v within the sentences, FHK."""
-        from torch.nn.attention.varlen import varlen_attn  # slow to import
+        from nmt.model.packed_attention import attend_packed  # needs Triton
 
         lengths, longest = (self.query_starts, self.key_starts), (self.longest_query, self.longest_key)
-        window = (-1, 0) if self.causal else (-1, -1)
-        return varlen_attn(q_FHK, k_GHK, v_GHK, *lengths, *longest, scale=scale, window_size=window)  # type: ignore[return-value]
+        return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, *longest, self.causal, scale)[0]
+
+
+def bound_on(longest: int) -> int:
+    """Returns a bound on the length of packed sentences: a power of 4, so that there are few different ones."""
+    bits = max(_LEAST_BOUND, (longest - 1).bit_length())
+    return 1 << bits + bits % 2
 
 
 def _starts(lengths_B: Tensor) -> Tensor:
@@ -173,14 +180,14 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
     if config.guided_alignment is not None:
         return "packed batches do not compute the attention weights that --guided-alignment trains"
     if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):
-        return f"torch has no kernel for packed batches with --d-k {config.d_k} --d-v {config.d_v} on this GPU"
+        return f"packed batches do not work with --d-k {config.d_k} --d-v {config.d_v} on this GPU"
     return None
 
 
 def kernel_works(heads: int, d_k: int, device: torch.device) -> bool:
-    """Returns whether torch's kernel supports these sizes here and computes the right values and gradients.
+    """Returns whether the kernel supports these sizes here and computes the right values and gradients.
 
-    The supported sizes depend on the version of torch and on the GPU, so the kernel is tried.
+    The supported sizes depend on Triton and on the GPU, so the kernel is tried.
     """
     queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
     return _is_right(queries_B, keys_B, heads, d_k, causal=False) and _is_right(
@@ -211,7 +218,7 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, *, causal
 
     try:
         found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
-    except (ImportError, TypeError, ValueError, RuntimeError):
+    except Exception:  # Triton raises many types of errors
         return False
     expected = results(exact, torch.float32)
     return all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))

@@ -17,6 +17,7 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, is_out_of_memory, obstacle_to_compiling
 from nmt.model.masks import obstacle_to_packing
 from nmt.text.subword import EOS
+from nmt.training.graphs import GraphedPass
 from nmt.training.loss import TrainingLoss
 from nmt.training.optimizer import LossScale
 from nmt.training.ranks import World
@@ -126,6 +127,10 @@ class Gradients:
         # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
         self._unsynchronised = getattr(self.wrapped, "no_sync", nullcontext)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        # A criterion of the user may wait for the GPU, and DistributedDataParallel sums while the GPU computes.
+        self._graphed = None
+        if self.packs and runtime.device.type == "cuda" and world.size == 1 and model.criterion is None:
+            self._graphed = GraphedPass(self._pass, model, runtime.device)
 
     def compile_layers(self) -> None:
         """Compiles the model's layers with torch, or logs a warning that says what prevents it."""
@@ -133,7 +138,7 @@ class Gradients:
             console.warn(f"--compile has no effect here: {obstacle}")
             return
         torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
-        self.model.model.compile_layers()
+        self.model.compile_parts()
         self._compiled = True
 
     @property
@@ -156,12 +161,25 @@ class Gradients:
         Returns:
             The loss and the negative log-likelihood, summed over the batch's target tokens on this rank.
         """
+        if self._graphed:
+            return self._graphed(batch, weight * self.scale)
         with nullcontext() if last else self._unsynchronised():
-            with self.runtime.autocast():
-                loss, nll = self.wrapped(batch.to(self.runtime.device))
-            factor = torch.where(loss.detach().isfinite(), weight * self.scale, torch.nan)
-            (loss * (factor * self.loss_scale.scale if self.loss_scale else factor)).backward()
+            return self._pass(batch.to(self.runtime.device), weight * self.scale)
+
+    def _pass(self, batch: MicroBatch, weight: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Computes forward and backward; the batch is on the device."""
+        with self.runtime.autocast():
+            loss, nll = self.wrapped(batch)
+        factor = torch.where(loss.detach().isfinite(), weight, torch.nan)
+        (loss * (factor * self.loss_scale.scale if self.loss_scale else factor)).backward()
         return loss.detach(), nll
+
+    def free_memory(self) -> None:
+        """Frees what is only kept to compute faster, after memory ran out."""
+        if self._graphed:
+            self._graphed.forget()
+        if self.runtime.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def compute(self, batch: MicroBatch) -> list[Tensor]:
         """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""
@@ -169,14 +187,14 @@ class Gradients:
             loss, _ = self.model(batch.to(self.runtime.device))
         return list(torch.autograd.grad(loss, self.parameters))
 
-    def check_memory(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> None:
-        """Checks that the largest micro-batches that --device-tokens allows fit into memory, by computing them."""
-        tokens = device_tokens
-        while tokens and not self._fit(pairs, tokens, optimizer_bytes):
-            tokens //= 2
-        if tokens < device_tokens:
-            advice = f"give --device-tokens {tokens}" if tokens else "train a smaller model or drop long pairs"
-            raise NmtError(f"micro-batches of --device-tokens {device_tokens} do not fit into memory; {advice}")
+    def fitting_tokens(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> int:
+        """Returns the device tokens, or half or a quarter of them and so on, whose micro-batches fit into memory.
+
+        The largest ones are computed. Returns 0 if even a single pair does not fit.
+        """
+        while device_tokens and not self._fit(pairs, device_tokens, optimizer_bytes):
+            device_tokens //= 2
+        return device_tokens
 
     def _fit(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> bool:
         """Returns whether micro-batches of this size fit into memory."""

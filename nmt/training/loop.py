@@ -134,8 +134,7 @@ def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> 
     if setup.world.size > 1:
         raise OutOfMemoryError(f"rank {setup.world.rank} ran out of memory in update {update:,}")
     state.loss.zero_grad(set_to_none=False)
-    if setup.runtime.device.type == "cuda":
-        torch.cuda.empty_cache()
+    state.gradients.free_memory()
     state.counters.device_tokens = lower
     console.warn(f"memory ran out in update {update:,}; training continues with --device-tokens {lower}")
 

@@ -1,6 +1,6 @@
 """Label-smoothed cross-entropy (paper §5.4), and the loss on given word alignments (Garg et al. 2019)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,6 +60,10 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     return torch.cat(found)
 
 
+# (hidden ID, weight VD, bias V, labels I1, type of the softmax, whether a gradient is needed) -> (−log softmax(hidden ·
+# weightᵀ + bias)[label], I; its gradient by the logits, IV, if it is needed). Products have the type of the factors.
+_Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, torch.dtype, bool], tuple[Tensor, Tensor | None]]
+
 # In 16-bit precision, the gradient of the softmax matrix is computed from at least so many rows at once. It is then
 # added to that of earlier rows, and on a CPU, this takes as long as the product of a hundred rows.
 _GRADIENT_ROWS = 512
@@ -82,6 +86,7 @@ class _ChunkedNll(torch.autograd.Function):
         labels_M: Tensor,
         dtype: torch.dtype,
         needs_gradient: bool,
+        nll: _Nll,
     ) -> Tensor:
         grad_hidden_MD, grad_weight_VD = torch.empty_like(hidden_MD), torch.zeros_like(weight_VD)
         grad_bias_V = None if bias_V is None else torch.zeros_like(bias_V)
@@ -91,8 +96,8 @@ class _ChunkedNll(torch.autograd.Function):
         rows = max(LOGIT_ROWS[hidden_MD.device.type], _GRADIENT_ROWS if dtype.itemsize == 2 else 0)
         blocks = (x.split(rows) for x in (hidden_MD.to(dtype), labels_M[:, None], real_M, grad_hidden_MD))
         for hidden_ID, labels_I1, real_I, grad_hidden_ID in zip(*blocks, strict=True):
-            grad_IV = hidden_ID.new_empty(len(hidden_ID), len(weight)) if needs_gradient else None
-            total += (_nll(hidden_ID, weight, bias, labels_I1, grad_IV, total.dtype) * real_I).sum()
+            nll_I, grad_IV = nll(hidden_ID, weight, bias, labels_I1, total.dtype, needs_gradient)
+            total += (nll_I * real_I).sum()
             if grad_IV is None:
                 continue
             grad_hidden_ID.copy_((grad_IV @ weight) * real_I[:, None])
@@ -105,21 +110,22 @@ class _ChunkedNll(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         parts = (None if part is None else part * gradients[0] for part in ctx.saved_tensors)
-        return *parts, None, None, None
+        return *parts, None, None, None, None
 
 
-def _nll(
+def _nll_on_cpu(
     hidden_ID: Tensor,
     weight_VD: Tensor,
     bias_V: Tensor | None,
     labels_I1: Tensor,
-    grad_IV: Tensor | None,
     dtype: torch.dtype,
-) -> Tensor:
-    """Returns the negative log-likelihood of each label in `dtype`; writes its gradient by the logits to `grad_IV`."""
-    nll_I1 = torch.empty(labels_I1.shape, dtype=dtype, device=labels_I1.device)
-    for first in range(0, len(hidden_ID), LOGIT_ROWS[hidden_ID.device.type]):
-        chunk = slice(first, first + LOGIT_ROWS[hidden_ID.device.type])
+    needs_gradient: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Computes a few rows of logits at a time, which stay in the cache."""
+    nll_I1 = torch.empty(labels_I1.shape, dtype=dtype)
+    grad_IV = hidden_ID.new_empty(len(hidden_ID), len(weight_VD)) if needs_gradient else None
+    for first in range(0, len(hidden_ID), LOGIT_ROWS["cpu"]):
+        chunk = slice(first, first + LOGIT_ROWS["cpu"])
         logits_JV, labels_J1 = F.linear(hidden_ID[chunk], weight_VD, bias_V).to(dtype), labels_I1[chunk]
         probabilities_JV = logits_JV.softmax(-1)
         # log Σ exp is computed from the largest probability, because the label's probability may underflow.
@@ -128,7 +134,25 @@ def _nll(
         if grad_IV is not None:
             minus_J1 = -torch.ones_like(log_sum_J1)
             grad_IV[chunk] = probabilities_JV.scatter_add_(1, labels_J1, minus_J1)
-    return nll_I1[:, 0]
+    return nll_I1[:, 0], grad_IV
+
+
+def _nll_on_gpu(
+    hidden_ID: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    labels_I1: Tensor,
+    dtype: torch.dtype,
+    needs_gradient: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Computes all rows of logits at once, and passes over them as few times as possible."""
+    logits_IV = F.linear(hidden_ID, weight_VD, bias_V)
+    log_probs_IV = logits_IV.to(dtype).log_softmax(-1)
+    log_probs_I1 = log_probs_IV.gather(1, labels_I1)
+    if not needs_gradient:
+        return -log_probs_I1[:, 0], None
+    grad_IV = log_probs_IV.exp().to(logits_IV.dtype)
+    return -log_probs_I1[:, 0], grad_IV.scatter_(1, labels_I1, log_probs_I1.expm1().to(logits_IV.dtype))
 
 
 class TrainingLoss(nn.Module):
@@ -144,6 +168,12 @@ class TrainingLoss(nn.Module):
         super().__init__()
         self.model, self.label_smoothing, self.alignment_weight = model, label_smoothing, alignment_weight
         self.criterion = criterion
+        self._nll_on_gpu: _Nll = _nll_on_gpu
+
+    def compile_parts(self) -> None:
+        """Makes torch compile the model's layers and the loss when they are first used."""
+        self.model.compile_layers()
+        self._nll_on_gpu = torch.compile(_nll_on_gpu)
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
@@ -160,7 +190,9 @@ class TrainingLoss(nn.Module):
         weight_VD, bias_V = self.model.softmax_matrix_VD, self.model.output_bias
         dtype = product_dtype(hidden_MD)
         with torch.autocast(hidden_MD.device.type, enabled=False):  # _ChunkedNll casts to `dtype` itself
-            nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, dtype, torch.is_grad_enabled())
+            nll_of_rows = _nll_on_cpu if hidden_MD.device.type == "cpu" else self._nll_on_gpu
+            options = dtype, torch.is_grad_enabled(), nll_of_rows
+            nll = _ChunkedNll.apply(hidden_MD, weight_VD, bias_V, batch.labels_M, *options)
         if self.criterion:
             return self._own_loss(self.criterion, hidden_MD.to(dtype), batch.labels_M) + 0 * nll, nll.detach()
         if not self.label_smoothing:

@@ -143,8 +143,24 @@ def _place(state: TrainState, folder: RunFolder) -> str:
 
 
 def first_plan(setup: Setup, state: TrainState) -> UpdatePlan:
-    """Returns the plan of the state's epoch; logs it, and checks that batches fit into memory."""
+    """Returns the plan of the state's epoch; logs it, and makes sure that batches fit into memory."""
     plan = plan_epoch(setup, state)
     show_plan(setup, state, plan)
-    state.gradients.check_memory(plan.epoch.widest, state.device_tokens(setup), state.missing_bytes(setup.config))
+    _fit_memory(setup, state, plan)
     return plan
+
+
+def _fit_memory(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
+    """Checks that the largest micro-batches fit into memory. Lowers the default of --device-tokens if they do not."""
+    tokens = state.device_tokens(setup)
+    found = state.gradients.fitting_tokens(plan.epoch.widest, tokens, state.missing_bytes(setup.config))
+    fitting = min(setup.world.gather(found))
+    if fitting == tokens:
+        return
+    problem = f"micro-batches of --device-tokens {tokens} do not fit into memory"
+    if not fitting:
+        raise NmtError(f"{problem}; train a smaller model or drop long pairs")
+    if setup.config.device_tokens is not None:
+        raise NmtError(f"{problem}; give --device-tokens {fitting}")
+    state.counters.device_tokens = fitting
+    console.info(f"{problem}, so training uses {fitting}")

@@ -13,7 +13,7 @@ set_up_environment
 
 for arch in transformer_base transformer_big; do
     for compile in --no-compile --compile; do
-        run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --device-tokens 25000 --updates 20 \
+        run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --updates 20 \
             "$compile" "$@"
     done
 done

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import SMALL, TRAIN, records, run, train
+from commands import SMALL, TRAIN, records, run, train, weights
 
 import nmt
 from nmt.config import RuntimeConfig, SearchConfig
@@ -12,7 +12,7 @@ from nmt.data.batching import make_plan
 from nmt.data.folder import DataFolder
 from nmt.data.loader import MicroBatch, make_update
 from nmt.model.device import Runtime
-from nmt.model.masks import obstacle_to_packing
+from nmt.model.masks import kernel_works, obstacle_to_packing
 from nmt.training.loss import TrainingLoss
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -78,6 +78,27 @@ def test_training_in_bf16_packs_batches(trained: Path) -> None:
     assert obstacle_to_packing(model, Runtime(gpu, torch.bfloat16)) is None
     for dtype in (torch.float32, torch.float16):
         assert obstacle_to_packing(model, Runtime(gpu, dtype)) == "packed batches need a GPU and bf16"
+
+
+@pytest.mark.parametrize("d_k", [16, 64, 128])
+def test_the_kernel_works_with_the_sizes_of_the_paper(d_k: int) -> None:
+    assert kernel_works(4, d_k, torch.device("cuda"))
+
+
+def test_graphs_compute_what_is_computed_without_them(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed, replay = [], torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replayed.append(graph), replay(graph)))
+    options = ["--max-updates=20", "--precision=bf16", "--valid-metric=nll", *GPU]
+    train(trained / "data", tmp_path / "graphs", *options)
+    assert len(replayed) > 5
+    monkeypatch.setattr("nmt.training.graphs._MOST_GRAPHS", 0)
+    count = len(replayed)
+    train(trained / "data", tmp_path / "none", *options)
+    assert len(replayed) == count
+    graphs, none = (weights(tmp_path / name / "snapshot-00000020.safetensors") for name in ("graphs", "none"))
+    torch.testing.assert_close(graphs, none, rtol=0, atol=1e-4)
 
 
 def test_compiled_training_reaches_the_same_loss(trained: Path, tmp_path: Path) -> None:

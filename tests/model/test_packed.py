@@ -1,13 +1,15 @@
 """Packed batches give the same loss and gradient as padded batches. A stand-in replaces the GPU's attention kernel."""
 
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.attention.varlen
 from commands import records, train, weights
 from conftest import token_arrays
 from torch import Tensor
@@ -34,7 +36,7 @@ def attention_weights(q: Tensor, k: Tensor, starts_q: Tensor, starts_k: Tensor, 
     visible = sentences[0][:, None] == sentences[1]
     if causal:
         visible &= torch.arange(len(q))[:, None] >= torch.arange(len(k))
-    return (torch.einsum("nhk,mhk->hnm", q, k) * scale).masked_fill(~visible, -torch.inf).softmax(-1)
+    return (torch.einsum("nhk,mhk->hnm", q, k) * scale).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0)
 
 
 @torch.library.custom_op("nmt_tests::varlen", mutates_args={})
@@ -78,15 +80,21 @@ stand_in.register_autograd(
 )
 
 
+def replace_kernel(attend_packed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("packed_attention")
+    module.attend_packed = attend_packed  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "nmt.model.packed_attention", module)
+
+
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replaces torch's attention over packed sentences, which needs a GPU."""
+    """Replaces attention over packed sentences, which needs a GPU."""
 
-    def varlen_attn(*tensors_and_longest, scale, window_size):  # type: ignore[no-untyped-def]
-        *tensors, longest_q, longest_k = tensors_and_longest
-        return stand_in(*tensors, [longest_q, longest_k], window_size == (-1, 0), scale)
+    def attend_packed(*inputs):  # type: ignore[no-untyped-def]
+        *tensors, longest_q, longest_k, causal, scale = inputs
+        return stand_in(*tensors, [longest_q, longest_k], causal, scale), None
 
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
+    replace_kernel(attend_packed, monkeypatch)
 
 
 def batch(*blocks: int, packs: bool, seed: int = 0, longest: int = 9) -> MicroBatch:
@@ -104,13 +112,13 @@ def test_a_packed_batch_equals_one_made_by_hand() -> None:
     found = make_micro_batch(ParallelSplit(*token_arrays(*sides)), [np.array([1]), np.array([0])], packs=True)
     assert found.source.ids_F.tolist() == [7, 3, 5, 6, 3, PAD, PAD, PAD]
     assert found.source.layout.positions_F.tolist() == [0, 1, 0, 1, 2, 0, 0, 0]
-    assert found.source.layout.lengths_B.tolist() == [2, 3, 3]
-    # A sentence of padding follows the others, even if no position needs to be filled.
-    assert found.target.ids_F.tolist() == [2, 9, 10, 11, 12, 13, 2, 8] + [PAD] * 8
-    assert found.labels_M.tolist() == [9, 10, 11, 12, 13, 3, 8, 3] + [PAD] * 8
-    assert found.target.layout.lengths_B.tolist() == [6, 2, 8]
-    assert (found.source.layout.longest, found.target.layout.longest) == (3, 8)
-    assert (found.source_tokens, found.target_tokens, found.positions) == (5, 8, 24)
+    # Three positions of padding are a sentence of three and an empty one. The number of sentences is rounded up to 8.
+    assert found.source.layout.lengths_B.tolist() == [2, 3, 3, 0, 0, 0, 0, 0]
+    assert found.target.ids_F.tolist() == [2, 9, 10, 11, 12, 13, 2, 8]
+    assert found.labels_M.tolist() == [9, 10, 11, 12, 13, 3, 8, 3]
+    assert found.target.layout.lengths_B.tolist() == [6, 2, 0, 0, 0, 0, 0, 0]
+    assert (found.source.layout.longest, found.target.layout.longest) == (3, 6)
+    assert (found.source_tokens, found.target_tokens, found.positions) == (5, 8, 16)
 
 
 def losses(batches: list[MicroBatch], *, compiled: bool = False) -> Losses:
@@ -178,8 +186,14 @@ def test_a_missing_kernel_is_not_used() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("wrong", [{}, {"scale": 1.0}, {"window_size": (-1, -1)}, {"window_size": (-1, 0)}])
-def test_a_kernel_is_used_if_its_results_are_right(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    right = torch.nn.attention.varlen.varlen_attn
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda *x, **options: right(*x, **options | wrong))
-    assert kernel_works(2, 8, torch.device("cpu")) == (not wrong)
+@pytest.mark.parametrize(("place", "value"), [(None, None), (8, 1.0), (7, False), (7, True)])
+def test_a_kernel_is_used_if_its_results_are_right(
+    place: int | None, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = sys.modules["nmt.model.packed_attention"].attend_packed
+
+    def attend_packed(*inputs):  # type: ignore[no-untyped-def]
+        return right(*(value if number == place else one for number, one in enumerate(inputs)))
+
+    replace_kernel(attend_packed, monkeypatch)
+    assert kernel_works(2, 8, torch.device("cpu")) == (place is None)

@@ -10,6 +10,7 @@ from conftest import token_arrays
 from torch import nn
 from torch.nn import functional as F
 
+import nmt.training.loss
 from nmt.config import ModelConfig, TrainConfig
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
@@ -28,6 +29,13 @@ def batch(pairs: int, vocabulary: int) -> MicroBatch:
     return make_micro_batch(split, [np.arange(pairs // 2), np.arange(pairs // 2, pairs)])
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def _code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes with the code for each device; here, both run on the CPU."""
+    monkeypatch.setattr("nmt.training.loss._nll_on_cpu", getattr(nmt.training.loss, f"_nll_on_{request.param}"))
+
+
+@pytest.mark.usefixtures("_code")
 @pytest.mark.parametrize("smoothing, biased, bf16", [
     (0.0, False, False), (0.0, True, False), (0.1, False, False), (0.4, True, False), (0.1, False, True),
 ])  # fmt: skip
@@ -57,6 +65,7 @@ def test_loss_and_gradient_equal_those_of_torchs_cross_entropy(smoothing: float,
         assert (found[name] - parameter.grad).norm() / parameter.grad.norm() < (0.1 if bf16 else 1e-5)
 
 
+@pytest.mark.usefixtures("_code")
 def test_a_label_with_probability_0_in_fp32_has_a_finite_loss() -> None:
     torch.manual_seed(0)
     module = TrainingLoss(Transformer(CONFIG, 30, 30, shared=True), 0.0)

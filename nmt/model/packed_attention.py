@@ -1,0 +1,243 @@
+"""Attention over packed sentences on a GPU, in Triton: exact attention by tiles (Dao 2023, arXiv:2307.08691).
+
+A program computes one tile of a sentence and head. Tiles are small, because most sentences are short. The kernel that
+torch has for packed sentences computes tiles of 128 × 128 scores, and takes several times as long.
+
+Shapes: see docs/architecture.md; F flat query positions, G flat key positions, B sentences, H heads, K d_k.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_TILE = 32
+_WARPS = 2
+_LOG2_E = 1.4426950408889634
+
+
+@triton.jit
+def _part(x, start, end, first, row, head, TILE: tl.constexpr, D: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns the pointers to rows `first` to `first + TILE` of a sentence and head, and which rows exist."""
+    rows = start + first + tl.arange(0, TILE)
+    pointers = x + rows.to(tl.int64)[:, None] * row + tl.program_id(1) * head + tl.arange(0, D)[None, :]
+    return pointers, (rows < end)[:, None]
+
+
+@triton.jit
+def _weights(q, k, log_sums, first_query, first_key, queries, keys, scale, CAUSAL: tl.constexpr, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns the attention weights of a tile."""
+    i = first_query + tl.arange(0, TILE)[:, None]
+    j = first_key + tl.arange(0, TILE)[None, :]
+    seen = (i < queries) & (j < keys)
+    if CAUSAL:
+        seen = seen & (j <= i)
+    return tl.where(seen, tl.exp2(tl.dot(q, tl.trans(k)) * scale - log_sums[:, None]), 0.0)
+
+
+@triton.jit
+def _forward(  # type: ignore[no-untyped-def]
+    q, k, v, out, log_sums, query_starts, key_starts, scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, heads,
+    CAUSAL: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
+    query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
+    key_start, key_end = tl.load(key_starts + sentence), tl.load(key_starts + sentence + 1)
+    if first >= query_end - query_start:
+        return
+    i = first + tl.arange(0, TILE)
+    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, TILE, D)
+    q_tile = tl.load(q_at, mask=is_query, other=0.0)
+    largest = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    sums = tl.zeros([TILE, D], tl.float32)
+    keys = key_end - key_start
+    last = tl.minimum(keys, first + TILE) if CAUSAL else keys
+    for first_key in range(0, last, TILE):
+        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, TILE, D)
+        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, TILE, D)
+        k_tile = tl.load(k_at, mask=is_key, other=0.0)
+        v_tile = tl.load(v_at, mask=is_key, other=0.0)
+        j = first_key + tl.arange(0, TILE)
+        seen = (j < keys)[None, :]
+        if CAUSAL:
+            seen = seen & (j[None, :] <= i[:, None])
+        scores = tl.where(seen, tl.dot(q_tile, tl.trans(k_tile)) * scale, float("-inf"))
+        now_largest = tl.maximum(largest, tl.max(scores, 1))
+        weights = tl.exp2(scores - now_largest[:, None])
+        fading = tl.exp2(largest - now_largest)
+        total = total * fading + tl.sum(weights, 1)
+        sums = sums * fading[:, None] + tl.dot(weights.to(v_tile.dtype), v_tile)
+        largest = now_largest
+    # A sentence without keys gets zeros.
+    total = tl.where(total == 0.0, 1.0, total)
+    largest = tl.where(largest == float("-inf"), 0.0, largest)
+    out_at, _ = _part(out, query_start, query_end, first, heads * D, D, TILE, D)
+    tl.store(out_at, (sums / total[:, None]).to(out.dtype.element_ty), mask=is_query)
+    rows = (query_start + i).to(tl.int64)
+    tl.store(log_sums + rows * heads + head, largest + tl.log2(total), mask=rows < query_end)
+
+
+@triton.jit
+def _backward_keys(  # type: ignore[no-untyped-def]
+    q, k, v, out, grad_out, log_sums, grad_k, grad_v, query_starts, key_starts, scale, natural_scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
+    CAUSAL: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
+    query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
+    key_start, key_end = tl.load(key_starts + sentence), tl.load(key_starts + sentence + 1)
+    queries, keys = query_end - query_start, key_end - key_start
+    if first >= keys:
+        return
+    k_at, is_key = _part(k, key_start, key_end, first, k_row, k_head, TILE, D)
+    v_at, _ = _part(v, key_start, key_end, first, v_row, v_head, TILE, D)
+    k_tile = tl.load(k_at, mask=is_key, other=0.0)
+    v_tile = tl.load(v_at, mask=is_key, other=0.0)
+    sums_k = tl.zeros([TILE, D], tl.float32)
+    sums_v = tl.zeros([TILE, D], tl.float32)
+    begin = first if CAUSAL else 0
+    for first_query in range(begin, queries, TILE):
+        q_at, is_query = _part(q, query_start, query_end, first_query, q_row, q_head, TILE, D)
+        out_at, _ = _part(out, query_start, query_end, first_query, heads * D, D, TILE, D)
+        grad_at, _ = _part(grad_out, query_start, query_end, first_query, grad_row, grad_head, TILE, D)
+        q_tile = tl.load(q_at, mask=is_query, other=0.0)
+        grad_tile = tl.load(grad_at, mask=is_query, other=0.0)
+        out_tile = tl.load(out_at, mask=is_query, other=0.0)
+        rows = query_start + first_query + tl.arange(0, TILE)
+        sums_of_rows = tl.load(log_sums + rows.to(tl.int64) * heads + head, mask=rows < query_end, other=0.0)
+        weights = _weights(q_tile, k_tile, sums_of_rows, first_query, first, queries, keys, scale, CAUSAL, TILE)
+        sums_v += tl.dot(tl.trans(weights.to(grad_tile.dtype)), grad_tile)
+        mean = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+        grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
+        sums_k += tl.dot(tl.trans(grad_scores.to(q_tile.dtype)), q_tile)
+    grad_k_at, _ = _part(grad_k, key_start, key_end, first, heads * D, D, TILE, D)
+    grad_v_at, _ = _part(grad_v, key_start, key_end, first, heads * D, D, TILE, D)
+    tl.store(grad_k_at, (sums_k * natural_scale).to(grad_k.dtype.element_ty), mask=is_key)
+    tl.store(grad_v_at, sums_v.to(grad_v.dtype.element_ty), mask=is_key)
+
+
+@triton.jit
+def _backward_queries(  # type: ignore[no-untyped-def]
+    q, k, v, out, grad_out, log_sums, grad_q, query_starts, key_starts, scale, natural_scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
+    CAUSAL: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
+    query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
+    key_start, key_end = tl.load(key_starts + sentence), tl.load(key_starts + sentence + 1)
+    queries, keys = query_end - query_start, key_end - key_start
+    if first >= queries:
+        return
+    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, TILE, D)
+    out_at, _ = _part(out, query_start, query_end, first, heads * D, D, TILE, D)
+    grad_at, _ = _part(grad_out, query_start, query_end, first, grad_row, grad_head, TILE, D)
+    q_tile = tl.load(q_at, mask=is_query, other=0.0)
+    grad_tile = tl.load(grad_at, mask=is_query, other=0.0)
+    out_tile = tl.load(out_at, mask=is_query, other=0.0)
+    rows = query_start + first + tl.arange(0, TILE)
+    sums_of_rows = tl.load(log_sums + rows.to(tl.int64) * heads + head, mask=rows < query_end, other=0.0)
+    mean = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+    sums_q = tl.zeros([TILE, D], tl.float32)
+    last = tl.minimum(keys, first + TILE) if CAUSAL else keys
+    for first_key in range(0, last, TILE):
+        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, TILE, D)
+        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, TILE, D)
+        k_tile = tl.load(k_at, mask=is_key, other=0.0)
+        v_tile = tl.load(v_at, mask=is_key, other=0.0)
+        weights = _weights(q_tile, k_tile, sums_of_rows, first, first_key, queries, keys, scale, CAUSAL, TILE)
+        grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
+        sums_q += tl.dot(grad_scores.to(k_tile.dtype), k_tile)
+    grad_q_at, _ = _part(grad_q, query_start, query_end, first, heads * D, D, TILE, D)
+    tl.store(grad_q_at, (sums_q * natural_scale).to(grad_q.dtype.element_ty), mask=is_query)
+
+
+def _strides(*tensors_FHK: Tensor) -> list[int]:
+    assert all(x.stride(2) == 1 for x in tensors_FHK)
+    return [stride for x in tensors_FHK for stride in x.stride()[:2]]
+
+
+def _grid(starts: Tensor, heads: int, longest: int) -> tuple[int, int, int]:
+    return len(starts) - 1, heads, triton.cdiv(longest, _TILE)
+
+
+@torch.library.custom_op("nmt::packed_attention", mutates_args={})
+def attend_packed(
+    q_FHK: Tensor,
+    k_GHK: Tensor,
+    v_GHK: Tensor,
+    query_starts: Tensor,
+    key_starts: Tensor,
+    longest_query: int,
+    longest_key: int,  # noqa: ARG001 (the backward pass needs it)
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Returns softmax(scale · q kᵀ) v within the sentences, FHK, and log₂ Σ exp of the scores, FH.
+
+    Args:
+        query_starts, key_starts: where each sentence begins and the last one ends; int32, B + 1.
+        longest_query, longest_key: bounds on the positions of a sentence.
+        causal: whether a query sees only the positions up to its own.
+    """
+    _, heads, d_k = q_FHK.shape
+    out_FHK = torch.empty_like(q_FHK, memory_format=torch.contiguous_format)
+    log_sums_FH = torch.empty(q_FHK.shape[:2], dtype=torch.float32, device=q_FHK.device)
+    _forward[_grid(query_starts, heads, longest_query)](
+        q_FHK, k_GHK, v_GHK, out_FHK, log_sums_FH, query_starts, key_starts, scale * _LOG2_E,
+        *_strides(q_FHK, k_GHK, v_GHK), heads, causal, _TILE, d_k, num_warps=_WARPS,
+    )  # fmt: skip
+    return out_FHK, log_sums_FH
+
+
+@torch.library.custom_op("nmt::packed_attention_backward", mutates_args={})
+def _backward(
+    grad_FHK: Tensor,
+    q_FHK: Tensor,
+    k_GHK: Tensor,
+    v_GHK: Tensor,
+    out_FHK: Tensor,
+    log_sums_FH: Tensor,
+    query_starts: Tensor,
+    key_starts: Tensor,
+    longest_query: int,
+    longest_key: int,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    _, heads, d_k = q_FHK.shape
+    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_FHK, k_GHK, v_GHK)]
+    inputs = q_FHK, k_GHK, v_GHK, out_FHK, grad_FHK, log_sums_FH
+    scales, strides = (scale * _LOG2_E, scale), _strides(q_FHK, k_GHK, v_GHK, grad_FHK)
+    options = query_starts, key_starts, *scales, *strides, heads, causal, _TILE, d_k
+    _backward_keys[_grid(key_starts, heads, longest_key)](*inputs, *grads[1:], *options, num_warps=_WARPS)
+    _backward_queries[_grid(query_starts, heads, longest_query)](*inputs, grads[0], *options, num_warps=_WARPS)
+    return grads[0], grads[1], grads[2]
+
+
+@attend_packed.register_fake
+def _(q_FHK: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    out_FHK = torch.empty_like(q_FHK, memory_format=torch.contiguous_format)
+    return out_FHK, torch.empty(q_FHK.shape[:2], dtype=torch.float32, device=q_FHK.device)
+
+
+@_backward.register_fake
+def _(_: Tensor, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, *__: Any) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_FHK, k_GHK, v_GHK))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q_FHK, k_GHK, v_GHK, query_starts, key_starts, *ctx.options = inputs
+    ctx.save_for_backward(q_FHK, k_GHK, v_GHK, *output, query_starts, key_starts)
+
+
+def _gradients(ctx: Any, grad_FHK: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    if grad_FHK.stride(2) != 1:
+        grad_FHK = grad_FHK.contiguous()
+    return *_backward(grad_FHK, *ctx.saved_tensors, *ctx.options), *[None] * 6
+
+
+attend_packed.register_autograd(_gradients, setup_context=_keep)

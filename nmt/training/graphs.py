@@ -1,0 +1,69 @@
+"""CUDA graphs: the GPU repeats the kernels of an earlier micro-batch of the same shape, which the CPU launches at once.
+
+An update of the base model launches more than a thousand kernels. If the CPU launches them one by one, it takes longer
+than a fast GPU computes.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nmt.data.loader import MicroBatch
+from nmt.model.masks import bound_on
+
+# Computes on a batch and a factor, and returns the loss and the negative log-likelihood.
+Pass = Callable[[MicroBatch, Tensor], tuple[Tensor, Tensor]]
+# More shapes than these are computed without graphs, which take memory.
+_MOST_GRAPHS = 64
+
+
+class _Recorded(NamedTuple):
+    """A graph, the tensors that it reads and writes, and the model's buffers, which the model may replace."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    outputs: tuple[Tensor, Tensor]
+    buffers: list[Tensor]
+
+
+class GraphedPass:
+    """Computes on packed micro-batches. It records a graph when a shape comes for the second time."""
+
+    def __init__(self, computation: Pass, model: nn.Module, device: torch.device) -> None:
+        self._computation, self._model, self._device = computation, model, device
+        self.forget()
+
+    def forget(self) -> None:
+        """Frees the memory of all graphs."""
+        self._seen = set[tuple[int, ...]]()
+        self._recorded: dict[tuple[int, ...], _Recorded] = {}
+
+    def __call__(self, batch: MicroBatch, factor: float) -> tuple[Tensor, Tensor]:
+        """Returns what the computation returns; the tensors keep their values until the next call."""
+        shape = _shape(batch)
+        if shape not in self._recorded:
+            if shape not in self._seen or len(self._recorded) == _MOST_GRAPHS:
+                self._seen.add(shape)
+                return self._computation(batch.to(self._device), torch.tensor(factor).to(self._device))
+            self._recorded[shape] = self._record(batch.to(self._device))
+        recorded = self._recorded[shape]
+        for place, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
+            place.copy_(value.pin_memory(), non_blocking=True)
+        recorded.graph.replay()
+        return recorded.outputs
+
+    def _record(self, batch: MicroBatch) -> _Recorded:
+        """Records a graph. Kernels that are recorded are not executed."""
+        factor, graph = torch.zeros((), device=self._device), torch.cuda.CUDAGraph()
+        # Graphs can share their memory, because no two are executed at the same time.
+        pool = next((recorded.graph.pool() for recorded in self._recorded.values()), None)
+        with torch.cuda.graph(graph, pool=pool):
+            outputs = self._computation(batch, factor)
+        return _Recorded(graph, [*batch.tensors(), factor], outputs, list(self._model.buffers()))
+
+
+def _shape(batch: MicroBatch) -> tuple[int, ...]:
+    layouts = batch.source.layout, batch.target.layout
+    return tuple(n for x in layouts for n in (len(x.positions_F), len(x.lengths_B), bound_on(x.longest)))
