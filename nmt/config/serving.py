@@ -25,7 +25,10 @@ class ServeConfig(Config):
     host: str = server_option("127.0.0.1", "Address to listen on; 0.0.0.0 is every address of this machine.")
     port: int = server_option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
     workers: int = server_option(
-        1, "Number of processes. Each has its own GPU or a share of the cores.", at_least=1, at_most=MOST_PROCESSES
+        1,
+        "Number of processes. They take turns on the GPUs, or each has a share of the cores.",
+        at_least=1,
+        at_most=MOST_PROCESSES,
     )
     batch_tokens: int = server_option(
         1024, "Source tokens to translate at once. Larger numbers raise throughput but delay short texts.", at_least=1

@@ -161,9 +161,12 @@ class DotProduct(nn.Module):
         on_cpu = q_BHQK.device.type == "cpu"
         if on_cpu and (torch.is_grad_enabled() or q_BHQK.shape[2] * k_BHSK.shape[2] <= _SMALL):
             return product_attention(q_BHQK, k_BHSK, v_BHSU, bias, self.scale, dropout)
-        q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU)) if on_cpu else (q_BHQK, k_BHSK, v_BHSU)
+        if not on_cpu:
+            mask = None if bias is None else bias.to(q_BHQK.dtype)
+            return F.scaled_dot_product_attention(q_BHQK, k_BHSK, v_BHSU, mask, dropout, scale=self.scale)
+        q, k, v = map(widened, (q_BHQK, k_BHSK, v_BHSU))
         mask = None if bias is None else bias.to(q.dtype)
-        with torch.autocast(q.device.type, enabled=False):
+        with torch.autocast("cpu", enabled=False):
             return F.scaled_dot_product_attention(q, k, v, mask, dropout, scale=self.scale).to(v_BHSU.dtype)
 
 

@@ -28,6 +28,8 @@ from nmt.model.transformer import DecoderLayer, MultiHeadAttention, OutputLayer,
 
 # A step takes a multiple of this many rows, because a CPU's bf16 products are compiled for every new number of rows.
 _CPU_MULTIPLE = 32
+# On a GPU, attention is computed for a multiple of this many slots. Some are hidden. Its kernels need aligned rows.
+_GPU_MULTIPLE = 8
 # Slots that a cache has room for at first; the room doubles when they are full.
 _FIRST_SLOTS = 16
 # A cache has at least so many rows for each sentence. Some are hidden. Sums over fewer rows are rounded differently.
@@ -214,10 +216,14 @@ def start(model: Transformer, ids_N: Tensor, source: Layout, beam: int) -> Decod
 def _start_layer(layer: DecoderLayer, encoded_ND: Tensor, mask: tuple[BlockMask, ...], beam: int) -> LayerCache:
     """Returns a layer's cache with the keys and values of the encoder output, and room for a few positions."""
     blocks = padded_blocks(mask, *layer.cross_attention.keys_values(encoded_ND))
-    cross = tuple(CrossCache(_cacheable(k), _cacheable(v), block.bias) for block, k, v in blocks)
+    cross = tuple(_cross_cache(_cacheable(k), _cacheable(v), block.bias) for block, k, v in blocks)
     sentences = sum(block.sentences for block in mask)
     k_BHPK, v_BHPU = (x.new_zeros(sentences, x.shape[1], _FIRST_SLOTS * beam, x.shape[3]) for x in cross[0][:2])
     return LayerCache(k_BHPK, v_BHPU, cross)
+
+
+def _cross_cache(keys_BHSK: Tensor, values_BHSU: Tensor, bias_B11S: Tensor | None) -> CrossCache:
+    return CrossCache(keys_BHSK, values_BHSU, None if bias_B11S is None else bias_B11S.to(keys_BHSK.dtype))
 
 
 def _cacheable(x_BHSK: Tensor) -> Tensor:
@@ -259,10 +265,13 @@ def step(
     window = model.config.attention_window
     slot = cache.length - cache.first
     slot = slot % window if window else slot
-    missing = max(slot + 1, math.ceil(_LEAST_ROWS / beam)) - cache.ancestors_BWT.shape[2]
+    multiple = 1 if ids_R.device.type == "cpu" else _GPU_MULTIPLE
+    needed = max(math.ceil((slot + 1) / multiple) * multiple, math.ceil(_LEAST_ROWS / beam))
+    missing = needed - cache.ancestors_BWT.shape[2]
     ancestors_BWT = F.pad(cache.ancestors_BWT, (0, max(0, missing)), value=-1)
     ancestors_BWT[:, :, slot] = torch.arange(beam, device=ids_R.device)
-    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, _ancestors_bias(ancestors_BWT))
+    bias_B1WP = _ancestors_bias(ancestors_BWT, cache.layers[0].keys_BHPK.dtype)
+    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias_B1WP)
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if in_bf16 else ids_R
     x_RD = model.embed_target(padded_R, *_positions(cache, len(padded_R)))
@@ -279,10 +288,10 @@ def _positions(cache: DecoderCache, rows: int) -> tuple[Tensor, int]:
     return F.pad(positions_R, (0, rows - sentences * beam)), cache.length + 1 - cache.first
 
 
-def _ancestors_bias(ancestors_BWT: Tensor) -> Tensor:
+def _ancestors_bias(ancestors_BWT: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns the bias B1WP that shows each hypothesis the rows of its ancestors."""
     numbers_W = torch.arange(ancestors_BWT.shape[1], device=ancestors_BWT.device)
-    return visible_bias((ancestors_BWT[..., None] == numbers_W).flatten(2))[:, None]
+    return visible_bias((ancestors_BWT[..., None] == numbers_W).flatten(2), dtype)[:, None]
 
 
 def _step_layer(layer: DecoderLayer, x_RD: Tensor, cache: LayerCache, now: _Step) -> Tensor:

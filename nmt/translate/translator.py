@@ -4,7 +4,7 @@ Shapes: see docs/architecture.md; B sentences, R rows of hypotheses, V vocabular
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -180,14 +180,14 @@ class Translator:
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
-        """Loads the model of a checkpoint, or an ensemble of several; uses GPU number `process` if there are several.
+        """Loads the model of a checkpoint, or an ensemble of several. Processes 0, 1, … take turns on the GPUs.
 
         Raises:
             NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
         """
         runtime = runtime or RuntimeConfig()
         extensions.load(runtime.user_module)  # in a worker process, this is the first time
-        resolved = resolve(runtime, process)
+        resolved = resolve(runtime, process, shares_gpus=True)
         loaded = [(path, load_checkpoint(path)) for path in checkpoints]
         first_path, first = loaded[0]
         for path, other in loaded[1:]:
@@ -196,7 +196,10 @@ class Translator:
                     f"{path} and {first_path} differ in vocabulary or text processing; "
                     f"an ensemble's models must be trained on one data folder"
                 )
-        return cls([build_model(checkpoint, path) for path, checkpoint in loaded], first.codec, resolved)
+        models = [build_model(checkpoint, path) for path, checkpoint in loaded]
+        # On a GPU, converting activations between fp32 and 16 bits takes longer than most products of a step.
+        dtype = torch.float32 if resolved.device.type == "cpu" else resolved.dtype
+        return cls([model.to(dtype) for model in models], first.codec, resolved)
 
     def translate(
         self, lines: Sequence[str], search: SearchConfig | None = None, advance: Callable[[int], None] = lambda _: None
@@ -236,8 +239,9 @@ class Translator:
         return found
 
     def session(self) -> AbstractContextManager[object]:
-        """Returns a context for several calls of `search`, within which autocast converts each weight once."""
-        return self.runtime.autocast()
+        """Returns a context for several calls of `search`, within which autocast converts each weight at most once."""
+        is_converted = self.models[0].softmax_matrix_VD.dtype == self.runtime.dtype
+        return nullcontext() if is_converted else self.runtime.autocast()
 
     @torch.no_grad()
     def search(
@@ -317,7 +321,10 @@ class Translator:
 
         Their sources lie in blocks of one padded width each, so none is padded to the width of another.
         """
-        blocks = [[with_eos(s.ids) for s in block] for _, block in groupby(ordered, key=lambda s: padded_width(s.ids))]
+        # On a GPU, the calls for more blocks would take longer than computing the padding.
+        on_cpu = self.runtime.device.type == "cpu"
+        by_width = groupby(ordered, key=lambda s: padded_width(s.ids) if on_cpu else 0)
+        blocks = [[with_eos(s.ids) for s in block] for _, block in by_width]
         side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, LEAST_WIDTH).to(self.runtime.device)
         candidates = self._candidates(ordered, self.vocabulary_map) if self.vocabulary_map else None
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
