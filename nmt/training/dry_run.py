@@ -88,6 +88,8 @@ def seconds_per_update(setup: Setup, state: TrainState, plan: UpdatePlan, limit:
         stride = math.ceil(estimate / limit)
         whole = list(islice(updates, max(1, min(_MEASURED_UPDATES, int(limit / estimate)))))
         parts = [replace(update, batches=update.batches[::stride]) for update in whole]
+        for _ in range(state.gradients.passes_before_replay):
+            timed(parts)
         return timed(parts) / len(whole) * _positions(whole) / _positions(parts)
 
 

@@ -130,7 +130,7 @@ class Gradients:
         # A criterion of the user may wait for the GPU, and DistributedDataParallel sums while the GPU computes.
         self._graphed = None
         if self.packs and runtime.device.type == "cuda" and world.size == 1 and model.criterion is None:
-            self._graphed = GraphedPass(self._pass, model, runtime.device)
+            self._graphed = GraphedPass(model, runtime.device)
 
     def compile_layers(self) -> None:
         """Compiles the model's layers with torch, or logs a warning that says what prevents it."""
@@ -140,6 +140,11 @@ class Gradients:
         torch._dynamo.config.optimize_ddp = False  # this optimisation would cut each layer into pieces
         self.model.compile_parts()
         self._compiled = True
+
+    @property
+    def passes_before_replay(self) -> int:
+        """How often a micro-batch is computed before a graph of it is replayed: once without, and once to record it."""
+        return 2 if self._graphed else 0
 
     @property
     def hardware(self) -> str:
@@ -162,7 +167,7 @@ class Gradients:
             The loss and the negative log-likelihood, summed over the batch's target tokens on this rank.
         """
         if self._graphed:
-            return self._graphed(batch, weight * self.scale)
+            return self._graphed(self._pass, batch, weight * self.scale)
         with nullcontext() if last else self._unsynchronised():
             return self._pass(batch.to(self.runtime.device), weight * self.scale)
 

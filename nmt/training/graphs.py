@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.data.loader import MicroBatch
-from nmt.model.masks import bound_on
+from nmt.model.masks import bound_on, moved
 
 # Computes on a batch and a factor, and returns the loss and the negative log-likelihood.
 Pass = Callable[[MicroBatch, Tensor], tuple[Tensor, Tensor]]
@@ -29,10 +29,13 @@ class _Recorded(NamedTuple):
 
 
 class GraphedPass:
-    """Computes on packed micro-batches. It records a graph when a shape comes for the second time."""
+    """Computes on packed micro-batches. It records a graph when a shape comes for the second time.
 
-    def __init__(self, computation: Pass, model: nn.Module, device: torch.device) -> None:
-        self._computation, self._model, self._device = computation, model, device
+    The computation must be the same in all calls.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device) -> None:
+        self._model, self._device = model, device
         self.forget()
 
     def forget(self) -> None:
@@ -40,27 +43,27 @@ class GraphedPass:
         self._seen = set[tuple[int, ...]]()
         self._recorded: dict[tuple[int, ...], _Recorded] = {}
 
-    def __call__(self, batch: MicroBatch, factor: float) -> tuple[Tensor, Tensor]:
+    def __call__(self, computation: Pass, batch: MicroBatch, factor: float) -> tuple[Tensor, Tensor]:
         """Returns what the computation returns; the tensors keep their values until the next call."""
         shape = _shape(batch)
         if shape not in self._recorded:
             if shape not in self._seen or len(self._recorded) == _MOST_GRAPHS:
                 self._seen.add(shape)
-                return self._computation(batch.to(self._device), torch.tensor(factor).to(self._device))
-            self._recorded[shape] = self._record(batch.to(self._device))
+                return computation(batch.to(self._device), moved(torch.tensor(factor), self._device))
+            self._recorded[shape] = self._record(computation, batch.to(self._device))
         recorded = self._recorded[shape]
         for place, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
             place.copy_(value.pin_memory(), non_blocking=True)
         recorded.graph.replay()
         return recorded.outputs
 
-    def _record(self, batch: MicroBatch) -> _Recorded:
+    def _record(self, computation: Pass, batch: MicroBatch) -> _Recorded:
         """Records a graph. Kernels that are recorded are not executed."""
         factor, graph = torch.zeros((), device=self._device), torch.cuda.CUDAGraph()
         # Graphs can share their memory, because no two are executed at the same time.
         pool = next((recorded.graph.pool() for recorded in self._recorded.values()), None)
         with torch.cuda.graph(graph, pool=pool):
-            outputs = self._computation(batch, factor)
+            outputs = computation(batch, factor)
         return _Recorded(graph, [*batch.tensors(), factor], outputs, list(self._model.buffers()))
 
 
