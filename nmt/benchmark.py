@@ -43,7 +43,7 @@ from nmt.training.loop import endless_updates, plan_epoch
 from nmt.training.records import METRICS, MetricsFile
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, TrainState, new_state
-from nmt.training.train import prepared
+from nmt.training.train import fit_memory, prepared
 from nmt.translate.job import TranslationJob
 from nmt.translate.requests import Hypothesis, Request
 
@@ -142,7 +142,9 @@ def benchmark_training(
 
 def _measure(setup: Setup, repeats: int, updates: int, trace: Output | None) -> Report:
     limit, state = product_flops(setup.runtime), new_state(setup)
-    with closing(endless_updates(setup, state, plan_epoch(setup, state))) as stream:
+    plan = plan_epoch(setup, state)
+    fit_memory(setup, state, plan)
+    with closing(endless_updates(setup, state, plan)) as stream:
         for _ in range(_WARM_UPS[setup.runtime.device.type]):
             _trial(setup, state, stream, updates)
         trials = [_trial(setup, state, stream, updates) for _ in range(repeats)]

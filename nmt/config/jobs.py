@@ -15,8 +15,8 @@ large_jobs_option = partial(option, panel="Large jobs")
 files_option = partial(option, panel="Input and output")
 workers_option = partial(
     files_option,
-    help="Number of processes. They take turns on the GPUs, or each has a share of the cores. By default 1, and with "
-    "--cluster as many as fit.",
+    help="Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores. By default 1, and "
+    "with --cluster as many as fit.",
     at_least=1,
     at_most=MOST_PROCESSES,
 )

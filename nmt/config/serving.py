@@ -26,7 +26,7 @@ class ServeConfig(Config):
     port: int = server_option(8000, "Port to listen on; 0 takes a free one.", at_least=0, at_most=65_535)
     workers: int = server_option(
         1,
-        "Number of processes. They take turns on the GPUs, or each has a share of the cores.",
+        "Number of processes. Several can share a GPU, and on a CPU, each has a share of the cores.",
         at_least=1,
         at_most=MOST_PROCESSES,
     )

@@ -192,7 +192,7 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
     """
     sentences = [[sentence for block in blocks for sentence in block] for blocks in sides]
     filled = [_filled([len(sentence) for sentence in side]) for side in sentences]
-    count = _rounded(max(map(len, filled)), 1)
+    count = _rounded(max(map(len, filled)), 2)
     packed = []
     for side, lengths in zip(sentences, filled, strict=True):
         positions = [np.arange(len(sentence)) for sentence in side]
@@ -208,14 +208,14 @@ def _packed_sides(*sides: Sequence[Sequence[np.ndarray]]) -> list[BatchSide]:
 
 
 def _filled(lengths: list[int]) -> list[int]:
-    """Returns the lengths of sentences, and of the dummy sentences behind them, which are no longer than the others."""
-    filler, longest = _rounded(sum(lengths), 4) - sum(lengths), max(lengths)
+    """Returns the lengths of sentences and of the dummy sentences behind them, which are no longer than the longest."""
+    filler, longest = _rounded(sum(lengths), 5) - sum(lengths), max(lengths)
     return [*lengths, *[longest] * (filler // longest), filler % longest]
 
 
 def _rounded(number: int, bits: int) -> int:
-    """Returns a number that is not smaller and has at most `bits` significant bits, or is a multiple of 8."""
-    step = max(_PACKED_MULTIPLE, 1 << max(0, number.bit_length() - bits - 1))
+    """Rounds up to a number with at most `bits` significant bits, or to a multiple of 8 if that is coarser."""
+    step = max(_PACKED_MULTIPLE, 1 << max(0, number.bit_length() - bits))
     return number + -number % step
 
 

@@ -79,7 +79,7 @@ class Job(Protocol):
         """The files that `load` needs."""
 
     def load(self, models: Sequence[str], process: int) -> Processor:
-        """Loads the processor from `models` or copies of them; on GPU number `process` if there are several."""
+        """Loads the processor from `models` or copies of them; see `nmt.model.device.resolve` for `process`."""
 
     def codec(self) -> Any:
         """Returns the `codec` of the processor without loading the rest."""

@@ -37,7 +37,7 @@ class Runtime:
 
     Attributes:
         device: the device of all tensors.
-        dtype: the type in which matrix products are computed; weights stay fp32.
+        dtype: the type in which matrix products are computed. Only translation on a GPU converts the weights to it.
     """
 
     device: torch.device
@@ -56,7 +56,7 @@ class Runtime:
     def peak_memory_mib(self) -> float:
         """The peak memory so far, in MiB: of the GPU if there is one, otherwise of this process."""
         if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / 2**20
+            return torch.cuda.max_memory_reserved(self.device) / 2**20
         return process_peak_mib()
 
     @property
@@ -76,7 +76,7 @@ def resolve(config: RuntimeConfig, local_rank: int = 0, *, shares_gpus: bool = F
     """Returns the runtime for the options on this machine; on a GPU, it is GPU number `local_rank`.
 
     Args:
-        shares_gpus: whether several processes may use one GPU.
+        shares_gpus: whether several processes may share a GPU. The numbers then start again behind the last GPU.
     """
     if device_type(config) == "cpu":
         _keep_freed_memory()

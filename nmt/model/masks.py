@@ -162,9 +162,9 @@ class PackedMask:
 
 
 def bound_on(longest: int) -> int:
-    """Returns a bound on the length of packed sentences: a power of 4, so that there are few different ones."""
+    """Returns a bound on the length of sentences: a power of 4 and at least 64, so that there are few bounds."""
     bits = max(_LEAST_BOUND, (longest - 1).bit_length())
-    return 1 << bits + bits % 2
+    return 1 << (bits + bits % 2)
 
 
 def _starts(lengths_B: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
     if config.guided_alignment is not None:
         return "packed batches do not compute the attention weights that --guided-alignment trains"
     if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):
-        return f"packed batches do not work with --d-k {config.d_k} --d-v {config.d_v} on this GPU"
+        return f"the kernel for packed batches does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
     return None
 
 

@@ -19,11 +19,14 @@ _LOG2_E = 1.4426950408889634
 
 
 @triton.jit
-def _part(x, start, end, first, row, head, TILE: tl.constexpr, D: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Returns the pointers to rows `first` to `first + TILE` of a sentence and head, and which rows exist."""
-    rows = start + first + tl.arange(0, TILE)
-    pointers = x + rows.to(tl.int64)[:, None] * row + tl.program_id(1) * head + tl.arange(0, D)[None, :]
-    return pointers, (rows < end)[:, None]
+def _part(x, start, end, first, row, head, d_k: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns pointers to rows `first` to `first + TILE` of a sentence and head, and which of their numbers exist.
+
+    D is a power of 2, and d_k may be smaller.
+    """
+    rows, columns = start + first + tl.arange(0, TILE), tl.arange(0, D)
+    pointers = x + rows.to(tl.int64)[:, None] * row + tl.program_id(1) * head + columns[None, :]
+    return pointers, (rows < end)[:, None] & (columns < d_k)[None, :]
 
 
 @triton.jit
@@ -41,7 +44,7 @@ def _weights(q, k, log_sums, first_query, first_key, queries, keys, scale, CAUSA
 def _forward(  # type: ignore[no-untyped-def]
     q, k, v, out, log_sums, query_starts, key_starts, scale,
     q_row, q_head, k_row, k_head, v_row, v_head, heads,
-    CAUSAL: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
+    CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
     query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
@@ -49,7 +52,7 @@ def _forward(  # type: ignore[no-untyped-def]
     if first >= query_end - query_start:
         return
     i = first + tl.arange(0, TILE)
-    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, TILE, D)
+    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
     q_tile = tl.load(q_at, mask=is_query, other=0.0)
     largest = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
@@ -57,8 +60,8 @@ def _forward(  # type: ignore[no-untyped-def]
     keys = key_end - key_start
     last = tl.minimum(keys, first + TILE) if CAUSAL else keys
     for first_key in range(0, last, TILE):
-        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, TILE, D)
-        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, TILE, D)
+        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
+        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
         k_tile = tl.load(k_at, mask=is_key, other=0.0)
         v_tile = tl.load(v_at, mask=is_key, other=0.0)
         j = first_key + tl.arange(0, TILE)
@@ -75,7 +78,7 @@ def _forward(  # type: ignore[no-untyped-def]
     # A sentence without keys gets zeros.
     total = tl.where(total == 0.0, 1.0, total)
     largest = tl.where(largest == float("-inf"), 0.0, largest)
-    out_at, _ = _part(out, query_start, query_end, first, heads * D, D, TILE, D)
+    out_at, _ = _part(out, query_start, query_end, first, heads * d_k, d_k, d_k, TILE, D)
     tl.store(out_at, (sums / total[:, None]).to(out.dtype.element_ty), mask=is_query)
     rows = (query_start + i).to(tl.int64)
     tl.store(log_sums + rows * heads + head, largest + tl.log2(total), mask=rows < query_end)
@@ -85,7 +88,7 @@ def _forward(  # type: ignore[no-untyped-def]
 def _backward_keys(  # type: ignore[no-untyped-def]
     q, k, v, out, grad_out, log_sums, grad_k, grad_v, query_starts, key_starts, scale, natural_scale,
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
-    CAUSAL: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
+    CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
     query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
@@ -93,17 +96,17 @@ def _backward_keys(  # type: ignore[no-untyped-def]
     queries, keys = query_end - query_start, key_end - key_start
     if first >= keys:
         return
-    k_at, is_key = _part(k, key_start, key_end, first, k_row, k_head, TILE, D)
-    v_at, _ = _part(v, key_start, key_end, first, v_row, v_head, TILE, D)
+    k_at, is_key = _part(k, key_start, key_end, first, k_row, k_head, d_k, TILE, D)
+    v_at, _ = _part(v, key_start, key_end, first, v_row, v_head, d_k, TILE, D)
     k_tile = tl.load(k_at, mask=is_key, other=0.0)
     v_tile = tl.load(v_at, mask=is_key, other=0.0)
     sums_k = tl.zeros([TILE, D], tl.float32)
     sums_v = tl.zeros([TILE, D], tl.float32)
     begin = first if CAUSAL else 0
     for first_query in range(begin, queries, TILE):
-        q_at, is_query = _part(q, query_start, query_end, first_query, q_row, q_head, TILE, D)
-        out_at, _ = _part(out, query_start, query_end, first_query, heads * D, D, TILE, D)
-        grad_at, _ = _part(grad_out, query_start, query_end, first_query, grad_row, grad_head, TILE, D)
+        q_at, is_query = _part(q, query_start, query_end, first_query, q_row, q_head, d_k, TILE, D)
+        out_at, _ = _part(out, query_start, query_end, first_query, heads * d_k, d_k, d_k, TILE, D)
+        grad_at, _ = _part(grad_out, query_start, query_end, first_query, grad_row, grad_head, d_k, TILE, D)
         q_tile = tl.load(q_at, mask=is_query, other=0.0)
         grad_tile = tl.load(grad_at, mask=is_query, other=0.0)
         out_tile = tl.load(out_at, mask=is_query, other=0.0)
@@ -114,8 +117,8 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         mean = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
         grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
         sums_k += tl.dot(tl.trans(grad_scores.to(q_tile.dtype)), q_tile)
-    grad_k_at, _ = _part(grad_k, key_start, key_end, first, heads * D, D, TILE, D)
-    grad_v_at, _ = _part(grad_v, key_start, key_end, first, heads * D, D, TILE, D)
+    grad_k_at, _ = _part(grad_k, key_start, key_end, first, heads * d_k, d_k, d_k, TILE, D)
+    grad_v_at, _ = _part(grad_v, key_start, key_end, first, heads * d_k, d_k, d_k, TILE, D)
     tl.store(grad_k_at, (sums_k * natural_scale).to(grad_k.dtype.element_ty), mask=is_key)
     tl.store(grad_v_at, sums_v.to(grad_v.dtype.element_ty), mask=is_key)
 
@@ -124,7 +127,7 @@ def _backward_keys(  # type: ignore[no-untyped-def]
 def _backward_queries(  # type: ignore[no-untyped-def]
     q, k, v, out, grad_out, log_sums, grad_q, query_starts, key_starts, scale, natural_scale,
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
-    CAUSAL: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr,
+    CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
     query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
@@ -132,9 +135,9 @@ def _backward_queries(  # type: ignore[no-untyped-def]
     queries, keys = query_end - query_start, key_end - key_start
     if first >= queries:
         return
-    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, TILE, D)
-    out_at, _ = _part(out, query_start, query_end, first, heads * D, D, TILE, D)
-    grad_at, _ = _part(grad_out, query_start, query_end, first, grad_row, grad_head, TILE, D)
+    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
+    out_at, _ = _part(out, query_start, query_end, first, heads * d_k, d_k, d_k, TILE, D)
+    grad_at, _ = _part(grad_out, query_start, query_end, first, grad_row, grad_head, d_k, TILE, D)
     q_tile = tl.load(q_at, mask=is_query, other=0.0)
     grad_tile = tl.load(grad_at, mask=is_query, other=0.0)
     out_tile = tl.load(out_at, mask=is_query, other=0.0)
@@ -144,20 +147,25 @@ def _backward_queries(  # type: ignore[no-untyped-def]
     sums_q = tl.zeros([TILE, D], tl.float32)
     last = tl.minimum(keys, first + TILE) if CAUSAL else keys
     for first_key in range(0, last, TILE):
-        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, TILE, D)
-        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, TILE, D)
+        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
+        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
         k_tile = tl.load(k_at, mask=is_key, other=0.0)
         v_tile = tl.load(v_at, mask=is_key, other=0.0)
         weights = _weights(q_tile, k_tile, sums_of_rows, first, first_key, queries, keys, scale, CAUSAL, TILE)
         grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
         sums_q += tl.dot(grad_scores.to(k_tile.dtype), k_tile)
-    grad_q_at, _ = _part(grad_q, query_start, query_end, first, heads * D, D, TILE, D)
+    grad_q_at, _ = _part(grad_q, query_start, query_end, first, heads * d_k, d_k, d_k, TILE, D)
     tl.store(grad_q_at, (sums_q * natural_scale).to(grad_q.dtype.element_ty), mask=is_query)
 
 
 def _strides(*tensors_FHK: Tensor) -> list[int]:
     assert all(x.stride(2) == 1 for x in tensors_FHK)
     return [stride for x in tensors_FHK for stride in x.stride()[:2]]
+
+
+def _width(d_k: int) -> int:
+    """Returns the columns of a tile: a power of 2 that matrix units can multiply."""
+    return max(16, triton.next_power_of_2(d_k))
 
 
 def _grid(starts: Tensor, heads: int, longest: int) -> tuple[int, int, int]:
@@ -188,7 +196,7 @@ def attend_packed(
     log_sums_FH = torch.empty(q_FHK.shape[:2], dtype=torch.float32, device=q_FHK.device)
     _forward[_grid(query_starts, heads, longest_query)](
         q_FHK, k_GHK, v_GHK, out_FHK, log_sums_FH, query_starts, key_starts, scale * _LOG2_E,
-        *_strides(q_FHK, k_GHK, v_GHK), heads, causal, _TILE, d_k, num_warps=_WARPS,
+        *_strides(q_FHK, k_GHK, v_GHK), heads, causal, _TILE, d_k, _width(d_k), num_warps=_WARPS,
     )  # fmt: skip
     return out_FHK, log_sums_FH
 
@@ -212,7 +220,7 @@ def _backward(
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_FHK, k_GHK, v_GHK)]
     inputs = q_FHK, k_GHK, v_GHK, out_FHK, grad_FHK, log_sums_FH
     scales, strides = (scale * _LOG2_E, scale), _strides(q_FHK, k_GHK, v_GHK, grad_FHK)
-    options = query_starts, key_starts, *scales, *strides, heads, causal, _TILE, d_k
+    options = query_starts, key_starts, *scales, *strides, heads, causal, _TILE, d_k, _width(d_k)
     _backward_keys[_grid(key_starts, heads, longest_key)](*inputs, *grads[1:], *options, num_warps=_WARPS)
     _backward_queries[_grid(query_starts, heads, longest_query)](*inputs, grads[0], *options, num_warps=_WARPS)
     return grads[0], grads[1], grads[2]

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
 from nmt.model.attention import Dropout, attend, attention_function
-from nmt.model.masks import Layout, Mask, PackedMask, cross_attention_mask, self_attention_mask
+from nmt.model.masks import Layout, Mask, PackedMask, bound_on, cross_attention_mask, self_attention_mask
 
 # The matrix VD of the softmax and its bias V, or None, of all tokens or of some.
 OutputLayer = tuple[Tensor, Tensor | None]
@@ -203,9 +203,9 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, positions_F: Tensor, longest: int) -> Tensor:
         """Returns the encodings FD of `positions_F`, all of them below `longest`."""
-        if longest > len(self.table):
-            grown = sinusoids(2 * longest, self.config)
-            self.table = grown.to(self.table)
+        # The size depends on the bound only, because CUDA graphs are recorded for a bound.
+        if bound_on(longest) > len(self.table):
+            self.table = sinusoids(bound_on(longest), self.config).to(self.table)
         return self.table[positions_F]
 
 

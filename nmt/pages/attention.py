@@ -117,7 +117,7 @@ def _translated(translator: Translator, source: str) -> list[int]:
 
 
 def _stacked(recorded: dict[nn.Module, Tensor], layers: nn.ModuleList, name: str) -> Tensor:
-    return torch.cat([recorded[getattr(layer, name)] for layer in layers]).cpu()  # the batch is one sentence
+    return torch.cat([recorded[getattr(layer, name)] for layer in layers]).float().cpu()  # of one sentence
 
 
 def page_data(

@@ -120,7 +120,7 @@ def _made(
     number: int,
     _: int,  # the pool has only this worker
 ) -> "_Worker":
-    """Makes worker `number`, which uses the GPU with its number if there are several."""
+    """Makes worker `number`, which uses the GPU with its number, or shares one if there are fewer."""
     engines = {}
     for name, (path, digest) in models.items():
         if digest_of(path) != digest:

@@ -127,9 +127,9 @@ class Gradients:
         # DistributedDataParallel sums over the ranks in every backward pass outside of this context.
         self._unsynchronised = getattr(self.wrapped, "no_sync", nullcontext)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        # A criterion of the user may wait for the GPU, and DistributedDataParallel sums while the GPU computes.
+        # No graphs with a criterion of the user, which may wait for the GPU, nor with DistributedDataParallel.
         self._graphed = None
-        if self.packs and runtime.device.type == "cuda" and world.size == 1 and model.criterion is None:
+        if self.packs and runtime.device.type == "cuda" and world.control is None and model.criterion is None:
             self._graphed = GraphedPass(model, runtime.device)
 
     def compile_layers(self) -> None:
@@ -179,12 +179,10 @@ class Gradients:
         (loss * (factor * self.loss_scale.scale if self.loss_scale else factor)).backward()
         return loss.detach(), nll
 
-    def free_memory(self) -> None:
-        """Frees what is only kept to compute faster, after memory ran out."""
-        if self._graphed:
-            self._graphed.forget()
-        if self.runtime.device.type == "cuda":
-            torch.cuda.empty_cache()
+    def give_up_graphs(self) -> bool:
+        """Frees the memory of graphs and records no more of them. Returns whether there were any."""
+        had_any, self._graphed = bool(self._graphed and self._graphed.recorded), None
+        return had_any
 
     def compute(self, batch: MicroBatch) -> list[Tensor]:
         """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""

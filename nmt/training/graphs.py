@@ -32,26 +32,25 @@ class GraphedPass:
     """Computes on packed micro-batches. It records a graph when a shape comes for the second time.
 
     The computation must be the same in all calls.
+
+    Attributes:
+        recorded: the graphs by shape.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._model, self._device = model, device
-        self.forget()
-
-    def forget(self) -> None:
-        """Frees the memory of all graphs."""
         self._seen = set[tuple[int, ...]]()
-        self._recorded: dict[tuple[int, ...], _Recorded] = {}
+        self.recorded: dict[tuple[int, ...], _Recorded] = {}
 
     def __call__(self, computation: Pass, batch: MicroBatch, factor: float) -> tuple[Tensor, Tensor]:
         """Returns what the computation returns; the tensors keep their values until the next call."""
         shape = _shape(batch)
-        if shape not in self._recorded:
-            if shape not in self._seen or len(self._recorded) == _MOST_GRAPHS:
+        if shape not in self.recorded:
+            if shape not in self._seen or len(self.recorded) == _MOST_GRAPHS:
                 self._seen.add(shape)
                 return computation(batch.to(self._device), moved(torch.tensor(factor), self._device))
-            self._recorded[shape] = self._record(computation, batch.to(self._device))
-        recorded = self._recorded[shape]
+            self.recorded[shape] = self._record(computation, batch.to(self._device))
+        recorded = self.recorded[shape]
         for place, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
             place.copy_(value.pin_memory(), non_blocking=True)
         recorded.graph.replay()
@@ -61,7 +60,7 @@ class GraphedPass:
         """Records a graph. Kernels that are recorded are not executed."""
         factor, graph = torch.zeros((), device=self._device), torch.cuda.CUDAGraph()
         # Graphs can share their memory, because no two are executed at the same time.
-        pool = next((recorded.graph.pool() for recorded in self._recorded.values()), None)
+        pool = next((recorded.graph.pool() for recorded in self.recorded.values()), None)
         with torch.cuda.graph(graph, pool=pool):
             outputs = computation(batch, factor)
         return _Recorded(graph, [*batch.tensors(), factor], outputs, list(self._model.buffers()))

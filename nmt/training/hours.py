@@ -16,7 +16,7 @@ from nmt.training.loop import plan_epoch
 from nmt.training.ranks import join_ranks
 from nmt.training.run_folder import flag_words
 from nmt.training.state import Setup, new_state
-from nmt.training.train import check_device_tokens, check_fit
+from nmt.training.train import check_device_tokens, check_fit, fit_memory
 
 
 class Corpus(NamedTuple):
@@ -158,6 +158,7 @@ def with_choices(
             check_device_tokens(train, setup.device_tokens)
             state = new_state(setup)
             plan = plan_epoch(setup, state)
+            fit_memory(setup, state, plan)
             limit = min(_MEASURED_SECONDS, seconds * _MEASURED_SHARE)
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
             return processes * max(plan.totals) / len(plan) / seconds_per_update(setup, state, plan, limit)

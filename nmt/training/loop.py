@@ -108,8 +108,12 @@ def train_update(
                 raise
             added = None
         if added is None:  # outside of the handler, because the error keeps tensors alive
-            _lower_device_tokens(setup, state, batch)
-            return None
+            if not state.gradients.give_up_graphs():
+                _lower_device_tokens(setup, state, batch)
+                return None
+            _discard_gradients(setup, state)
+            console.warn(f"memory ran out in update {counters.update + 1:,}; training continues without CUDA graphs")
+            return train_update(setup, state, update, advance)
         losses += torch.stack(added)
         advance(1)
     norm, skipped = state.optimizer.step(counters.update + 1)
@@ -133,10 +137,15 @@ def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> 
         )
     if setup.world.size > 1:
         raise OutOfMemoryError(f"rank {setup.world.rank} ran out of memory in update {update:,}")
-    state.loss.zero_grad(set_to_none=False)
-    state.gradients.free_memory()
+    _discard_gradients(setup, state)
     state.counters.device_tokens = lower
     console.warn(f"memory ran out in update {update:,}; training continues with --device-tokens {lower}")
+
+
+def _discard_gradients(setup: Setup, state: TrainState) -> None:
+    state.loss.zero_grad(set_to_none=False)
+    if setup.runtime.device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[MicroBatch]) -> str | None:

@@ -1,8 +1,8 @@
 """Label-smoothed cross-entropy (paper §5.4), and the loss on given word alignments (Garg et al. 2019)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +60,24 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     return torch.cat(found)
 
 
-# (hidden ID, weight VD, bias V, labels I1, type of the softmax, whether a gradient is needed) -> (−log softmax(hidden ·
-# weightᵀ + bias)[label], I; its gradient by the logits, IV, if it is needed). Products have the type of the factors.
-_Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, torch.dtype, bool], tuple[Tensor, Tensor | None]]
+class _Nll(Protocol):
+    """Computes −log softmax(hidden · weightᵀ + bias)[label] for some rows."""
+
+    def __call__(
+        self,
+        hidden_ID: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        labels_I1: Tensor,
+        dtype: torch.dtype,
+        needs_gradient: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the negative log-likelihoods I, and their gradients by the logits, IV, if they are needed.
+
+        Args:
+            dtype: the type in which the softmax is computed. Products have the type of their factors.
+        """
+
 
 # In 16-bit precision, the gradient of the softmax matrix is computed from at least so many rows at once. It is then
 # added to that of earlier rows, and on a CPU, this takes as long as the product of a hundred rows.

@@ -133,7 +133,7 @@ class TrainState:
     average: MovingAverage | None = None
 
     def device_tokens(self, setup: Setup) -> int:
-        """Returns the most tokens on either side of a micro-batch: by the options, or fewer after memory ran out."""
+        """Returns the most tokens on either side of a micro-batch: by the options, or fewer if those do not fit."""
         return min(setup.device_tokens, self.counters.device_tokens or setup.device_tokens)
 
     def averaged(self) -> AbstractContextManager[None]:

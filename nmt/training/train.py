@@ -146,11 +146,11 @@ def first_plan(setup: Setup, state: TrainState) -> UpdatePlan:
     """Returns the plan of the state's epoch; logs it, and makes sure that batches fit into memory."""
     plan = plan_epoch(setup, state)
     show_plan(setup, state, plan)
-    _fit_memory(setup, state, plan)
+    fit_memory(setup, state, plan)
     return plan
 
 
-def _fit_memory(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
+def fit_memory(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
     """Checks that the largest micro-batches fit into memory. Lowers the default of --device-tokens if they do not."""
     tokens = state.device_tokens(setup)
     found = state.gradients.fitting_tokens(plan.epoch.widest, tokens, state.missing_bytes(setup.config))

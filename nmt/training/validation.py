@@ -14,7 +14,6 @@ from nmt.data.loader import updates
 from nmt.errors import StoppedError
 from nmt.model.transformer import Transformer
 from nmt.scoring import corpus_scores
-from nmt.training.loss import TrainingLoss
 from nmt.training.records import Scores
 from nmt.training.state import Setup, TrainState
 from nmt.translate.translator import Translator
@@ -53,7 +52,7 @@ def validate(setup: Setup, state: TrainState) -> Validation:
     state.loss.eval()
     share = None
     with state.averaged(), suppress(StoppedError):
-        share = _nll(setup, state.loss), _translations(setup, state.loss.model)
+        share = _nll(setup, state), _translations(setup, state.loss.model)
     state.loss.train()
     setup.world.end_together(share is None)
     assert share
@@ -63,9 +62,9 @@ def validate(setup: Setup, state: TrainState) -> Validation:
     return _scored(setup, scores, translations) if setup.config.translates else Validation(scores)
 
 
-def _nll(setup: Setup, loss: TrainingLoss) -> tuple[float, int]:
+def _nll(setup: Setup, state: TrainState) -> tuple[float, int]:
     """Returns the negative log-likelihood of this rank's share, in nats, and its number of target tokens."""
-    split, budget, world = setup.data.split("valid"), setup.device_tokens, setup.world
+    split, budget, world = setup.data.split("valid"), state.device_tokens(setup), setup.world
     plan = make_plan(split.source.lengths, split.target.lengths, batch_tokens=budget, groups=1, seed=0, epoch=0)
     total, tokens = 0.0, 0
     progress = console.Progress("computing the validation loss", len(plan), "batch", summary=False)
@@ -74,7 +73,7 @@ def _nll(setup: Setup, loss: TrainingLoss) -> tuple[float, int]:
             setup.stop.check()
             for batch in update.batches:
                 with setup.runtime.autocast():
-                    _, nll = loss(batch.to(setup.runtime.device))
+                    _, nll = state.loss(batch.to(setup.runtime.device))
                 total += float(nll)
                 tokens += batch.target_tokens
             progress.advance(1)

@@ -246,11 +246,10 @@ def _loaded(folder: Any, config: EngineConfig, device: str, process: int) -> Any
     """Returns the exported model in CTranslate2. It takes as many threads as OMP_NUM_THREADS says."""
     import ctranslate2
 
+    index = process % ctranslate2.get_cuda_device_count() if device == "cuda" else 0
     compute_type = "float32" if config.compute_type == "auto" else config.compute_type
     try:
-        return ctranslate2.Translator(
-            str(folder), device=device, device_index=process if device == "cuda" else 0, compute_type=compute_type
-        )
+        return ctranslate2.Translator(str(folder), device=device, device_index=index, compute_type=compute_type)
     except ValueError as error:  # this machine does not have the type
         raise NmtError(f"--compute-type {compute_type} does not work here ({error}); choose another one") from error
     except RuntimeError as error:

@@ -85,7 +85,7 @@ class PyTorchEngine(Translator):
 
 
 def load_engine(checkpoints: Sequence[str], config: EngineConfig, runtime: RuntimeConfig, process: int = 0) -> Engine:
-    """Returns the engine for a model, or for an ensemble; uses GPU number `process` if there are several."""
+    """Returns the engine for a model, or for an ensemble; see `nmt.model.device.resolve` for `process`."""
     if config.engine == "ctranslate2":
         from nmt.translate.ctranslate2_engine import CTranslate2Engine
 

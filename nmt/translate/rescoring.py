@@ -71,7 +71,7 @@ class RescoringJob(ModelJob):
     lines: PairFormat = field(default_factory=PairFormat)
 
     def load(self, models: Sequence[str], process: int) -> "Rescorer":
-        """Loads the model; on GPU number `process` if there are several."""
+        """Loads the model; see `nmt.model.device.resolve` for `process`."""
         translator = Translator.load(*models, runtime=self.runtime, process=process)
         return Rescorer(translator, alignments=self.alignments)
 

@@ -23,6 +23,7 @@ from nmt.errors import NmtError
 from nmt.model.device import Runtime, in_halves, resolve
 from nmt.model.incremental import DecoderCache, start
 from nmt.model.incremental import step as step_model
+from nmt.model.masks import bound_on
 from nmt.model.transformer import OutputLayer, Transformer
 from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
@@ -121,8 +122,8 @@ def can_join(line: EncodedRequest, search: SearchConfig) -> bool:
 class RunningSearch:
     """Beam search of lines that join it at any time, and leave it when they are done.
 
-    The translations are the same as in batches. See `can_join` and `nmt.model.incremental.can_join`. The translator
-    must not have a vocabulary map.
+    On a CPU, the translations are the same as in batches. See `can_join` and `nmt.model.incremental.can_join`. The
+    translator must not have a vocabulary map.
     """
 
     def __init__(self, translator: "Translator", search: SearchConfig) -> None:
@@ -180,7 +181,7 @@ class Translator:
 
     @classmethod
     def load(cls, *checkpoints: str | Path, runtime: RuntimeConfig | None = None, process: int = 0) -> Self:
-        """Loads the model of a checkpoint, or an ensemble of several. Processes 0, 1, … take turns on the GPUs.
+        """Loads the model of a checkpoint, or an ensemble of several; see `nmt.model.device.resolve` for `process`.
 
         Raises:
             NmtError: a file is not a checkpoint, or two differ in vocabulary or text processing.
@@ -319,12 +320,13 @@ class Translator:
     def begun(self, ordered: Sequence[_Sentence], search: SearchConfig) -> tuple[_EnsembleCache, SearchBatch]:
         """Encodes sentences, which are in the order of their padded widths, and returns what search begins with.
 
-        Their sources lie in blocks of one padded width each, so none is padded to the width of another.
+        On a CPU, their sources lie in blocks of one padded width each, so none is padded to the width of another. On a
+        GPU, the calls for so many blocks would take longer than computing the padding.
         """
-        # On a GPU, the calls for more blocks would take longer than computing the padding.
         on_cpu = self.runtime.device.type == "cpu"
-        by_width = groupby(ordered, key=lambda s: padded_width(s.ids) if on_cpu else 0)
-        blocks = [[with_eos(s.ids) for s in block] for _, block in by_width]
+        widths = [padded_width(s.ids) if on_cpu else bound_on(padded_width(s.ids)) for s in ordered]
+        in_blocks = groupby(zip(widths, ordered, strict=True), key=lambda pair: pair[0])
+        blocks = [[with_eos(s.ids) for _, s in block] for _, block in in_blocks]
         side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, LEAST_WIDTH).to(self.runtime.device)
         candidates = self._candidates(ordered, self.vocabulary_map) if self.vocabulary_map else None
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import forks
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from commands import LANGS, SMALL, TRAIN, records, run, same_weights, weights
@@ -54,6 +55,43 @@ def test_if_memory_runs_out_the_update_is_repeated_with_half_the_device_tokens(t
     lower, whole = (weights(tmp_path / name / LAST) for name in ("lower", "whole"))
     for name, tensor in whole.items():
         torch.testing.assert_close(lower[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+def test_if_memory_runs_out_an_update_is_first_repeated_without_graphs(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs need a GPU, so the test pretends that there are some."""
+    run(*command(trained, tmp_path / "whole"))
+    compute, graphs = Gradients.add, [True]
+
+    def add(*arguments: Any, **options: Any) -> Any:
+        added = compute(*arguments, **options)
+        if graphs and arguments[2]:  # not the check of memory, whose weight is 0
+            fail()
+        return added
+
+    monkeypatch.setattr(Gradients, "add", add)
+    monkeypatch.setattr(Gradients, "give_up_graphs", lambda _: graphs.pop())
+    log = run(*command(trained, tmp_path / "repeated")).stderr
+    assert log.count("memory ran out in update 1; training continues without CUDA graphs") == 1
+    assert same_weights(tmp_path / "whole" / LAST, tmp_path / "repeated" / LAST)
+
+
+def test_the_default_of_device_tokens_is_lowered_until_batches_fit_but_not_a_given_value(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gradients, "_fit", lambda _, __, tokens, ___: tokens <= 5000)
+    given = command(trained, tmp_path / "given", "--device-tokens=16384")
+    message = "error: micro-batches of --device-tokens 16384 do not fit into memory; give --device-tokens 4096\n"
+    assert message in run(*given, code=1).stderr
+    default = [option for option in given if not option.startswith("--device-tokens")]
+    # 2^20 / d_model is 32,768.
+    log = run(*default).stderr
+    assert "micro-batches of --device-tokens 32768 do not fit into memory, so training uses 4096" in log
+    state = load_checkpoint(tmp_path / "given" / "state-00000020.safetensors")
+    assert state.training["counters"]["device_tokens"] == 4096
+    monkeypatch.setattr(Gradients, "_fit", lambda *_: False)
+    assert "do not fit into memory; train a smaller model" in run(*default, "--max-updates=30", code=1).stderr
 
 
 def test_a_resumed_training_keeps_the_lower_device_tokens(trained: Path, tmp_path: Path) -> None:
