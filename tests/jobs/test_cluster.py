@@ -363,6 +363,7 @@ def running_cluster(nodes: int) -> Iterator[Any]:
             cluster.shutdown()
 
 
+@pytest.mark.nightly
 def test_a_real_cluster_writes_the_same_bytes(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained)
     Path("other").mkdir()

@@ -16,6 +16,7 @@ from two_ranks import LAST, command
 pytestmark = pytest.mark.xdist_group("launcher")  # so that the uninterrupted training runs once
 
 
+@pytest.mark.nightly
 def test_torchrun_restarts_from_the_newest_state(data: Path, uninterrupted: Path, tmp_path: Path) -> None:
     folder, killed = Path(shutil.copytree(uninterrupted, tmp_path / "run")), tmp_path / "killed"
     (folder / "state-00000020.safetensors").unlink()
