@@ -189,6 +189,8 @@ class _Beams:
         """Returns those of the best W candidates that end: sentence, tokens without EOS, log P of tokens and EOS."""
         best_BW = candidates.log_probs_BC[:, : self.beam]
         b_E, w_E = (candidates.ended_BC[:, : self.beam] & best_BW.isfinite()).nonzero(as_tuple=True)
+        if not len(b_E):  # spares reading four tensors from the device
+            return []
         parents_E, last_E = candidates.parents_BC[b_E, w_E], candidates.token_log_probs_BC[b_E, w_E]
         tokens_ET = self.tokens_BWT[b_E, parents_E]
         log_probs_ET = torch.cat((self.history_BWT[b_E, parents_E], last_E[:, None]), 1)
@@ -321,7 +323,8 @@ class BeamSearch:
         bounds = beams.bounds(self.config.alpha)
         done = {number for number in self.live if not bounds[number] > self._finished.to_beat(number)}
         self.live -= done
-        beams.stop([b for b, number in enumerate(bounds) if number not in self.live])
+        if done:
+            beams.stop([b for b, number in enumerate(bounds) if number not in self.live])
         chosen_B = beams.leave(self.live, bounds, groups, self._done_share)
         self._cache = cache.select(parents_BW if chosen_B is None else parents_BW[chosen_B], chosen_B)
         of_sentences = {
