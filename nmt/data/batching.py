@@ -31,6 +31,14 @@ class Lengths(Protocol):
     def total(self) -> int: ...
 
 
+def most_positions(device_tokens: int) -> int:
+    """Returns the most tokens on a side of a micro-batch: a sixteenth more than --device-tokens.
+
+    Without this tolerance, half of the updates would be cut in two if --device-tokens is --batch-tokens.
+    """
+    return device_tokens + device_tokens // 16
+
+
 @dataclass(frozen=True)
 class Epoch:
     """The random part of an epoch's plan.
@@ -81,15 +89,16 @@ class UpdatePlan:
     def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
         """Returns the micro-batches of update `index`, each as a list of blocks of sentence numbers.
 
-        The micro-batches have similar sizes. Each has at most `device_tokens` tokens on either side, padding included,
-        unless a single sentence is longer. Their number is the smallest possible multiple of `ranks`: rank r takes
-        micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
+        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either side,
+        padding included, unless a single sentence is longer. Their number is the smallest possible multiple of `ranks`:
+        rank r takes micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough
+        sentences.
         """
-        groups = self.update(index)
-        count = ranks * -(-sum(map(self.padded_size, groups)) // (ranks * device_tokens))
+        groups, most = self.update(index), most_positions(device_tokens)
+        count = ranks * -(-sum(map(self.padded_size, groups)) // (ranks * most))
         while True:
             batches = self._cut(groups, count)
-            if all(self._fits(batch, device_tokens) for batch in batches):
+            if all(self._fits(batch, most) for batch in batches):
                 empty: list[list[Array]] = [[]]
                 return batches + empty * (-len(batches) % ranks)
             count += ranks
@@ -106,8 +115,8 @@ class UpdatePlan:
                 batches.setdefault(int(number), []).append(group[batch_numbers == number])
         return list(batches.values())
 
-    def _fits(self, batch: list[Array], device_tokens: int) -> bool:
-        return sum(map(self.padded_size, batch)) <= device_tokens or sum(map(len, batch)) == 1
+    def _fits(self, batch: list[Array], most: int) -> bool:
+        return sum(map(self.padded_size, batch)) <= most or sum(map(len, batch)) == 1
 
     def padded_size(self, sentences: Array) -> int:
         """Returns the number of positions on one side if all sentences are padded to the longest one of both sides."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from nmt import console
+from nmt.data.batching import most_positions
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.data.mixture import TokenArray
@@ -205,7 +206,7 @@ class Gradients:
             return False
         for lengths in set(pairs):
             pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
-            copies = np.zeros(device_tokens // max(lengths), dtype=int)
+            copies = np.zeros(most_positions(device_tokens) // max(lengths), dtype=int)
             batch = make_micro_batch(pair, [copies], packs=self.packs)
             try:
                 reserved = torch.empty(optimizer_bytes, dtype=torch.uint8, device=self.runtime.device)
