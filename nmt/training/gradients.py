@@ -181,9 +181,11 @@ class Gradients:
         return loss.detach(), nll
 
     def give_up_graphs(self) -> bool:
-        """Frees the memory of graphs and records no more of them. Returns whether there were any."""
-        had_any, self._graphed = bool(self._graphed and self._graphed.recorded), None
-        return had_any
+        """Frees the memory of graphs, and records no more of them, if there are any. Returns whether there were any."""
+        if not self._graphed or not self._graphed.recorded:
+            return False
+        self._graphed = None
+        return True
 
     def compute(self, batch: MicroBatch) -> list[Tensor]:
         """Returns the gradient of the batch's loss on this rank for `parameters`, without adding it to `grad`."""
