@@ -30,14 +30,35 @@ def _part(x, start, end, first, row, head, d_k: tl.constexpr, TILE: tl.constexpr
 
 
 @triton.jit
-def _weights(q, k, log_sums, first_query, first_key, queries, keys, scale, CAUSAL: tl.constexpr, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load(x, start, end, first, row, head, d_k: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns the numbers of a part; 0 where there are none."""
+    pointers, exists = _part(x, start, end, first, row, head, d_k, TILE, D)
+    return tl.load(pointers, mask=exists, other=0.0)
+
+
+@triton.jit
+def _store(x, numbers, start, end, first, heads, d_k: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Writes a part of a contiguous tensor."""
+    pointers, exists = _part(x, start, end, first, heads * d_k, d_k, d_k, TILE, D)
+    tl.store(pointers, numbers.to(x.dtype.element_ty), mask=exists)
+
+
+@triton.jit
+def _bounds(query_starts, key_starts):  # type: ignore[no-untyped-def]
+    """Returns where the queries and the keys of this program's sentence begin and end."""
+    queries, keys = query_starts + tl.program_id(0), key_starts + tl.program_id(0)
+    return tl.load(queries), tl.load(queries + 1), tl.load(keys), tl.load(keys + 1)
+
+
+@triton.jit
+def _weights(q, k, log_sum, first_query, first_key, queries, keys, scale, CAUSAL: tl.constexpr, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Returns the attention weights of a tile."""
     i = first_query + tl.arange(0, TILE)[:, None]
     j = first_key + tl.arange(0, TILE)[None, :]
     seen = (i < queries) & (j < keys)
     if CAUSAL:
         seen = seen & (j <= i)
-    return tl.where(seen, tl.exp2(tl.dot(q, tl.trans(k)) * scale - log_sums[:, None]), 0.0)
+    return tl.where(seen, tl.exp2(tl.dot(q, tl.trans(k)) * scale - log_sum[:, None]), 0.0)
 
 
 @triton.jit
@@ -46,24 +67,20 @@ def _forward(  # type: ignore[no-untyped-def]
     q_row, q_head, k_row, k_head, v_row, v_head, heads,
     CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
-    query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
-    key_start, key_end = tl.load(key_starts + sentence), tl.load(key_starts + sentence + 1)
+    head, first = tl.program_id(1), tl.program_id(2) * TILE
+    query_start, query_end, key_start, key_end = _bounds(query_starts, key_starts)
     if first >= query_end - query_start:
         return
     i = first + tl.arange(0, TILE)
-    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
-    q_tile = tl.load(q_at, mask=is_query, other=0.0)
+    q_tile = _load(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
     largest = tl.full([TILE], float("-inf"), tl.float32)
     total = tl.zeros([TILE], tl.float32)
     sums = tl.zeros([TILE, D], tl.float32)
     keys = key_end - key_start
     last = tl.minimum(keys, first + TILE) if CAUSAL else keys
     for first_key in range(0, last, TILE):
-        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
-        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
-        k_tile = tl.load(k_at, mask=is_key, other=0.0)
-        v_tile = tl.load(v_at, mask=is_key, other=0.0)
+        k_tile = _load(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
+        v_tile = _load(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
         j = first_key + tl.arange(0, TILE)
         seen = (j < keys)[None, :]
         if CAUSAL:
@@ -78,10 +95,20 @@ def _forward(  # type: ignore[no-untyped-def]
     # A sentence without keys gets zeros.
     total = tl.where(total == 0.0, 1.0, total)
     largest = tl.where(largest == float("-inf"), 0.0, largest)
-    out_at, _ = _part(out, query_start, query_end, first, heads * d_k, d_k, d_k, TILE, D)
-    tl.store(out_at, (sums / total[:, None]).to(out.dtype.element_ty), mask=is_query)
+    _store(out, sums / total[:, None], query_start, query_end, first, heads, d_k, TILE, D)
     rows = (query_start + i).to(tl.int64)
     tl.store(log_sums + rows * heads + head, largest + tl.log2(total), mask=rows < query_end)
+
+
+@triton.jit
+def _of_rows(  # type: ignore[no-untyped-def]
+    out, grad_tile, log_sums, start, end, first, heads, d_k: tl.constexpr, TILE: tl.constexpr, D: tl.constexpr
+):
+    """Returns, for each query of a tile, the weighted mean of the gradients of its weights, and its log₂ Σ exp."""
+    out_tile = _load(out, start, end, first, heads * d_k, d_k, d_k, TILE, D)
+    rows = start + first + tl.arange(0, TILE)
+    log_sum = tl.load(log_sums + rows.to(tl.int64) * heads + tl.program_id(1), mask=rows < end, other=0.0)
+    return tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1), log_sum
 
 
 @triton.jit
@@ -90,37 +117,26 @@ def _backward_keys(  # type: ignore[no-untyped-def]
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
     CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
-    query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
-    key_start, key_end = tl.load(key_starts + sentence), tl.load(key_starts + sentence + 1)
+    first = tl.program_id(2) * TILE
+    query_start, query_end, key_start, key_end = _bounds(query_starts, key_starts)
     queries, keys = query_end - query_start, key_end - key_start
     if first >= keys:
         return
-    k_at, is_key = _part(k, key_start, key_end, first, k_row, k_head, d_k, TILE, D)
-    v_at, _ = _part(v, key_start, key_end, first, v_row, v_head, d_k, TILE, D)
-    k_tile = tl.load(k_at, mask=is_key, other=0.0)
-    v_tile = tl.load(v_at, mask=is_key, other=0.0)
+    k_tile = _load(k, key_start, key_end, first, k_row, k_head, d_k, TILE, D)
+    v_tile = _load(v, key_start, key_end, first, v_row, v_head, d_k, TILE, D)
     sums_k = tl.zeros([TILE, D], tl.float32)
     sums_v = tl.zeros([TILE, D], tl.float32)
     begin = first if CAUSAL else 0
     for first_query in range(begin, queries, TILE):
-        q_at, is_query = _part(q, query_start, query_end, first_query, q_row, q_head, d_k, TILE, D)
-        out_at, _ = _part(out, query_start, query_end, first_query, heads * d_k, d_k, d_k, TILE, D)
-        grad_at, _ = _part(grad_out, query_start, query_end, first_query, grad_row, grad_head, d_k, TILE, D)
-        q_tile = tl.load(q_at, mask=is_query, other=0.0)
-        grad_tile = tl.load(grad_at, mask=is_query, other=0.0)
-        out_tile = tl.load(out_at, mask=is_query, other=0.0)
-        rows = query_start + first_query + tl.arange(0, TILE)
-        sums_of_rows = tl.load(log_sums + rows.to(tl.int64) * heads + head, mask=rows < query_end, other=0.0)
-        weights = _weights(q_tile, k_tile, sums_of_rows, first_query, first, queries, keys, scale, CAUSAL, TILE)
+        q_tile = _load(q, query_start, query_end, first_query, q_row, q_head, d_k, TILE, D)
+        grad_tile = _load(grad_out, query_start, query_end, first_query, grad_row, grad_head, d_k, TILE, D)
+        mean, log_sum = _of_rows(out, grad_tile, log_sums, query_start, query_end, first_query, heads, d_k, TILE, D)
+        weights = _weights(q_tile, k_tile, log_sum, first_query, first, queries, keys, scale, CAUSAL, TILE)
         sums_v += tl.dot(tl.trans(weights.to(grad_tile.dtype)), grad_tile)
-        mean = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
         grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
         sums_k += tl.dot(tl.trans(grad_scores.to(q_tile.dtype)), q_tile)
-    grad_k_at, _ = _part(grad_k, key_start, key_end, first, heads * d_k, d_k, d_k, TILE, D)
-    grad_v_at, _ = _part(grad_v, key_start, key_end, first, heads * d_k, d_k, d_k, TILE, D)
-    tl.store(grad_k_at, (sums_k * natural_scale).to(grad_k.dtype.element_ty), mask=is_key)
-    tl.store(grad_v_at, sums_v.to(grad_v.dtype.element_ty), mask=is_key)
+    _store(grad_k, sums_k * natural_scale, key_start, key_end, first, heads, d_k, TILE, D)
+    _store(grad_v, sums_v, key_start, key_end, first, heads, d_k, TILE, D)
 
 
 @triton.jit
@@ -129,33 +145,23 @@ def _backward_queries(  # type: ignore[no-untyped-def]
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
     CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    sentence, head, first = tl.program_id(0), tl.program_id(1), tl.program_id(2) * TILE
-    query_start, query_end = tl.load(query_starts + sentence), tl.load(query_starts + sentence + 1)
-    key_start, key_end = tl.load(key_starts + sentence), tl.load(key_starts + sentence + 1)
+    first = tl.program_id(2) * TILE
+    query_start, query_end, key_start, key_end = _bounds(query_starts, key_starts)
     queries, keys = query_end - query_start, key_end - key_start
     if first >= queries:
         return
-    q_at, is_query = _part(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
-    out_at, _ = _part(out, query_start, query_end, first, heads * d_k, d_k, d_k, TILE, D)
-    grad_at, _ = _part(grad_out, query_start, query_end, first, grad_row, grad_head, d_k, TILE, D)
-    q_tile = tl.load(q_at, mask=is_query, other=0.0)
-    grad_tile = tl.load(grad_at, mask=is_query, other=0.0)
-    out_tile = tl.load(out_at, mask=is_query, other=0.0)
-    rows = query_start + first + tl.arange(0, TILE)
-    sums_of_rows = tl.load(log_sums + rows.to(tl.int64) * heads + head, mask=rows < query_end, other=0.0)
-    mean = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+    q_tile = _load(q, query_start, query_end, first, q_row, q_head, d_k, TILE, D)
+    grad_tile = _load(grad_out, query_start, query_end, first, grad_row, grad_head, d_k, TILE, D)
+    mean, log_sum = _of_rows(out, grad_tile, log_sums, query_start, query_end, first, heads, d_k, TILE, D)
     sums_q = tl.zeros([TILE, D], tl.float32)
     last = tl.minimum(keys, first + TILE) if CAUSAL else keys
     for first_key in range(0, last, TILE):
-        k_at, is_key = _part(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
-        v_at, _ = _part(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
-        k_tile = tl.load(k_at, mask=is_key, other=0.0)
-        v_tile = tl.load(v_at, mask=is_key, other=0.0)
-        weights = _weights(q_tile, k_tile, sums_of_rows, first, first_key, queries, keys, scale, CAUSAL, TILE)
+        k_tile = _load(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
+        v_tile = _load(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
+        weights = _weights(q_tile, k_tile, log_sum, first, first_key, queries, keys, scale, CAUSAL, TILE)
         grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
         sums_q += tl.dot(grad_scores.to(k_tile.dtype), k_tile)
-    grad_q_at, _ = _part(grad_q, query_start, query_end, first, heads * d_k, d_k, d_k, TILE, D)
-    tl.store(grad_q_at, (sums_q * natural_scale).to(grad_q.dtype.element_ty), mask=is_query)
+    _store(grad_q, sums_q * natural_scale, query_start, query_end, first, heads, d_k, TILE, D)
 
 
 def _strides(*tensors_FHK: Tensor) -> list[int]:

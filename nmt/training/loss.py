@@ -1,8 +1,8 @@
 """Label-smoothed cross-entropy (paper §5.4), and the loss on given word alignments (Garg et al. 2019)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,25 +60,8 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
     return torch.cat(found)
 
 
-class _Nll(Protocol):
-    """Computes −log softmax(hidden · weightᵀ + bias)[label] for some rows."""
-
-    def __call__(
-        self,
-        hidden_ID: Tensor,
-        weight_VD: Tensor,
-        bias_V: Tensor | None,
-        labels_I1: Tensor,
-        dtype: torch.dtype,
-        needs_gradient: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the negative log-likelihoods I, and their gradients by the logits, IV, if they are needed.
-
-        Args:
-            dtype: the type in which the softmax is computed. Products have the type of their factors.
-        """
-
-
+# `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
+_Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, torch.dtype, bool], tuple[Tensor, Tensor | None]]
 # In 16-bit precision, the gradient of the softmax matrix is computed from at least so many rows at once. It is then
 # added to that of earlier rows, and on a CPU, this takes as long as the product of a hundred rows.
 _GRADIENT_ROWS = 512
@@ -136,7 +119,11 @@ def _nll_on_cpu(
     dtype: torch.dtype,
     needs_gradient: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes a few rows of logits at a time, which stay in the cache."""
+    """Returns −log softmax(hidden · weightᵀ + bias)[label], I, and its gradient by the logits, IV, if it is needed.
+
+    Computes a few rows of logits at a time, which stay in the cache. Products have the type of their factors, and the
+    softmax has type `dtype`.
+    """
     nll_I1 = torch.empty(labels_I1.shape, dtype=dtype)
     grad_IV = hidden_ID.new_empty(len(hidden_ID), len(weight_VD)) if needs_gradient else None
     for first in range(0, len(hidden_ID), LOGIT_ROWS["cpu"]):
@@ -160,7 +147,7 @@ def _nll_on_gpu(
     dtype: torch.dtype,
     needs_gradient: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """Computes all rows of logits at once, and passes over them as few times as possible."""
+    """Returns the same as `_nll_on_cpu`. Computes all rows of logits at once, and passes over them few times."""
     logits_IV = F.linear(hidden_ID, weight_VD, bias_V)
     log_probs_IV = logits_IV.to(dtype).log_softmax(-1)
     log_probs_I1 = log_probs_IV.gather(1, labels_I1)

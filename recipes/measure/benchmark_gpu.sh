@@ -13,8 +13,7 @@ set_up_environment
 
 for arch in transformer_base transformer_big; do
     for compile in --no-compile --compile; do
-        run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --updates 20 \
-            "$compile" "$@"
+        run nmt benchmark train --arch "$arch" --device cuda --batch-tokens 25000 --updates 20 "$compile" "$@"
     done
 done
 for batch_tokens in 4096 16384 65536; do

@@ -39,7 +39,7 @@ def attention_weights(q: Tensor, k: Tensor, starts_q: Tensor, starts_k: Tensor, 
     return (torch.einsum("nhk,mhk->hnm", q, k) * scale).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0)
 
 
-@torch.library.custom_op("nmt_tests::varlen", mutates_args={})
+@torch.library.custom_op("nmt_tests::packed_attention", mutates_args={})
 def stand_in(
     q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, longest: Ints, causal: bool, scale: float
 ) -> Tensor:
@@ -52,7 +52,7 @@ def _(q: Tensor, *_: object) -> Tensor:
     return torch.empty_like(q, memory_format=torch.contiguous_format)
 
 
-@torch.library.custom_op("nmt_tests::varlen_backward", mutates_args={})
+@torch.library.custom_op("nmt_tests::packed_attention_backward", mutates_args={})
 def backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, starts_q: Tensor, starts_k: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
