@@ -14,7 +14,6 @@ from nmt import console, extensions
 from nmt.cli.flags import flags, options_in, use_config
 from nmt.config import ModelConfig, TrainConfig
 from nmt.errors import NmtError
-from nmt.model.architectures import model_config
 
 if TYPE_CHECKING:
     from nmt.training.loop import Clock
@@ -72,7 +71,7 @@ def train(
 
     Options in the panel Model override fields of the architecture.
     """
-    clock, ready, seconds = None, False, _seconds(config, hours, minutes)
+    clock, ready, seconds = None, False, _seconds(hours, minutes)
     with ExitStack() as lock:
         if seconds:
             locking = None if dry_run else lock
@@ -95,14 +94,11 @@ def train(
             run_training(data, model, config, clock, ready=ready)
 
 
-def _seconds(config: TrainConfig, hours: float | None, minutes: float | None) -> float:
+def _seconds(hours: float | None, minutes: float | None) -> float:
     """Returns the time that --hours or --minutes gives; 0 without them."""
     if hours is not None and minutes is not None:
         raise NmtError("--hours and --minutes were both given; leave out one of them")
-    seconds = 3600 * (hours or 0) + 60 * (minutes or 0)
-    if seconds and config.init_from is not None:
-        raise NmtError("--init-from does not go with --hours and --minutes; give --max-updates instead of the time")
-    return seconds
+    return 3600 * (hours or 0) + 60 * (minutes or 0)
 
 
 def _in_time(
@@ -137,6 +133,8 @@ def _in_time(
         lock.enter_context(folder.locked())
     if numbered(folder.path, "state"):
         return *_options_of_run(config, overrides, given), None, False
+    if config.init_from is not None and "lr_schedule" not in given:
+        raise NmtError("--hours and --minutes choose no learning rate for --init-from; give --lr-schedule and --lr")
     config, overrides, most_updates = with_choices(data, config, overrides, given, seconds)
     clock: Clock | None = Clock(ends_at, most_updates)
     if "max_updates" in given or config.lr_schedule == "linear":
@@ -187,10 +185,8 @@ def _arguments(data: str, model: ModelConfig, config: TrainConfig, clock: "Clock
 
 
 def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig:
-    if config.arch is not None:
-        return model_config(config.arch, **overrides)
-    if config.init_from is None:
+    if config.arch is None and config.init_from is None:
         raise typer.TyperException("Missing option '--arch', or arch in the file of --config")
-    from nmt.checkpoint_file import read_model_config
+    from nmt.training.run_folder import architecture
 
-    return replace(read_model_config(config.init_from), **overrides)
+    return replace(architecture(config), **overrides)

@@ -10,11 +10,10 @@ import torch
 from nmt import console
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
-from nmt.model.architectures import model_config
 from nmt.training.dry_run import seconds_per_update
 from nmt.training.loop import plan_epoch
 from nmt.training.ranks import join_ranks
-from nmt.training.run_folder import flag_words
+from nmt.training.run_folder import architecture, flag_words
 from nmt.training.state import Setup, new_state
 from nmt.training.train import check_device_tokens, check_fit, fit_memory
 
@@ -152,8 +151,10 @@ def with_choices(
             console.info(f"measuring the speed of {arch} …")
             usual: dict[str, Any] = {"optimizer": "muon", "batch_tokens": _MOST_BATCH if on_gpu else _LEAST_BATCH}
             measured = {name: value for name, value in usual.items() if name not in given}
-            trained = replace(config, arch=arch, valid_metric=("nll",), **measured)
-            setup = Setup(data, model_config(arch, **overrides), trained, runtime, world, stop)
+            trained = replace(config, valid_metric=("nll",), **measured)
+            if not config.init_from:
+                trained = replace(trained, arch=arch)
+            setup = Setup(data, replace(architecture(trained), **overrides), trained, runtime, world, stop)
             check_fit(data, setup.model_config, trained)
             check_device_tokens(train, setup.device_tokens)
             state = new_state(setup)
@@ -166,6 +167,8 @@ def with_choices(
         train = data.split("train")
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
         known = overrides | {name: getattr(config, name) for name in given}
+        if config.init_from:
+            known["arch"] = config.arch or config.init_from
         choices, most_updates = choose(corpus, seconds, known, speed)
     if on_gpu:  # the training follows in other processes
         torch.cuda.empty_cache()

@@ -160,11 +160,15 @@ def _load_tensors(state: TrainState, checkpoint: Checkpoint) -> None:
 
 # Fine-tuning: a training begins with the weights of a checkpoint
 
+# The lists of layers by the option that says how many there are. A model may begin with some layers of a checkpoint.
+_STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
+
 
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
-    """Gives a new model the weights of a checkpoint."""
+    """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
     checkpoint = load_checkpoint(path)
     _check_beginning(path, checkpoint, model.config, codec)
+    checkpoint = replace(checkpoint, weights=_of_kept_layers(path, checkpoint, model.config))
     if checkpoint.codec.to_dict() != codec.to_dict():
         checkpoint = replace(checkpoint, weights=checkpoint.weights | _embeddings(path, checkpoint, model, codec))
         if model.source_embedding is None:
@@ -177,6 +181,7 @@ def _check_beginning(path: str, checkpoint: Checkpoint, config: ModelConfig, cod
     differences = {
         flag_name(name): f"is {now} instead of {then}"
         for name, then, now in config.other_weights(checkpoint.model_config.to_dict())
+        if name not in _STACKS or now > then
     }
     if differences:
         found = "; ".join(f"{flag} {difference}" for flag, difference in differences.items())
@@ -188,6 +193,24 @@ def _check_beginning(path: str, checkpoint: Checkpoint, config: ModelConfig, cod
     then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
     if then != now:
         console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
+
+
+def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:
+    """Returns the weights of as many layers as the model has, at even distances and up to the last layer."""
+    weights = checkpoint.weights
+    for option, stack in _STACKS.items():
+        had, has = getattr(checkpoint.model_config, option), getattr(config, option)
+        if had == has:
+            continue
+        kept = [-(-had * number // has) for number in range(1, has + 1)]  # counted from 1
+        console.info(f"of the {had} {stack} layers of {Path(path).name}, these are taken: {', '.join(map(str, kept))}")
+        layers = {
+            f"{stack}.{new}.{name}": weight
+            for new, old in enumerate(kept)
+            for name, weight in without_prefix(weights, f"{stack}.{old - 1}.").items()
+        }
+        weights = {name: weight for name, weight in weights.items() if not name.startswith(f"{stack}.")} | layers
+    return weights
 
 
 def _embeddings(path: str, checkpoint: Checkpoint, model: Transformer, codec: TextCodec) -> dict[str, Tensor]:

@@ -19,16 +19,20 @@ from nmt.config.options import flag_name
 from nmt.errors import DamagedError, NmtError
 from nmt.files import missing_folders, remove_empty, remove_partial_files, replaced_file, writing
 from nmt.locks import LOCK, locked
-from nmt.model.architectures import ARCHITECTURES
+from nmt.model.architectures import model_config
 from nmt.training.records import METRICS, MetricsFile, Scores
 
 CONFIG = "config.toml"
 
 
+def architecture(config: TrainConfig) -> ModelConfig:
+    """Returns the architecture of --arch, or of the checkpoint of --init-from."""
+    return model_config(config.arch) if config.arch else read_model_config(str(config.init_from))
+
+
 def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
     """Returns the options of a training by name, without those that are not set."""
-    architecture = ARCHITECTURES[config.arch] if config.arch else read_model_config(str(config.init_from))
-    default = architecture.to_dict()
+    default = architecture(config).to_dict()
     model = {name: value for name, value in model_config.to_dict().items() if default.get(name) != value}
     options = {"data": data_folder, **config.to_dict(), **model}
     del options["resume_changed"]  # it is meant for a single start

@@ -100,6 +100,25 @@ def test_dropout_may_change_but_not_the_sizes(tuned: Path, tmp_path: Path) -> No
     assert not (tmp_path / "other").exists()
 
 
+def test_a_model_with_fewer_layers_takes_some_of_the_checkpoint(trained: Path, tmp_path: Path) -> None:
+    deep, shallow = tmp_path / "deep", tmp_path / "shallow"
+    sizes = "--encoder-layers=3", "--decoder-layers=4", "--norm=pre"
+    run("train", trained / "data", f"--save-dir={deep}", *TRAIN, *SMALL, *sizes, "--max-updates=1")
+    command = "train", trained / "data", f"--init-from={deep}/best.safetensors", f"--save-dir={shallow}", *TUNE
+    said = run(*command, "--encoder-layers=2", "--decoder-layers=1", "--lr=1e-30", "--max-updates=1").stderr
+    assert "of the 3 encoder layers of best.safetensors, these are taken: 2, 3" in said
+    assert "of the 4 decoder layers of best.safetensors, these are taken: 4" in said
+    before, after = weights(deep / "best.safetensors"), weights(shallow / "best.safetensors")
+    origins = {"encoder.0.": "encoder.1.", "encoder.1.": "encoder.2.", "decoder.0.": "decoder.3."}
+    expected = {name: weight for name, weight in before.items() if not name.startswith(("encoder.", "decoder."))}
+    for new, old in origins.items():
+        expected |= {new + name[10:]: weight for name, weight in before.items() if name.startswith(old)}
+    assert after.keys() == expected.keys()
+    assert all(torch.equal(weight, expected[name]) for name, weight in after.items())
+    run("train", "--config", shallow / "config.toml", "--max-updates=2")
+    assert "--encoder-layers is 4 instead of 3" in failed(*command, f"--save-dir={tmp_path}/deeper", "--encoder-layers=4")
+
+
 def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path: Path) -> None:
     said = run("train", tuned / "data", f"--save-dir={tmp_path}/run", code=2).stderr
     assert "Missing option '--arch', or arch in the file of --config" in said

@@ -143,6 +143,18 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
     assert same_weights(first / "average.safetensors", last)
 
 
+@pytest.mark.usefixtures("clock")
+def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) -> None:
+    start = f"--init-from={trained}/run/best.safetensors", "--lr-schedule=inverse-sqrt", "--lr=1e-3"
+    shallow = *OPTIONS[:3], "--batch-tokens=400", *start
+    said = run("train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=0.1", *shallow).stderr
+    assert f"measuring the speed of {trained}/run/best.safetensors …" in said
+    assert "--optimizer muon" in said and "--arch" not in said and "--dropout" not in said
+    assert records(tmp_path / "run", "end")[-1]["outcome"] == "finished"
+    then, now = (nmt.load_checkpoint(path / "best.safetensors") for path in (trained / "run", tmp_path / "run"))
+    assert now.model_config == then.model_config
+
+
 def test_training_ends_with_an_average(trained: Path, tmp_path: Path) -> None:
     options = "--max-updates=6", "--save-updates=1", "--average-last=3", "--keep-checkpoints=2"  # three are kept
     command = "train", trained / "data", f"--save-dir={tmp_path}/run", *TRAIN, *SMALL, *options
@@ -273,7 +285,7 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
 
 
 @pytest.mark.parametrize("flags, said", [
-    (["--minutes=5", "--init-from=x"], "--init-from does not go with --hours and --minutes; give --max-updates"),
+    (["--minutes=5", "--init-from=x"], "choose no learning rate for --init-from; give --lr-schedule and --lr"),
     (["--hours=1", "--minutes=5"], "--hours and --minutes were both given; leave out one of them"),
 ])  # fmt: skip
 def test_what_contradicts_the_time_is_refused(trained: Path, tmp_path: Path, flags: list[str], said: str) -> None:
