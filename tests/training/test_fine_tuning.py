@@ -116,7 +116,8 @@ def test_a_model_with_fewer_layers_takes_some_of_the_checkpoint(trained: Path, t
     assert after.keys() == expected.keys()
     assert all(torch.equal(weight, expected[name]) for name, weight in after.items())
     run("train", "--config", shallow / "config.toml", "--max-updates=2")
-    assert "--encoder-layers is 4 instead of 3" in failed(*command, f"--save-dir={tmp_path}/deeper", "--encoder-layers=4")
+    more = f"--save-dir={tmp_path}/deeper", "--encoder-layers=4"
+    assert "--encoder-layers is 4 instead of 3" in failed(*command, *more)
 
 
 def test_without_a_checkpoint_the_architecture_is_required(tuned: Path, tmp_path: Path) -> None:
