@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a small model for nmt serve from a raw parallel corpus. It cleans the corpus, trains a teacher, filters the
-# teacher's translations, trains a fast student on them, exports it with 8-bit integers, and compares the models. It
-# prints the command that starts the service.
+# teacher's translations, trains a fast student on them, exports it with 8-bit integers, and compares the models. The
+# student begins with the teacher's encoder and two of its decoder layers. It prints the command that starts the service.
 #
 #   bash recipes/corpus_to_service.sh SOURCE_LANG TARGET_LANG CORPUS [--hours H] [-- nmt train option...]
 #
@@ -56,7 +56,7 @@ train_model() {
     minutes=$(awk -v h="$hours" -v share="$2" 'BEGIN { print 60 * h * share }')
     shift 2
     stage "train $name" "$run_dir/$name/average.safetensors" nmt train "$run_dir/$name-data" --save-dir "$run_dir/$name" \
-        --minutes "$minutes" "$@" ${options[@]+"${options[@]}"}
+        --minutes "$minutes" ${options[@]+"${options[@]}"} "$@"
 }
 # link NAME: writes the word alignments that the teacher finds in the pairs NAME.
 link() {
@@ -120,7 +120,7 @@ stage "align train" "$run_dir/train.links" link train
 stage "preprocess student" "$run_dir/student-data" nmt preprocess "${languages[@]}" --like "$teacher" --augment \
     --train "$run_dir/filtered" --alignments "$run_dir/filtered.links" \
     --train "$run_dir/train" --alignments "$run_dir/train.links" --valid "$valid" --dest "$run_dir/student-data"
-train_model student 1 --arch transformer_tiny_fast --guided-alignment 1
+train_model student 1 --init-from "$teacher" --decoder-layers 2 --guided-alignment 2
 stage export "$run_dir/int8" nmt export "$student" --output "$run_dir/int8" --quantization int8
 stage evaluate "$run_dir/scores" evaluate
 stage robustness "$run_dir/robustness" measure_robustness

@@ -133,8 +133,6 @@ def _in_time(
         lock.enter_context(folder.locked())
     if numbered(folder.path, "state"):
         return *_options_of_run(config, overrides, given), None, False
-    if config.init_from is not None and "lr_schedule" not in given:
-        raise NmtError("--hours and --minutes choose no learning rate for --init-from; give --lr-schedule and --lr")
     config, overrides, most_updates = with_choices(data, config, overrides, given, seconds)
     clock: Clock | None = Clock(ends_at, most_updates)
     if "max_updates" in given or config.lr_schedule == "linear":

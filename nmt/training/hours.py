@@ -54,6 +54,8 @@ _SIZES = (
 # Sizes of updates in tokens. Small corpora need small updates, and no training needs more updates than this.
 _LEAST_BATCH, _MOST_BATCH, _UPDATES = 2500, 25_000, 10_000
 _LEAST_WARMUP, _MOST_WARMUP = 400, 4000
+# For a training that starts with the weights of a checkpoint.
+_TUNING_WARMUP, _TUNING_LR_SCALE = 100, 0.3
 _AVERAGED, _SNAPSHOTS = 6, 28
 # More epochs of a small corpus do not help.
 _MOST_EPOCHS = 500
@@ -101,9 +103,14 @@ def choose(
 
 
 def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, Any], updates: int) -> None:
-    """Chooses the warm-up, and when to save, validate and log."""
-    warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
-    pick("warmup_updates", warmup, f"a sixth of the updates, but at least {_LEAST_WARMUP} if there are so many")
+    """Chooses the warm-up, the learning rate of fine-tuning, and when to save, validate and log."""
+    if "init_from" in given:
+        pick("warmup_updates", min(_TUNING_WARMUP, updates), "is short, because training begins with a trained model")
+        if given.get("lr_schedule", "paper") == "paper":
+            pick("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
+    else:
+        warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
+        pick("warmup_updates", warmup, f"a sixth of the updates, but at least {_LEAST_WARMUP} if there are so many")
     if "save_minutes" not in given:
         pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes about {_SNAPSHOTS} checkpoints")
     last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))

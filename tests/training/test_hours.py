@@ -97,6 +97,9 @@ def test_what_is_given_stays_and_the_rest_follows_from_it() -> None:
     assert not plan.keys() & {"arch", "batch_tokens", "dropout", "save_updates"}
     assert plan["max_updates"] == 1300 * 900 // 5000
     assert chosen(MULTI30K, 900, CPU, max_updates=1000)["valid_updates"] == 100
+    tuned = chosen(MULTI30K, 900, CPU | {"model": 14_000.0}, arch="model", init_from="model")
+    assert (tuned["lr_scale"], tuned["warmup_updates"]) == (0.3, 100)
+    assert "lr_scale" not in chosen(MULTI30K, 900, CPU, init_from="model", lr_schedule="inverse-sqrt", lr=1e-4)
     assert "dropout" not in chosen(MULTI30K, 900, CPU | {"table3_d_dropout0.0": 1300.0}, arch="table3_d_dropout0.0")
 
 
@@ -145,11 +148,11 @@ def test_training_ends_in_time_and_repeats_without_the_clock(
 
 @pytest.mark.usefixtures("clock")
 def test_a_checkpoint_decides_the_architecture(trained: Path, tmp_path: Path) -> None:
-    start = f"--init-from={trained}/run/best.safetensors", "--lr-schedule=inverse-sqrt", "--lr=1e-3"
-    shallow = *OPTIONS[:3], "--batch-tokens=400", *start
-    said = run("train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=0.1", *shallow).stderr
+    tuned = *OPTIONS[:3], "--batch-tokens=400", f"--init-from={trained}/run/best.safetensors"
+    said = run("train", trained / "data", "--save-dir", tmp_path / "run", "--minutes=0.1", *tuned).stderr
     assert f"measuring the speed of {trained}/run/best.safetensors …" in said
-    assert "--optimizer muon" in said and "--arch" not in said and "--dropout" not in said
+    assert "--optimizer muon" in said and "--lr-scale 0.3" in said
+    assert "--arch" not in said and "--dropout" not in said
     assert records(tmp_path / "run", "end")[-1]["outcome"] == "finished"
     then, now = (nmt.load_checkpoint(path / "best.safetensors") for path in (trained / "run", tmp_path / "run"))
     assert now.model_config == then.model_config
@@ -285,7 +288,7 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
 
 
 @pytest.mark.parametrize("flags, said", [
-    (["--minutes=5", "--init-from=x"], "choose no learning rate for --init-from; give --lr-schedule and --lr"),
+    (["--minutes=5", "--init-from=x"], "x does not exist"),
     (["--hours=1", "--minutes=5"], "--hours and --minutes were both given; leave out one of them"),
 ])  # fmt: skip
 def test_what_contradicts_the_time_is_refused(trained: Path, tmp_path: Path, flags: list[str], said: str) -> None:
