@@ -82,7 +82,9 @@ class TrainConfig(BatchConfig):
         None, "Architecture; `nmt architectures` lists them. Required without --init-from, --hours and --minutes."
     )
     init_from: str | None = main_option(
-        None, "Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch."
+        None,
+        "Start with the weights of this checkpoint, to fine-tune it. Its architecture is the default of --arch. "
+        "--encoder-layers and --decoder-layers may be smaller than the checkpoint's.",
     )
     max_updates: int = main_option(100_000, "Stop after this many updates.", at_least=1)
     gpus: int = hardware_option(

@@ -152,15 +152,15 @@ def with_choices(
         data = DataFolder.open(data_folder)
         data.verify(lambda: stop.received)
         on_gpu = runtime.device.type == "cuda"
+        decided = given | {"arch"} if config.init_from else given  # by the user or by the checkpoint
 
         @cache
         def speed(arch: str) -> float:
             console.info(f"measuring the speed of {arch} …")
-            usual: dict[str, Any] = {"optimizer": "muon", "batch_tokens": _MOST_BATCH if on_gpu else _LEAST_BATCH}
-            measured = {name: value for name, value in usual.items() if name not in given}
+            batch_tokens = _MOST_BATCH if on_gpu else _LEAST_BATCH
+            usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
+            measured = {name: value for name, value in usual.items() if name not in decided}
             trained = replace(config, valid_metric=("nll",), **measured)
-            if not config.init_from:
-                trained = replace(trained, arch=arch)
             setup = Setup(data, replace(architecture(trained), **overrides), trained, runtime, world, stop)
             check_fit(data, setup.model_config, trained)
             check_device_tokens(train, setup.device_tokens)
@@ -175,7 +175,7 @@ def with_choices(
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
         known = overrides | {name: getattr(config, name) for name in given}
         if config.init_from:
-            known["arch"] = config.arch or config.init_from
+            known["arch"] = config.init_from
         choices, most_updates = choose(corpus, seconds, known, speed)
     if on_gpu:  # the training follows in other processes
         torch.cuda.empty_cache()
