@@ -152,14 +152,13 @@ def with_choices(
         data = DataFolder.open(data_folder)
         data.verify(lambda: stop.received)
         on_gpu = runtime.device.type == "cuda"
-        decided = given | {"arch"} if config.init_from else given  # by the user or by the checkpoint
 
         @cache
         def speed(arch: str) -> float:
             console.info(f"measuring the speed of {arch} …")
             batch_tokens = _MOST_BATCH if on_gpu else _LEAST_BATCH
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
-            measured = {name: value for name, value in usual.items() if name not in decided}
+            measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
             setup = Setup(data, replace(architecture(trained), **overrides), trained, runtime, world, stop)
             check_fit(data, setup.model_config, trained)
