@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -187,4 +187,4 @@ def _model_config(config: TrainConfig, overrides: dict[str, Any]) -> ModelConfig
         raise typer.TyperException("Missing option '--arch', or arch in the file of --config")
     from nmt.training.run_folder import architecture
 
-    return replace(architecture(config), **overrides)
+    return architecture(config, overrides)

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import torch
 
 from nmt import console
+from nmt.checkpoint_file import read_model_config
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
 from nmt.training.dry_run import seconds_per_update
 from nmt.training.loop import plan_epoch
 from nmt.training.ranks import join_ranks
+from nmt.training.resume import check_sizes
 from nmt.training.run_folder import architecture, flag_words
 from nmt.training.state import Setup, new_state
 from nmt.training.train import check_device_tokens, check_fit, fit_memory
@@ -160,7 +162,7 @@ def with_choices(
             usual: dict[str, Any] = {"arch": arch, "optimizer": "muon", "batch_tokens": batch_tokens}
             measured = {name: value for name, value in usual.items() if name not in known}
             trained = replace(config, valid_metric=("nll",), **measured)
-            setup = Setup(data, replace(architecture(trained), **overrides), trained, runtime, world, stop)
+            setup = Setup(data, architecture(trained, overrides), trained, runtime, world, stop)
             check_fit(data, setup.model_config, trained)
             check_device_tokens(train, setup.device_tokens)
             state = new_state(setup)
@@ -174,6 +176,7 @@ def with_choices(
         corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
         known = overrides | {name: getattr(config, name) for name in given}
         if config.init_from:
+            check_sizes(config.init_from, read_model_config(config.init_from), architecture(config, overrides))
             known["arch"] = config.init_from
         choices, most_updates = choose(corpus, seconds, known, speed)
     if on_gpu:  # the training follows in other processes

@@ -167,7 +167,10 @@ _STACKS = {"encoder_layers": "encoder", "decoder_layers": "decoder"}
 def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     """Gives a new model the weights of a checkpoint, which may have more layers than the model."""
     checkpoint = load_checkpoint(path)
-    _check_beginning(path, checkpoint, model.config, codec)
+    check_sizes(path, checkpoint.model_config, model.config)
+    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
+    if then != now:
+        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
     checkpoint = replace(checkpoint, weights=_of_kept_layers(path, checkpoint, model.config))
     if checkpoint.codec.to_dict() != codec.to_dict():
         checkpoint = replace(checkpoint, weights=checkpoint.weights | _embeddings(path, checkpoint, model, codec))
@@ -177,10 +180,11 @@ def start_from(path: str, model: Transformer, codec: TextCodec) -> None:
     console.info(f"starting with the weights of {path}")
 
 
-def _check_beginning(path: str, checkpoint: Checkpoint, config: ModelConfig, codec: TextCodec) -> None:
+def check_sizes(path: str, of_checkpoint: ModelConfig, config: ModelConfig) -> None:
+    """Raises NmtError if a model cannot begin with the weights of the checkpoint at `path`."""
     differences = {
         flag_name(name): f"is {now} instead of {then}"
-        for name, then, now in config.other_weights(checkpoint.model_config.to_dict())
+        for name, then, now in config.other_weights(of_checkpoint.to_dict())
         if name not in _STACKS or now > then
     }
     if differences:
@@ -190,9 +194,6 @@ def _check_beginning(path: str, checkpoint: Checkpoint, config: ModelConfig, cod
             f"the weights of --init-from {path} do not fit: {found}; leave out --arch and these options (in a file of "
             f"--config: {in_file})"
         )
-    then, now = ((c.config.source_lang, c.config.target_lang) for c in (checkpoint.codec, codec))
-    if then != now:
-        console.warn(f"{path} translates {then[0]} to {then[1]}, but the data is {now[0]} to {now[1]}")
 
 
 def _of_kept_layers(path: str, checkpoint: Checkpoint, config: ModelConfig) -> dict[str, Tensor]:

@@ -4,9 +4,9 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from nmt.training.records import METRICS, MetricsFile, Scores
 CONFIG = "config.toml"
 
 
-def architecture(config: TrainConfig) -> ModelConfig:
-    """Returns the architecture of --arch, or of the checkpoint of --init-from."""
-    return model_config(config.arch) if config.arch else read_model_config(str(config.init_from))
+def architecture(config: TrainConfig, overrides: Mapping[str, Any] | None = None) -> ModelConfig:
+    """Returns the architecture of --arch, or of the checkpoint of --init-from, with other values of some options."""
+    base = model_config(config.arch) if config.arch else read_model_config(str(config.init_from))
+    return replace(base, **(overrides or {}))
 
 
 def options_of(data_folder: str, model_config: ModelConfig, config: TrainConfig) -> dict[str, Any]:
