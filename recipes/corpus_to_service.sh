@@ -105,10 +105,11 @@ stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpu
     --page "$run_dir/clean.html" ${excluded[@]+"${excluded[@]}"}
 stage split "$run_dir/train.$source" split_off
 stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
-    --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}"
+    --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" --lower-capitals
 train_model teacher 1
 stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
-    --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}"
+    --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \
+    --lower-capitals
 train_model backward 0.25
 ln -sf "train.$source" "$run_dir/distilled.$source"
 stage distil "$run_dir/distilled.$target" nmt generate "$teacher" --input "$run_dir/distilled.$source" \

@@ -96,11 +96,11 @@ def edit(path: Path, change: Callable[[dict[str, Any], dict[str, np.ndarray]], o
 
 
 @cache
-def chinese_codec() -> TextCodec:
+def chinese_codec(**changes: Any) -> TextCodec:
     """Returns a codec whose target language has no spaces between words."""
     lines = ["我们学习一些词语和更多片段。", "一些词语", "更多片段", WORDS] * 5
     subword = Subword.train(lines, "bpe", 310)
-    return TextCodec(replace(TEXT_CONFIG, target_lang="zh"), subword, subword)
+    return TextCodec(replace(TEXT_CONFIG, target_lang="zh", **changes), subword, subword)
 
 
 def eloquent_checkpoint(

@@ -74,6 +74,9 @@ class DataConfig(Config):
         panel="Text",
     )
     lowercase: bool = text_option(False, "Lowercase both sides. The translations are then lowercase too.")
+    lower_capitals: bool = text_option(
+        False, "Give the model lines in capitals in lower case, and put their translations in capitals."
+    )
     subword: SubwordKind = option("bpe", "Kind of subword model to train.", panel="Subwords")
     vocab_size: int = subwords_option(
         37000,
@@ -135,6 +138,11 @@ class DataConfig(Config):
             given = [flag_name(name) for name in self.variants() if name in decided]
             if given:
                 raise NmtError(f"--like decides {', '.join(given)}; leave out one or the other")
+        if self.lower_capitals and (self.lowercase or self.symbols):
+            raise NmtError(
+                f"--lower-capitals does not go with {'--lowercase' if self.lowercase else '--symbols'}; leave out one "
+                f"of them"
+            )
         if self.tokenizer == "none" and self.normalize_punctuation == "source":
             raise NmtError("--normalize-punctuation is source, but --tokenizer none changes no text; leave out one")
         for flag, values in (("--weight", self.weight), ("--tag", self.tag), ("--alignments", self.alignments)):

@@ -130,6 +130,13 @@ def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:
     return chunk._replace(source=source, target=target, alignments=alignments)
 
 
+def lowered_chunk(chunk: Chunk, text: TextConfig) -> Chunk:
+    """Returns the chunk with pairs in lower case where the model gets them so."""
+    pairs = list(zip(chunk.source, chunk.target, strict=True))
+    source = [text.target_for(source, source) for source in chunk.source]
+    return chunk._replace(source=source, target=[text.target_for(*pair) for pair in pairs])
+
+
 def _keeps_words(line: str, changed: str) -> bool:
     """Returns whether a changed line has as many words as the line, or is its beginning."""
     return line.startswith(changed) or len(line.split()) == len(changed.split())
@@ -146,6 +153,9 @@ def sample(pairs: Iterable[_Pair], total: int, wanted: int, seed: int) -> Iterat
 
 def text_config(config: DataConfig) -> TextConfig:
     """Returns how the text of the data folder is processed; --tokenizer auto is decided for each language."""
+    for lang in (config.source_lang, config.target_lang):
+        if config.lower_capitals and base_language(lang) in ("az", "tr"):
+            raise NmtError(f"--lower-capitals does not know the dotless i of {lang}; leave it out")
     return TextConfig(
         source_lang=config.source_lang,
         target_lang=config.target_lang,
@@ -153,6 +163,7 @@ def text_config(config: DataConfig) -> TextConfig:
         target_tokenizer=_tokenizer(config.tokenizer, config.target_lang),
         normalize_punctuation=config.normalize_punctuation,
         lowercase=config.lowercase,
+        lower_capitals=config.lower_capitals,
         subword=config.subword,
         joint_vocab=config.joint_vocab,
         tags=tuple(dict.fromkeys(tag for tag in config.tag if tag)),
@@ -234,6 +245,7 @@ def _preparer(text: TextConfig, sides: tuple[Side, ...], _worker: int) -> Callab
     preparers = {side: Preparer(text, side) for side in sides}
 
     def prepare(chunk: Chunk) -> list[str]:
+        chunk = lowered_chunk(chunk, text)
         lines = {"source": chunk.source, "target": chunk.target}
         return [preparer.prepare(line) for side, preparer in preparers.items() for line in lines[side]]
 

@@ -45,6 +45,12 @@ class Facts:
     scores: str | None = None
 
 
+_LOWER_CAPITALS = (
+    "The model knows only few capitals. Give it lines that are all in capitals in lower case, and put their "
+    "translations in capitals, as `nmt generate` does."
+)
+
+
 def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size: int, again: str = "") -> str:
     """Returns the README.md of an exported model.
 
@@ -60,6 +66,7 @@ def model_card(checkpoint: Checkpoint, origin: str, use: str, facts: Facts, size
         f"# {text.source_lang} to {text.target_lang}",
         f"A Transformer with {count:,} parameters in {size / 1e6:,.1f} MB, trained with nmt. {again}",
         f"## Use\n\n{use}",
+        _LOWER_CAPITALS if text.lower_capitals else "",
         f"## Data\n\n{facts.data}" if facts.data else "",
         f"## Licence\n\n{facts.license}" if facts.license else "",
         f"## Scores\n\n{_code(facts.scores)}" if facts.scores else "",

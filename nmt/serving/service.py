@@ -379,8 +379,9 @@ def _alternative(codec: TextCodec, line: EncodedRequest, found: Hypothesis) -> d
     end = next((i for i in range(start + 1, len(words)) if words[i] != words[start]), len(words))
     shorter, longer = codec.decode_target([list(prefix), codec.target.ids(found.pieces)[:end]])
     added = longer.removeprefix(shorter).strip()
+    word = longer.split()[-1] if added and codec.target_has_spaces else added
     return {
-        "word": longer.split()[-1] if added and codec.target_has_spaces else added,
+        "word": word.upper() if line.given.in_capitals else word,
         "log_prob": sum(found.log_probs[start:end]),
         "prefix": codec.target_with(longer, line.given),
         "text": found.text,

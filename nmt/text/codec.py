@@ -29,6 +29,7 @@ class TextConfig(Config):
         source_tokenizer, target_tokenizer: `none`, or `moses-de` for the Moses scripts with their rules for de, or
             `escaping-moses-de` to also escape some characters and split at hyphens.
         subword: a kind of `nmt.text.subword` or of `nmt.text.mapped`.
+        lower_capitals: whether the model gets lines in capitals in lower case.
         tags: words that are one piece each at the beginning of a source line.
     """
 
@@ -40,6 +41,7 @@ class TextConfig(Config):
     lowercase: bool
     subword: Literal[SubwordKind, MappedKind]
     joint_vocab: bool
+    lower_capitals: bool = False
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -51,6 +53,17 @@ class TextConfig(Config):
                 raise NmtError(f"{name} is {value!r:.40}, which nmt does not have")
         if not all(tag.split() == [tag] for tag in self.tags):
             raise NmtError(f"a tag must be a single word, but the tags are {self.tags!r:.80}")
+
+    def lowers(self, source: str) -> bool:
+        """Whether the model gets this source line, and what belongs to its translation, in lower case."""
+        if not self.lower_capitals:
+            return False
+        words = [word for word in source.split() if word not in self.tags and not word.isnumeric()]
+        return len(words) > 1 and " ".join(words).isupper()
+
+    def target_for(self, source: str, target: str) -> str:
+        """Returns text of the translation of a source line as the model gets it."""
+        return target.lower() if self.lowers(source) else target
 
     @property
     def one_model(self) -> bool:
@@ -152,9 +165,8 @@ class TextCodec:
 
     def encode_source(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw source lines, without BOS and EOS. Tags at the beginning of a line are one id each."""
-        tags, text = self.without_tags(lines)
-        encoded = self.source.encode([self._source_text.prepare(line) for line in text])
-        return [[*of_line, *ids] for of_line, ids in zip(tags, encoded, strict=True)]
+        tags, text = self._tags_and_text(lines)
+        return [[*of_line, *ids] for of_line, ids in zip(tags, self.source.encode(text), strict=True)]
 
     def encode_target(self, lines: list[str]) -> list[list[int]]:
         """Returns the ids of raw target lines, without BOS and EOS."""
@@ -162,13 +174,19 @@ class TextCodec:
 
     def sample_source(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
         """Returns random encodings of raw source lines: for each line, one for each of its seeds. See `Subword`."""
-        tags, text = self.without_tags(lines)
-        sampled = _sampled(self.source, [self._source_text.prepare(line) for line in text], strength, seeds)
+        tags, text = self._tags_and_text(lines)
+        sampled = _sampled(self.source, text, strength, seeds)
         return [[[*of_line, *ids] for ids in drawn] for of_line, drawn in zip(tags, sampled, strict=True)]
 
     def sample_target(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
         """Returns random encodings of raw target lines: for each line, one for each of its seeds. See `Subword`."""
         return _sampled(self.target, [self._target_text.prepare(line) for line in lines], strength, seeds)
+
+    def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
+        """Returns the ids of the tags of each source line, and its text for the subword model."""
+        tags, text = self.without_tags(lines)
+        cased = [line.lower() if self.config.lowers(line) else line for line in text]
+        return tags, list(map(self._source_text.prepare, cased))
 
     def tags_before(self, ids: Sequence[int]) -> int:
         """Returns the number of tags that the ids of a source line begin with."""
@@ -189,8 +207,8 @@ class TextCodec:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
-    def target_phrase(self, text: str, ids: Sequence[int]) -> Phrase | None:
-        """Returns a phrase of a target line, without the spaces around it, and what its ids are decoded as.
+    def target_phrase(self, text: str, ids: Sequence[int], *, in_capitals: bool = False) -> Phrase | None:
+        """Returns a phrase of a target line, without the spaces around it, and how the line has its ids.
 
         Returns None if the phrase cannot stand in a line as it was given: it is blank, or has unknown characters, or
         tabs or other unprintable ones.
@@ -199,11 +217,11 @@ class TextCodec:
         if not text or not text.isprintable() or UNK in ids:
             return None
         (decoded,) = self.decode_target([list(ids)])
-        return Phrase(text, decoded) if decoded else None
+        return Phrase(text, decoded.upper() if in_capitals else decoded) if decoded else None
 
     def target_with(self, line: str, given: Given) -> str:
         """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given."""
-        return with_phrases(line, given, spaces=self.target_has_spaces)
+        return with_phrases(line.upper() if given.in_capitals else line, given, spaces=self.target_has_spaces)
 
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
@@ -234,7 +252,7 @@ class TextCodec:
         return self._words(self.target, line, ids)
 
     def _words(self, subword: SubwordModel, line: str, ids: Sequence[int] | np.ndarray) -> list[int]:
-        return words_of_pieces(subword.pieces(list(map(int, ids))), line.lower() if self.config.lowercase else line)
+        return words_of_pieces(subword.pieces(list(map(int, ids))), line)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the configuration and the subword models as plain data; `target_model` is None if both share one."""

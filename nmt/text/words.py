@@ -18,8 +18,8 @@ _WINDOW = 512
 def words_of_pieces(pieces: Sequence[str], line: str) -> list[int]:
     """Returns the number of the word, from 0, that most bytes of each piece belong to, or NO_WORD.
 
-    The text of the pieces may differ from the line where normalisation or detokenisation changed it. A piece that is a
-    space alone belongs to the word behind it.
+    The text of the pieces may differ from the line where normalisation or detokenisation changed it. Capitals make no
+    difference. A piece that is a space alone belongs to the word behind it.
     """
     words = _words_in_pieces(pieces, line)
     return [Counter(of_piece).most_common(1)[0][0] if of_piece else NO_WORD for of_piece in words]
@@ -57,15 +57,15 @@ def _words_in_pieces(pieces: Sequence[str], line: str) -> Iterator[list[int]]:
 
 
 def _bytes(piece: str) -> bytes:
-    """Returns the UTF-8 of a piece without spaces. Pieces such as <0xC3> stand for a single byte."""
+    """Returns the UTF-8 of a piece, lowercase and without spaces. Pieces such as <0xC3> stand for a single byte."""
     if byte := _BYTE_PIECE.fullmatch(piece):
         return bytes.fromhex(byte[1])
-    return piece.replace(_SPACE, "").encode()
+    return piece.replace(_SPACE, "").lower().encode()
 
 
 def _words_of_bytes(spelt: bytes, line: str) -> list[int]:
     """Returns the number of the word that each byte of the pieces belongs to, or NO_WORD."""
-    words = [word.encode(errors="surrogatepass") for word in line.split()]
+    words = [word.lower().encode(errors="surrogatepass") for word in line.split()]
     raw, owners = b"".join(words), [number for number, word in enumerate(words) for _ in word]
     if raw == spelt:
         return owners
@@ -119,17 +119,22 @@ def parse_pharaoh(line: str) -> list[AlignedWords]:
 
 
 class Phrase(NamedTuple):
-    """A phrase as it was given, and as decoding its pieces alone writes it."""
+    """A phrase as it was given, and as its pieces alone are written in a line."""
 
     given: str
     decoded: str
 
 
 class Given(NamedTuple):
-    """The prefix of a line, and sets of phrases; the line contains a phrase of each set."""
+    """The prefix of a line, and sets of phrases; the line contains a phrase of each set.
+
+    Attributes:
+        in_capitals: whether the rest of the line is in capitals.
+    """
 
     prefix: Phrase | None = None
     constraints: tuple[tuple[Phrase, ...], ...] = ()
+    in_capitals: bool = False
 
 
 def with_phrases(line: str, given: Given, *, spaces: bool) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -120,17 +121,23 @@ def encode(
 
 def _required(codec: TextCodec, requests: Sequence[Request]) -> list[tuple[Required, Given]]:
     """Returns prefixes and constraints as ids and as text. They are tokenised and segmented like other target text."""
+    in_capitals = [codec.config.lowers(request.source) for request in requests]
     if not any(request.prefix or request.constraints for request in requests):
-        return [(Required(), Given())] * len(requests)
-    texts = [text for request in requests for text in (request.prefix, *chain.from_iterable(request.alternatives))]
+        return [(Required(), Given(in_capitals=lowered)) for lowered in in_capitals]
+    texts = [
+        codec.config.target_for(request.source, text)
+        for request in requests
+        for text in (request.prefix, *chain.from_iterable(request.alternatives))
+    ]
     encoded = iter(codec.encode_target(texts))
     required = []
-    for request in requests:
+    for request, lowered in zip(requests, in_capitals, strict=True):
+        shown = partial(codec.target_phrase, in_capitals=lowered)
         prefix = tuple(next(encoded))
         sets = [_possible([(text, tuple(next(encoded))) for text in one]) for one in request.alternatives]
-        shown = [tuple(filter(None, (codec.target_phrase(*phrase) for phrase in phrases))) for phrases in sets]
-        given = Given(codec.target_phrase(request.prefix, prefix), tuple(filter(None, shown)))
-        constraints = [tuple(ids for _, ids in phrases) for phrases in sets]
+        phrases = [tuple(filter(None, (shown(*phrase) for phrase in one))) for one in sets]
+        given = Given(shown(request.prefix, prefix), tuple(filter(None, phrases)), lowered)
+        constraints = [tuple(ids for _, ids in one) for one in sets]
         required.append((Required(prefix, tuple(filter(None, constraints))), given))
     return required
 

@@ -41,7 +41,7 @@ def server(model: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def chinese_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    checkpoint = eloquent_checkpoint(2, codec=chinese_codec())
+    checkpoint = eloquent_checkpoint(2, codec=chinese_codec(lower_capitals=True))
     path = saved(checkpoint, tmp_path_factory.mktemp("chinese") / "model.safetensors")
     with serving(path, *FP32) as running:
         yield running
@@ -147,6 +147,16 @@ def test_alternatives_are_the_most_probable_words_behind_a_prefix(server: Server
     same = {a["prefix"]: a["log_prob"] for a in found if a["prefix"] in expected}
     assert same == pytest.approx(expected, abs=1e-4)
     assert [a["log_prob"] for a in found if a["prefix"] in expected] == sorted(same.values(), reverse=True)
+
+
+def test_alternatives_of_a_line_in_capitals_are_in_capitals(chinese_server: Server) -> None:
+    lower, capitals = (
+        chinese_server.post("/alternatives", {"source": source, "prefix": prefix}).json["alternatives"]
+        for source, prefix in (("some words", "words"), ("SOME WORDS", "WORDS"))
+    )
+    shown = "word", "prefix", "text"
+    assert [alternative | {name: alternative[name].upper() for name in shown} for alternative in lower] == capitals
+    assert any(alternative["word"] != alternative["word"].upper() for alternative in lower)
 
 
 def test_words_are_segments_of_the_translation(server: Server, chinese_server: Server) -> None:
