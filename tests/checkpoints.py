@@ -36,9 +36,9 @@ WORDS = "some words to learn pieces from, and a few more words"
 
 
 @cache
-def small_codec() -> TextCodec:
+def small_codec(**changes: Any) -> TextCodec:
     subword = Subword.train([WORDS] * 5, "bpe", 300)
-    return TextCodec(TEXT_CONFIG, subword, subword)
+    return TextCodec(replace(TEXT_CONFIG, **changes), subword, subword)
 
 
 def small_checkpoint(seed: int, config: ModelConfig = CONFIG, codec: TextCodec | None = None) -> Checkpoint:

@@ -327,10 +327,11 @@ def _score(
             for part in _parts(folder, reasons):
                 _write_rows(part, opened, [])
     scores = dual_scores(config.score_with, list(map(str, sides)), folder.data, runtime, options, config.workers)
-    summary.limits[SCORE] = config.min_score or threshold(scores, config.keep or 1.0)
-    console.info(f"pairs with a score below {summary.limits[SCORE]:.4g} are dropped")
+    limit = threshold(scores, config.keep or 1.0) if config.min_score is None else config.min_score
+    summary.limits[SCORE] = limit
+    console.info(f"pairs with a score below {limit:.4g} are dropped")
     summary.histograms.update(histogram(SCORE, scores))
-    reasons[kept[scores < summary.limits[SCORE]]] = REASONS.index(SCORE)
+    reasons[kept[scores < limit]] = REASONS.index(SCORE)
 
 
 def _write(

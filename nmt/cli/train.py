@@ -117,24 +117,27 @@ def _in_time(
     ends_at = time.monotonic() + seconds
     given = {f.name for f in fields(TrainConfig) if _is_given(context, f.name)}
     from nmt.data.folder import DataFolder
-    from nmt.training.hours import with_choices
+    from nmt.training.hours import Corpus, with_choices
     from nmt.training.loop import Clock
     from nmt.training.ranks import is_rank
     from nmt.training.run_folder import RunFolder, numbered
     from nmt.training.train import check_save_dir
 
+    def clock_for(config: TrainConfig) -> Clock:
+        return Clock(ends_at, Corpus.of(DataFolder.open(data)).most_updates(config.batch_tokens))
+
     if is_rank():
         if "max_updates" not in given:
             raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
-        return config, overrides, Clock(ends_at, sys.maxsize), False
+        return config, overrides, clock_for(config), False
     folder = RunFolder(Path(config.save_dir))
     if lock is not None:
         check_save_dir(DataFolder.open(data), config)
         lock.enter_context(folder.locked())
     if numbered(folder.path, "state"):
         return *_options_of_run(config, overrides, given), None, False
-    config, overrides, most_updates = with_choices(data, config, overrides, given, seconds)
-    clock: Clock | None = Clock(ends_at, most_updates)
+    config, overrides = with_choices(data, config, overrides, given, seconds)
+    clock: Clock | None = clock_for(config)
     if "max_updates" in given or config.lr_schedule == "linear":
         reason = "--max-updates is given" if "max_updates" in given else "--lr-schedule linear needs a fixed number"
         console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")

@@ -184,24 +184,22 @@ class TextCodec:
 
     def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Returns the ids of the tags of each source line, and its text for the subword model."""
-        tags, text = self.without_tags(lines)
-        cased = [line.lower() if self.config.lowers(line) else line for line in text]
-        return tags, list(map(self._source_text.prepare, cased))
+        split = list(map(self.split_tags, lines))
+        tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
+        return tags, [self._source_text.prepare(self.config.target_for(text, text)) for _, text in split]
 
     def tags_before(self, ids: Sequence[int]) -> int:
         """Returns the number of tags that the ids of a source line begin with."""
         known = set(self._tags.values())
         return next((i for i, id_ in enumerate(ids) if id_ not in known), len(ids))
 
-    def without_tags(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
-        """Returns the ids of the tags of each line, and the lines without them."""
-        tags: list[list[int]] = [[] for _ in lines]
-        text = list(lines)
-        for i in range(len(lines) if self._tags else 0):
-            while (words := text[i].split(maxsplit=1)) and words[0] in self._tags:
-                tags[i].append(self._tags[words[0]])
-                text[i] = words[1] if len(words) > 1 else ""
-        return tags, text
+    def split_tags(self, line: str) -> tuple[list[str], str]:
+        """Returns the tags that a source line begins with, and the rest of the line."""
+        tags: list[str] = []
+        while (words := line.split(maxsplit=1)) and words[0] in self._tags:
+            tags.append(words[0])
+            line = words[1] if len(words) > 1 else ""
+        return tags, line
 
     def decode_target(self, ids: list[list[int]]) -> list[str]:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""

@@ -44,9 +44,9 @@ def base_language(code: str) -> str:
 
 def look_swapped(source: Iterable[str], target: Iterable[str], source_lang: str, target_lang: str) -> bool:
     """Returns whether each text has more words of the other language than of its own."""
-    if not {source_lang, target_lang} <= _COMMON_WORDS.keys():
+    langs = base_language(source_lang), base_language(target_lang)
+    if not set(langs) <= _COMMON_WORDS.keys():
         return False
-    langs = source_lang, target_lang
     source_own, source_other = _count(source, langs)
     target_other, target_own = _count(target, langs)
     more_other = source_other > source_own and target_other > target_own

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -30,6 +30,16 @@ class Corpus(NamedTuple):
 
     pairs: int
     tokens: int
+
+    @classmethod
+    def of(cls, data: DataFolder) -> Self:
+        """Returns the size of the training text of a data folder."""
+        train = data.split("train")
+        return cls(len(train), max(train.source.lengths.total, train.target.lengths.total))
+
+    def most_updates(self, batch_tokens: int) -> int:
+        """Returns the most updates of this size that help."""
+        return int(_MOST_EPOCHS * max(1.0, self.tokens / batch_tokens))
 
 
 class Choice(NamedTuple):
@@ -70,8 +80,8 @@ _UPDATES_OF_AN_AVERAGED = 100
 
 def choose(
     corpus: Corpus, seconds: float, given: Mapping[str, Any], speed: Callable[[str], float]
-) -> tuple[dict[str, Choice], int]:
-    """Returns the options that are not given, with their reasons, and the most updates that help.
+) -> dict[str, Choice]:
+    """Returns the options that are not given, with their reasons.
 
     Args:
         given: the user's options by the names of their fields, which stay as they are.
@@ -101,7 +111,7 @@ def choose(
     reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs, after which more of them do not help"
     per_epoch = max(1.0, corpus.tokens / size)
     _choose_schedule(pick, given, pick("max_updates", max(1, int(epochs * per_epoch)), reason))
-    return choices, int(_MOST_EPOCHS * per_epoch)
+    return choices
 
 
 def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, Any], updates: int) -> None:
@@ -140,15 +150,12 @@ _MEASURED_SECONDS, _MEASURED_SHARE = 6.0, 1 / 30
 
 def with_choices(
     data_folder: str, config: TrainConfig, overrides: dict[str, Any], given: set[str], seconds: float
-) -> tuple[TrainConfig, dict[str, Any], int]:
-    """Measures the machine, and chooses the options that are not given. Logs each choice with its reason.
+) -> tuple[TrainConfig, dict[str, Any]]:
+    """Returns the options, with choices for those that are not given. Measures the machine, and logs each choice.
 
     Args:
         overrides: the options of the model that are given.
         given: the names of the other options that are given.
-
-    Returns:
-        All options, and the most updates that help.
     """
     with join_ranks(config, "stopping; nothing is saved") as (world, runtime, stop):
         data = DataFolder.open(data_folder)
@@ -172,20 +179,19 @@ def with_choices(
             processes = config.gpus if on_gpu else 1  # those on a CPU share its cores
             return processes * max(plan.totals) / len(plan) / seconds_per_update(setup, state, plan, limit)
 
-        train = data.split("train")
-        corpus = Corpus(len(train), max(train.source.lengths.total, train.target.lengths.total))
+        train, corpus = data.split("train"), Corpus.of(data)
         known = overrides | {name: getattr(config, name) for name in given}
         if config.init_from:
             check_sizes(config.init_from, read_model_config(config.init_from), architecture(config, overrides))
             known["arch"] = config.init_from
-        choices, most_updates = choose(corpus, seconds, known, speed)
+        choices = choose(corpus, seconds, known, speed)
     if on_gpu:  # the training follows in other processes
         torch.cuda.empty_cache()
     stop.check()
     _show(choices, on_gpu=on_gpu)
     values = {name: choice.value for name, choice in choices.items()}
     of_training = {f.name: values.pop(f.name) for f in fields(TrainConfig) if f.name in values}
-    return replace(config, **of_training), overrides | values, most_updates
+    return replace(config, **of_training), overrides | values
 
 
 def _show(choices: Mapping[str, Choice], *, on_gpu: bool) -> None:

@@ -93,7 +93,7 @@ def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None, lo
     """
     if glossary is None:
         return request
-    _, (text,) = codec.without_tags([request.source])
+    _, text = codec.split_tags(request.source)
     found = glossary.found_in(text, spaces=codec.source_has_spaces)
     if found and is_in_parts(codec, request.source, longest):
         console.warn(f"the glossary is not used for the long line that begins {text:.60}")

@@ -81,10 +81,12 @@ def _joined(
     starts = [match.start() for match in re.finditer(r"\S+", line)] if is_aligned else []
     place = target_words = 0
     for sentence, hypothesis in found:
-        place = max(place, line.find(sentence.text, place))
-        first = bisect_right(starts, place) - 1  # the word that the sentence begins with, or within
-        links += [(first + i, target_words + j) for i, j in hypothesis.alignment or ()]
-        place += len(sentence.text)
+        tags, text = codec.split_tags(sentence.text)  # only the line has them, and only at its beginning
+        place = max(place, line.find(text, place))
+        first = bisect_right(starts, place) - 1 - len(tags)  # the word that the sentence begins with, or within
+        alignment = hypothesis.alignment or ()
+        links += [(i if i < len(tags) else first + i, target_words + j) for i, j in alignment]
+        place += len(text)
         target_words += len(hypothesis.text.split())
     return codec.join_target([hypothesis.text for _, hypothesis in found]), links
 
@@ -118,16 +120,7 @@ def _cut(text: str, codec: TextCodec, split_lines: bool) -> list[Sentence]:
     language = base_language(codec.config.source_lang)
     found = []
     for number, line in enumerate(text.split("\n")):
-        tags, rest = _tags_and_text(line, codec.config.tags)
+        tags, rest = codec.split_tags(line)
         parts = [part.strip() for part in sentencex.segment(language, rest)]
-        found += [Sentence(number, tags + part) for part in parts if part]
+        found += [Sentence(number, " ".join([*tags, part])) for part in parts if part]
     return found
-
-
-def _tags_and_text(line: str, tags: Sequence[str]) -> tuple[str, str]:
-    """Returns the tags that a line begins with, each followed by a space, and the rest of the line."""
-    found = ""
-    while (words := line.split(maxsplit=1)) and words[0] in tags:
-        found += f"{words[0]} "
-        line = words[1] if len(words) > 1 else ""
-    return found, line

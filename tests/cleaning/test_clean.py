@@ -187,6 +187,11 @@ def test_scores_keep_the_pairs_that_both_models_expect(trained: Path, models: li
     assert '"name":"--min-score","limit":0.' in (tmp_path / "page.html").read_text()
     run(*scored(corpus, tmp_path / "again", models, f"--min-score={limit - 1e-6}"))
     assert pairs_in(tmp_path / "again") == expected
+    assert (
+        "pairs with a score below 0 are dropped"
+        in run(*scored(corpus, tmp_path / "all", models, "--min-score=0")).stderr
+    )
+    assert pairs_in(tmp_path / "all") == pairs
 
 
 def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from nmt.data.folder import DataFolder
 from nmt.data.mixture import TokenArray
 from nmt.data.preprocess import preprocess
 from nmt.errors import NmtError
+from nmt.text.languages import look_swapped
 from nmt.text.subword import Subword
 
 Run = Callable[..., DataFolder]
@@ -188,6 +189,8 @@ def test_equal_text_on_both_sides_and_swapped_languages_get_a_warning(
     said = warnings(capsys).replace(f"{tmp_path}/", "")
     assert said.count("same.en and same.de contain the same text; check whether one is in the wrong language") == 1
     assert "swapped.en looks like de, and swapped.de looks like en; check whether --source-lang" in said
+    assert look_swapped([german] * 10, [english] * 10, "en-GB", "deu_Latn")
+    assert not look_swapped([english] * 10, [german] * 10, "en-GB", "deu_Latn")
     assert said.count("warning") == 2
 
 

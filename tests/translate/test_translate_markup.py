@@ -12,7 +12,7 @@ from commands import failed, run
 from nmt import Translator
 from nmt.config import SearchConfig
 from nmt.translate.requests import Hypothesis, Request
-from nmt.translate.texts import Sentence, Text
+from nmt.translate.texts import Sentence, Text, sentences_of
 
 # The small model repeats pieces unless it is stopped.
 SEARCH = SearchConfig(max_length_offset=15, no_repeat_ngram=1, min_length=15)
@@ -90,3 +90,13 @@ def test_sentences_without_a_space_between_them_keep_their_markup() -> None:
     sentences, links = [Sentence(0, "a!"), Sentence(0, "b c d")], ((0, 0), (1, 1), (2, 2))
     found = [Hypothesis("A!", 0.0, [], [], alignment=links[:1]), Hypothesis("B C D", 0.0, [], [], alignment=links)]
     assert text.translated(zip(sentences, found, strict=True), small_codec()) == "A! B <b>C D</b>"
+
+
+def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
+    codec = small_codec(tags=("<2de>",))
+    text = Text.of("&lt;2de> Ba de. Lo mu. Ki <b>um</b>.", "html")
+    sentences = list(sentences_of(text, codec, 0, split_lines=True))
+    assert [sentence.text for sentence in sentences] == ["<2de> Ba de.", "<2de> Lo mu.", "<2de> Ki um."]
+    links = ((1, 0), (2, 1))
+    found = [Hypothesis(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
+    assert text.translated(zip(sentences, found, strict=True), codec) == "A b. C d. E <b>f</b>."
