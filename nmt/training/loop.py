@@ -116,7 +116,7 @@ def train_update(
             return train_update(setup, state, update, advance)
         losses += torch.stack(added)
         advance(1)
-    norm, skipped = state.optimizer.step(counters.update + 1)
+    norm, skipped = state.optimizer.step(learning_rate(counters.update + 1, setup.model_config.d_model, setup.config))
     if state.average:
         state.average.add(counters.update + 1)
     counters.update += 1

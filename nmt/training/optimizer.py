@@ -137,13 +137,11 @@ class Optimizer:
     def __init__(
         self,
         parameters: Iterable[nn.Parameter],
-        d_model: int,
         config: TrainConfig,
         loss_scale: LossScale | None = None,
         matrices: Sequence[tuple[Tensor, Sequence[int]]] = (),
     ) -> None:
-        self._parameters, self._d_model, self._config = list(parameters), d_model, config
-        self.loss_scale = loss_scale
+        self._parameters, self._clip_norm, self.loss_scale = list(parameters), config.clip_norm, loss_scale
         betas = config.adam_beta1, config.adam_beta2
         self._matrices = MatrixOptimizer(matrices) if matrices else None
         of_muon = {id(weight) for weight, _ in matrices}
@@ -160,14 +158,13 @@ class Optimizer:
         """Whether Adam's moments have been allocated, which the first update does."""
         return bool(self._adam.state)
 
-    def step(self, update: int) -> tuple[Tensor, Tensor]:
-        """Performs update number `update`, counted from 1, and clears the gradients.
+    def step(self, learning_rate: float) -> tuple[Tensor, Tensor]:
+        """Performs an update, and clears the gradients.
 
         Returns:
             The gradient's norm before clipping; and 1 if the update was skipped because the norm is not finite, else 0.
         """
-        rate = learning_rate(update, self._d_model, self._config)
-        self._adam.param_groups[0]["lr"] = rate
+        self._adam.param_groups[0]["lr"] = learning_rate
         norm = self._clip()
         skipped = (~norm.isfinite()).float()
         self._adam.found_inf = skipped  # type: ignore[attr-defined] # 1 makes fused Adam skip the step
@@ -175,7 +172,7 @@ class Optimizer:
             self._adam.grad_scale = self.loss_scale.scale  # type: ignore[attr-defined] # fused Adam divides by it
         self._adam.step()
         if self._matrices and not skipped:  # waits for the device
-            self._matrices.step(rate, self.loss_scale.scale.item() if self.loss_scale else 1.0)
+            self._matrices.step(learning_rate, self.loss_scale.scale.item() if self.loss_scale else 1.0)
         torch._foreach_zero_([weight.grad for weight in self._parameters if weight.grad is not None])
         if self.loss_scale:
             self.loss_scale.update(skipped)
@@ -186,8 +183,8 @@ class Optimizer:
         norm = torch.nn.utils.get_total_norm(p.grad for p in self._parameters if p.grad is not None)
         if self.loss_scale:
             norm = norm / self.loss_scale.scale
-        if self._config.clip_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(self._parameters, self._config.clip_norm, norm)
+        if self._clip_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, self._clip_norm, norm)
         return norm
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -178,6 +178,6 @@ def new_state(setup: Setup) -> TrainState:
     if config.compile:
         gradients.compile_layers()
     by_muon = list(matrices(model)) if config.optimizer == "muon" else []
-    optimizer = Optimizer(gradients.parameters, setup.model_config.d_model, config, loss_scale, by_muon)
+    optimizer = Optimizer(gradients.parameters, config, loss_scale, by_muon)
     average = None if config.ema is None else MovingAverage(model, config.ema)
     return TrainState(loss, gradients, optimizer, average=average)

@@ -8,9 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,25 +40,16 @@ from nmt.translate.requests import (
     batches,
     encode,
     joined,
-    padded_width,
     parts_and_words,
 )
 
-# A stream is a number that seeds the random numbers of a sentence. Part i (from 0) of line n has stream n + i · this.
+# The number of a sentence seeds its random numbers. Part i (from 0) of line n has the number n + i · this.
 _STREAMS_OF_LINES = 2**40
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
 # bf16 products for every new number of rows.
 _POSITIONS = 64
 # Lines that are done leave a running search when they are this share of it. Until then, others can take their places.
 _DONE_SHARE = 0.25
-
-
-class _Sentence(NamedTuple):
-    """One input of search: a line, or a part of a long line."""
-
-    ids: np.ndarray
-    required: Required
-    stream: int
 
 
 @dataclass(frozen=True)
@@ -153,9 +143,8 @@ class RunningSearch:
         return dict(zip((key for key, _ in done), translations, strict=True))
 
     def _join(self, lines: Mapping[Hashable, EncodedRequest]) -> None:
-        ordered = sorted(lines.items(), key=lambda item: padded_width(item[1].parts[0]))
-        sentences = [_Sentence(line.parts[0], line.required, line.number) for _, line in ordered]
-        cache, batch = self._translator.begun(sentences, self._config)
+        ordered = sorted(lines.items(), key=lambda item: item[1].width)
+        cache, batch = self._translator.begun([line for _, line in ordered], self._config)
         if self._search is None:
             step = self._translator.step
             self._search, first = BeamSearch(step, cache, batch, _DONE_SHARE), 0  # type: ignore[arg-type]
@@ -262,7 +251,7 @@ class Translator:
                 "lower them, and longer lines are translated in parts",
             )
         sentences = [
-            _Sentence(part, line.required, line.number + i * _STREAMS_OF_LINES)
+            replace(line, parts=(part,), number=line.number + i * _STREAMS_OF_LINES)
             for line in lines
             for i, part in enumerate(line.parts)
         ]
@@ -293,12 +282,12 @@ class Translator:
                 )
         return translations
 
-    def _search(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
-        """Searches sentences, in halves if memory runs out."""
+    def _search(self, sentences: Sequence[EncodedRequest], search: SearchConfig) -> list[list[TokenHypothesis]]:
+        """Searches sentences, which have one part each, in halves if memory runs out."""
 
-        def too_large(sentence: _Sentence) -> NmtError:
+        def too_large(sentence: EncodedRequest) -> NmtError:
             return NmtError(
-                f"memory ran out for a single sentence of {len(sentence.ids):,} pieces; "
+                f"memory ran out for a single sentence of {len(sentence.parts[0]):,} pieces; "
                 f"lower --max-source-length, and it is translated in parts, or --beam or --samples"
             )
 
@@ -307,9 +296,9 @@ class Translator:
 
         return in_halves(lambda some: self._search_at_once(some, search), sentences, too_large, halved)
 
-    def _search_at_once(self, sentences: Sequence[_Sentence], search: SearchConfig) -> list[list[TokenHypothesis]]:
+    def _search_at_once(self, sentences: Sequence[EncodedRequest], search: SearchConfig) -> list[list[TokenHypothesis]]:
         """Searches all sentences together."""
-        order = sorted(range(len(sentences)), key=lambda i: padded_width(sentences[i].ids))
+        order = sorted(range(len(sentences)), key=lambda i: sentences[i].width)
         cache, batch = self.begun([sentences[i] for i in order], search)
         found = search_for(self.step, cache, batch)  # type: ignore[arg-type]
         if cache.candidates:
@@ -317,16 +306,16 @@ class Translator:
             found = [[replace(f, tokens=[ids[token] for token in f.tokens]) for f in of_one] for of_one in found]
         return [of_sentence for _, of_sentence in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
 
-    def begun(self, ordered: Sequence[_Sentence], search: SearchConfig) -> tuple[_EnsembleCache, SearchBatch]:
-        """Encodes sentences, which are in the order of their padded widths, and returns what search begins with.
+    def begun(self, ordered: Sequence[EncodedRequest], search: SearchConfig) -> tuple[_EnsembleCache, SearchBatch]:
+        """Encodes sentences of one part each, in the order of their widths, and returns what search begins with.
 
         On a CPU, their sources lie in blocks of one padded width each, so none is padded to the width of another. On a
         GPU, the calls for so many blocks would take longer than computing the padding.
         """
         on_cpu = self.runtime.device.type == "cpu"
-        widths = [padded_width(s.ids) if on_cpu else bound_on(padded_width(s.ids)) for s in ordered]
+        widths = [s.width if on_cpu else bound_on(s.width) for s in ordered]
         in_blocks = groupby(zip(widths, ordered, strict=True), key=lambda pair: pair[0])
-        blocks = [[with_eos(s.ids) for _, s in block] for _, block in in_blocks]
+        blocks = [[with_eos(s.parts[0]) for _, s in block] for _, block in in_blocks]
         side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, LEAST_WIDTH).to(self.runtime.device)
         candidates = self._candidates(ordered, self.vocabulary_map) if self.vocabulary_map else None
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
@@ -336,15 +325,15 @@ class Translator:
             eos=EOS,
             config=search,
             required=[s.required for s in ordered],
-            streams=[s.stream for s in ordered],
+            streams=[s.number for s in ordered],
             never=(PAD, BOS),  # imported models may give BOS a high probability
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
         return _EnsembleCache(states, candidates), candidates.restricted(batch) if candidates else batch
 
-    def _candidates(self, sentences: Sequence[_Sentence], vocabulary_map: VocabularyMap) -> _Candidates:
+    def _candidates(self, sentences: Sequence[EncodedRequest], vocabulary_map: VocabularyMap) -> _Candidates:
         """Returns the candidates of sentences: those of the map, and what their translations must contain."""
-        allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.ids.tolist() for s in sentences]))
+        allowed_BV = torch.from_numpy(vocabulary_map.candidates([s.parts[0].tolist() for s in sentences]))
         for allowed_V, sentence in zip(allowed_BV, sentences, strict=True):
             phrases = chain.from_iterable(sentence.required.constraints)
             allowed_V[[*sentence.required.prefix, *chain.from_iterable(phrases)]] = True

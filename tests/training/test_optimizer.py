@@ -16,7 +16,7 @@ from nmt.model import device
 from nmt.model.device import resolve
 from nmt.model.transformer import Transformer, matrices
 from nmt.training import optimizer as optimizer_module
-from nmt.training.optimizer import LossScale, Optimizer
+from nmt.training.optimizer import LossScale, Optimizer, learning_rate
 
 EMA = ["--valid-metric=nll", "--save-updates=1"]
 
@@ -160,12 +160,12 @@ def optimised(
     model = Transformer(MODEL, 20, 20, shared=True)
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     optimizer = Optimizer(
-        model.parameters(), 16, config, scale, list(matrices(model)) if config.optimizer == "muon" else ()
+        model.parameters(), config, scale, list(matrices(model)) if config.optimizer == "muon" else ()
     )
     for update, gradient in enumerate(gradients, 1):
         for name, weight in model.named_parameters():
             weight.grad = gradient[name] * (scale.scale if scale else 1.0)
-        optimizer.step(update)
+        optimizer.step(learning_rate(update, 16, config))
         if scale:
             scale.scale *= 3
     return before, model
