@@ -218,7 +218,7 @@ class DataFolder:
                 size = (path / name).stat().st_size
             if size != recorded.bytes:
                 raise NmtError(f"{path / name} has {size:,} bytes instead of {recorded.bytes:,}; {_COPY_AGAIN}")
-        return cls(path, meta, read_codec(path, TextConfig.from_dict(meta.text, str(path / META))))
+        return cls(path, meta, codec_in(path, TextConfig.from_dict(meta.text, str(path / META))))
 
     def verify(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Compares the content of every file with its SHA-256 in meta.json; ends early when `stopped()` is true.
@@ -286,7 +286,7 @@ def _map(path: Path, kind: np.dtype[Any]) -> np.ndarray:
         return np.asarray(np.memmap(path, dtype=kind, mode="r"))
 
 
-def read_codec(folder: Path, config: TextConfig) -> TextCodec:
+def codec_in(folder: Path, config: TextConfig) -> TextCodec:
     """Returns the codec with the subword models in a data folder."""
     source, target = (_read_model(folder / name, config.subword) for name in model_names(config))
     return TextCodec.checked(config, source, source if config.one_model else target, str(folder))

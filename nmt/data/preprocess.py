@@ -17,7 +17,7 @@ from nmt.config import DataConfig, JobConfig
 from nmt.config.options import flag_name
 from nmt.data.corpora import check, chunked, make_codec, read_corpora, show_tokenizers, text_config, useful_workers
 from nmt.data.encoding import Encoder, EncodingJob, Sampling, flats_of
-from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, complete, read_codec, write_models
+from nmt.data.folder import TRAIN, SplitMeta, SplitWriter, codec_in, complete, write_models
 from nmt.data.mixture import Mixture
 from nmt.errors import NmtError
 from nmt.files import check_new, digest_of, writing
@@ -74,7 +74,7 @@ def preprocess(config: DataConfig, options: JobConfig | None = None, like: TextC
 def _prepared_codec(folder: JobFolder, text: TextConfig) -> TextCodec:
     """Returns the text processing that an earlier process, or this one, has prepared in the folder of the job."""
     try:
-        return read_codec(folder.data, text)
+        return codec_in(folder.data, text)
     except NmtError as error:
         raise NmtError(f"{error}; or remove {folder.path} to start over") from error
 

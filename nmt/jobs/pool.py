@@ -93,7 +93,7 @@ def in_order(
             yield pending.popleft().result()
 
 
-# Held while a process starts, so that `end` meets every process and pools change the environment one after the other.
+# Held while a process starts, so that `end` sees every process, and pools change the environment one after the other.
 _CHANGING = threading.Lock()
 
 

@@ -316,10 +316,10 @@ class UnigramSampling(Sampler):
         return pieces[::-1]
 
     def _make_lattice(self, word: str, strength: float) -> tuple[list[list[int]], list[list[float]]]:
-        """Returns the ways to segment a word.
+        """Returns the ways to segment a word: two lists with an item for each beginning of the word, by its length.
 
-        They are, for each end of a piece in the word, where pieces that end there begin, and for each of these
-        beginnings the probability, up to a factor, of all segmentations up to the end whose last piece begins there.
+        An item of the first list holds where the last piece of this beginning may start. An item of the second holds,
+        for each of these places, the probability, up to a factor, of all segmentations with that last piece.
         """
         begins: list[list[int]] = [[]]
         weights: list[list[float]] = [[]]

@@ -144,7 +144,7 @@ class Gradients:
 
     @property
     def passes_before_replay(self) -> int:
-        """How often a micro-batch is computed before a graph of it is replayed: once without, and once to record it."""
+        """How often a shape is computed before its graph is replayed: once without the graph, and once to record it."""
         return 2 if self._graphed else 0
 
     @property

@@ -199,4 +199,4 @@ def _show(choices: Mapping[str, Choice], *, on_gpu: bool) -> None:
     for name, choice in choices.items():
         console.info(f"{' '.join(flag_words(name, choice.value)):<25}  {choice.reason}")
     if on_gpu:
-        console.info("the table behind these choices was measured on a CPU, and not here")
+        console.info("these choices come from measurements on CPUs")

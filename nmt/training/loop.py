@@ -64,7 +64,7 @@ def endless_updates(setup: Setup, state: TrainState, plan: UpdatePlan) -> Genera
                 plan = plan_epoch(setup, state)
 
 
-class OutOfMemoryError(NmtError):
+class RankOutOfMemoryError(NmtError):
     """Memory ran out on one of several ranks."""
 
 
@@ -136,7 +136,7 @@ def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> 
             "(nmt preprocess --max-length), or use a device with more memory"
         )
     if setup.world.size > 1:
-        raise OutOfMemoryError(f"rank {setup.world.rank} ran out of memory in update {update:,}")
+        raise RankOutOfMemoryError(f"rank {setup.world.rank} ran out of memory in update {update:,}")
     _discard_gradients(setup, state)
     state.counters.device_tokens = lower
     console.warn(f"memory ran out in update {update:,}; training continues with --device-tokens {lower}")

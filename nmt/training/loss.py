@@ -62,8 +62,8 @@ def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor
 
 # `_nll_on_cpu` or `_nll_on_gpu`, perhaps compiled.
 _Nll = Callable[[Tensor, Tensor, Tensor | None, Tensor, torch.dtype, bool], tuple[Tensor, Tensor | None]]
-# In 16-bit precision, the gradient of the softmax matrix is computed from at least so many rows at once. It is then
-# added to that of earlier rows, and on a CPU, this takes as long as the product of a hundred rows.
+# In 16-bit precision, the gradient of the softmax matrix is computed from at least this many rows at once, and then
+# added to that of earlier rows. On a CPU, the addition takes as long as the product of a hundred rows.
 _GRADIENT_ROWS = 512
 
 

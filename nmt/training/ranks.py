@@ -1,7 +1,7 @@
 """Connects several processes that train one model, exchanges values between them, and ends them together.
 
 Each process is a *rank*. The *main* rank, rank 0, writes files and log lines. `nmt train --gpus N` starts N ranks on
-this machine (see `launcher`); torchrun can start ranks on several machines. Otherwise there is one rank and no process
+this machine (see `launch`); torchrun can start ranks on several machines. Otherwise there is one rank and no process
 group.
 """
 
