@@ -63,12 +63,12 @@ class Sampling:
         """
         if side not in self.sides:
             return [plain[i] for i in kept]
-        lines, sample = (chunk.source, codec.sample_source) if side == "source" else (chunk.target, codec.sample_target)
+        lines = chunk.source if side == "source" else chunk.target
         seeds = [
             [hash_of(self.seed, chunk.first + i, side == "target", number) for number in range(self.count)]
             for i in kept
         ]
-        sampled = sample([lines[i] for i in kept], self.strength, seeds)
+        sampled = codec.sample(side, [lines[i] for i in kept], self.strength, seeds)
         return [
             ids if len(ids) <= longest else plain[i] for i, drawn in zip(kept, sampled, strict=True) for ids in drawn
         ]

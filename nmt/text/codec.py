@@ -14,7 +14,7 @@ from nmt.errors import NmtError
 from nmt.text.languages import WITHOUT_SPACES, base_language
 from nmt.text.mapped import MAPPED_KINDS, Mapped, MappedKind
 from nmt.text.subword import UNK, Subword
-from nmt.text.words import Given, Phrase, groups_of_pieces, with_phrases, words_of_pieces
+from nmt.text.words import Given, GivenPhrase, groups_of_pieces, with_phrases, words_of_pieces
 
 Side = Literal["source", "target"]
 SubwordModel = Subword | Mapped
@@ -172,15 +172,19 @@ class TextCodec:
         """Returns the ids of raw target lines, without BOS and EOS."""
         return self.target.encode([self._target_text.prepare(line) for line in lines])
 
-    def sample_source(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
-        """Returns random encodings of raw source lines: for each line, one for each of its seeds. See `Subword`."""
-        tags, text = self._tags_and_text(lines)
-        sampled = _sampled(self.source, text, strength, seeds)
-        return [[[*of_line, *ids] for ids in drawn] for of_line, drawn in zip(tags, sampled, strict=True)]
-
-    def sample_target(self, lines: list[str], strength: float, seeds: Sequence[Sequence[int]]) -> list[list[list[int]]]:
-        """Returns random encodings of raw target lines: for each line, one for each of its seeds. See `Subword`."""
-        return _sampled(self.target, [self._target_text.prepare(line) for line in lines], strength, seeds)
+    def sample(
+        self, side: Side, lines: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
+    ) -> list[list[list[int]]]:
+        """Returns random encodings of raw lines of a side: for each line, one for each of its seeds. See `Subword`."""
+        if side == "source":
+            subword, (tags, text) = self.source, self._tags_and_text(lines)
+        else:
+            subword, tags, text = self.target, [[] for _ in lines], list(map(self._target_text.prepare, lines))
+        assert isinstance(subword, Subword)  # `DataConfig` refuses to sample other models
+        return [
+            [[*of_line, *ids] for ids in subword.sample([line] * len(ones), strength, ones)]
+            for of_line, line, ones in zip(tags, text, seeds, strict=True)
+        ]
 
     def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Returns the ids of the tags of each source line, and its text for the subword model."""
@@ -205,7 +209,7 @@ class TextCodec:
         """Returns the raw, detokenised target line of each sequence of ids. No line contains a line break."""
         return [self._target_text.restore(line) for line in self.target.decode(ids)]
 
-    def target_phrase(self, text: str, ids: Sequence[int], *, in_capitals: bool = False) -> Phrase | None:
+    def target_phrase(self, text: str, ids: Sequence[int], *, in_capitals: bool = False) -> GivenPhrase | None:
         """Returns a phrase of a target line, without the spaces around it, and how the line has its ids.
 
         Returns None if the phrase cannot stand in a line as it was given: it is blank, or has unknown characters, or
@@ -215,7 +219,7 @@ class TextCodec:
         if not text or not text.isprintable() or UNK in ids:
             return None
         (decoded,) = self.decode_target([list(ids)])
-        return Phrase(text, decoded.upper() if in_capitals else decoded) if decoded else None
+        return GivenPhrase(text, decoded.upper() if in_capitals else decoded) if decoded else None
 
     def target_with(self, line: str, given: Given) -> str:
         """Returns a decoded target line with the prefix and the phrases that it contains exactly as they were given."""
@@ -276,13 +280,6 @@ class TextCodec:
         if config.joint_vocab and source is not target and source.vocabulary != target.vocabulary:
             raise _damaged(origin, "joint_vocab contradicts the vocabularies")
         return cls(config, source, target)
-
-
-def _sampled(
-    subword: SubwordModel, text: Sequence[str], strength: float, seeds: Sequence[Sequence[int]]
-) -> list[list[list[int]]]:
-    assert isinstance(subword, Subword)  # `DataConfig` refuses to sample other models
-    return [subword.sample([line] * len(of_line), strength, of_line) for line, of_line in zip(text, seeds, strict=True)]
 
 
 def load_subword(data: bytes, kind: str, origin: str) -> SubwordModel:

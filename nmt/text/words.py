@@ -118,7 +118,7 @@ def parse_pharaoh(line: str) -> list[AlignedWords]:
     return found
 
 
-class Phrase(NamedTuple):
+class GivenPhrase(NamedTuple):
     """A phrase as it was given, and as its pieces alone are written in a line."""
 
     given: str
@@ -132,8 +132,8 @@ class Given(NamedTuple):
         in_capitals: whether the rest of the line is in capitals.
     """
 
-    prefix: Phrase | None = None
-    constraints: tuple[tuple[Phrase, ...], ...] = ()
+    prefix: GivenPhrase | None = None
+    constraints: tuple[tuple[GivenPhrase, ...], ...] = ()
     in_capitals: bool = False
 
 
@@ -143,9 +143,9 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
     Args:
         spaces: whether spaces separate the words of the language.
     """
-    found: list[tuple[re.Match[str], Phrase]] = []
+    found: list[tuple[re.Match[str], GivenPhrase]] = []
 
-    def take(phrase: Phrase, matches: Iterator[re.Match[str]]) -> bool:
+    def take(phrase: GivenPhrase, matches: Iterator[re.Match[str]]) -> bool:
         for match in matches:
             if all(match.end() <= other.start() or other.end() <= match.start() for other, _ in found):
                 found.append((match, phrase))
@@ -164,7 +164,7 @@ def with_phrases(line: str, given: Given, *, spaces: bool) -> str:
     return line
 
 
-def _patterns(phrase: Phrase, spaces: bool) -> Iterator[str]:
+def _patterns(phrase: GivenPhrase, spaces: bool) -> Iterator[str]:
     """Yields expressions for the phrase, those that are more likely right first: whole words, then parts of words."""
     spellings = list(_spellings(phrase))
     begins, ends = (bool(spaces and re.match(r"\w", phrase.decoded[i])) for i in (0, -1))
@@ -173,7 +173,7 @@ def _patterns(phrase: Phrase, spaces: bool) -> Iterator[str]:
             yield (r"(?<!\w)" if begins else "") + spelling + (r"(?!\w)" if ends and whole else "")
 
 
-def _spellings(phrase: Phrase) -> Iterator[str]:
+def _spellings(phrase: GivenPhrase) -> Iterator[str]:
     """Yields expressions for the phrase as given, as decoded, and with other spaces, which depend on its neighbours."""
     yield re.escape(phrase.given)
     yield re.escape(phrase.decoded)
