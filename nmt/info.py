@@ -149,7 +149,7 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _text_lines(text: Mapping[str, Any], vocabulary: Mapping[str, int] | None) -> Iterator[tuple[str, str]]:
     yield "languages", f"{text['source_lang']} -> {text['target_lang']}"
     tokenizers = f"tokenisers {text['source_tokenizer']} and {text['target_tokenizer']}"
-    lowercase = ", lowercase" if text["lowercase"] else ", capitals in lower case" if text["lower_capitals"] else ""
+    lowercase = ", lowercase" if text["lowercase"] else ", capitals in lower case" if text.get("lower_capitals") else ""
     tags = f", tags {' '.join(text['tags'])}" if text.get("tags") else ""
     yield "text", f"{tokenizers}, normalised punctuation: {text['normalize_punctuation']}{lowercase}{tags}"
     if vocabulary:

@@ -111,7 +111,8 @@ class CleanConfig(Config):
 
         if self.score_with and self.target_lang is None:
             raise NmtError("--score-with scores pairs, but there is no --target-lang; leave out one of them")
-        if bool(self.score_with) != ((self.keep is None) != (self.min_score is None)):
+        limits = (self.keep is not None) + (self.min_score is not None)
+        if limits != bool(self.score_with):
             raise NmtError(
                 "--score-with needs --keep or --min-score, and they need it; give --score-with and one of them"
             )

@@ -143,7 +143,10 @@ class _Finished:
 
     def take(self, sentences: Iterable[int]) -> list[TokenHypothesis]:
         """Removes groups of one sentence, and returns their best hypotheses without duplicates, best first."""
-        distinct = {tuple(f.tokens): f for sentence in sentences for f in self.found.pop(sentence)}
+        distinct: dict[tuple[int, ...], TokenHypothesis] = {}
+        for sentence in sentences:
+            del self.wanted[sentence]
+            distinct |= {tuple(f.tokens): f for f in self.found.pop(sentence)}
         return sorted(distinct.values(), key=lambda f: -f.score)[: self.config.n_best]
 
 

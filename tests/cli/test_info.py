@@ -38,6 +38,12 @@ def test_a_checkpoint_a_state_and_an_average_are_described(trained: Path, tmp_pa
     assert re.search(r"model +N 1\+1, d_model 32, d_ff 64, h 2, d_k 16, d_v 16, P_drop 0\.1\n", said)
 
 
+def test_a_checkpoint_without_a_newer_option_is_described(tmp_path: Path) -> None:
+    model = saved(small_checkpoint(1), tmp_path / "model.safetensors")
+    edit(model, lambda document, _: document["text"].pop("lower_capitals"))
+    assert "normalised punctuation: both\n" in run("info", model).stdout.decode()
+
+
 def test_a_data_folder_and_a_run_folder_are_described(trained: Path) -> None:
     data = info(trained / "data", "--verify")
     meta = json.loads((trained / "data" / "meta.json").read_text())
