@@ -67,6 +67,7 @@ def test_an_output_must_not_be_the_input_under_any_name(trained: Path, tmp_path:
     for arguments in (
         ["generate", model, "--output", trained / "run/average.safetensors"],
         ["generate", model, "--input", text, "--output", tmp_path / "other"],
+        ["translate-file", text, "--format=txt", "--model", model, "--output", trained / "run/average.safetensors"],
         ["average-checkpoints", model, "--output", trained / "run/average.safetensors"],
         ["report", trained / "run", "--output", log],
         ["trees", "restore", "--sequences", text, "--words", text, "--output", text],

@@ -124,6 +124,8 @@ class Documents:
         with importing("sentencex", "nmt translate-file", "'attention-nmt[documents]'"):
             import sentencex  # noqa: F401
         files = _files(paths, options.output, options.format, codec.config.target_lang)
+        for _, output in files:
+            refuse_inputs(output, [*options.model, *filter(None, [options.glossary])], f"--output {output}")
         self.reports = [self._read(path, output) for path, output in files]
         if not any(report.document for report in self.reports):
             raise NmtError(

@@ -100,3 +100,15 @@ def test_sentences_of_a_line_with_a_tag_keep_their_markup() -> None:
     links = ((1, 0), (2, 1))
     found = [Hypothesis(translation, 0.0, [], [], alignment=links) for translation in ("A b.", "C d.", "E f.")]
     assert text.translated(zip(sentences, found, strict=True), codec) == "A b. C d. E <b>f</b>."
+
+
+def test_sentences_of_a_language_without_spaces_keep_their_markup() -> None:
+    text = Text.of("A <b>dog</b> runs. Two <i>men</i>.", "html")
+    sentences = [Sentence(0, "A dog runs."), Sentence(0, "Two men.")]
+    found = [
+        Hypothesis("狗跑。", 0.0, [], [], alignment=((1, 0),)),
+        Hypothesis("两人 人。", 0.0, [], [], alignment=((0, 0), (1, 1))),
+    ]
+    translated = text.translated(zip(sentences, found, strict=True), small_codec(target_lang="zh"))
+    assert re.sub("<[^>]*>", "", translated) == "狗跑。两人 人。"
+    assert translated.endswith("<i>人</i>。")
