@@ -26,6 +26,10 @@ run_dir=$(path_or "${RUN:-}" runs/corpus-to-service)
 valid=$(path_or "${VALID:-}" "$run_dir/valid") test=$(path_or "${TEST:-}" "$run_dir/test")
 held_out=${HELD_OUT:-1000}
 languages=(--source-lang "$source" --target-lang "$target")
+case " $source $target" in
+    *" az"* | *" tr"* | *" tur"*) capitals=() ;; # where i has two capitals, nmt cannot lower them
+    *) capitals=(--lower-capitals) ;;
+esac
 
 # stage NAME FILE COMMAND...: runs a stage that makes FILE, unless FILE exists, and notes how long it took.
 stage() {
@@ -105,11 +109,12 @@ stage clean "$run_dir/clean.$source" nmt clean "${languages[@]}" --train "$corpu
     --page "$run_dir/clean.html" ${excluded[@]+"${excluded[@]}"}
 stage split "$run_dir/train.$source" split_off
 stage "preprocess teacher" "$run_dir/teacher-data" nmt preprocess "${languages[@]}" --train "$run_dir/train" \
-    --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" --lower-capitals
+    --valid "$valid" --dest "$run_dir/teacher-data" --vocab-size "${VOCAB_SIZE:-8000}" \
+    ${capitals[@]+"${capitals[@]}"}
 train_model teacher 1
 stage "preprocess backward" "$run_dir/backward-data" nmt preprocess --source-lang "$target" --target-lang "$source" \
     --train "$run_dir/train" --valid "$valid" --dest "$run_dir/backward-data" --vocab-size "${VOCAB_SIZE:-8000}" \
-    --lower-capitals
+    ${capitals[@]+"${capitals[@]}"}
 train_model backward 0.25
 ln -sf "train.$source" "$run_dir/distilled.$source"
 stage distil "$run_dir/distilled.$target" nmt generate "$teacher" --input "$run_dir/distilled.$source" \

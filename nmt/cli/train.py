@@ -123,21 +123,20 @@ def _in_time(
     from nmt.training.run_folder import RunFolder, numbered
     from nmt.training.train import check_save_dir
 
-    def clock_for(config: TrainConfig) -> Clock:
-        return Clock(ends_at, Corpus.of(DataFolder.open(data)).most_updates(config.batch_tokens))
-
+    if is_rank() and "max_updates" not in given:
+        raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
+    opened = DataFolder.open(data)
+    corpus = Corpus.of(opened)
     if is_rank():
-        if "max_updates" not in given:
-            raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
-        return config, overrides, clock_for(config), False
+        return config, overrides, Clock(ends_at, corpus.most_updates(config.batch_tokens)), False
     folder = RunFolder(Path(config.save_dir))
     if lock is not None:
-        check_save_dir(DataFolder.open(data), config)
+        check_save_dir(opened, config)
         lock.enter_context(folder.locked())
     if numbered(folder.path, "state"):
         return *_options_of_run(config, overrides, given), None, False
     config, overrides = with_choices(data, config, overrides, given, seconds)
-    clock: Clock | None = clock_for(config)
+    clock: Clock | None = Clock(ends_at, corpus.most_updates(config.batch_tokens))
     if "max_updates" in given or config.lr_schedule == "linear":
         reason = "--max-updates is given" if "max_updates" in given else "--lr-schedule linear needs a fixed number"
         console.info(f"training ends at update {config.max_updates:,} and not by the clock, because {reason}")

@@ -132,9 +132,9 @@ def augmented_chunk(chunk: Chunk, seed: int) -> Chunk:
 
 def lowered_chunk(chunk: Chunk, text: TextConfig) -> Chunk:
     """Returns the chunk with pairs in lower case where the model gets them so."""
-    pairs = list(zip(chunk.source, chunk.target, strict=True))
-    source = [text.target_for(source, source) for source in chunk.source]
-    return chunk._replace(source=source, target=[text.target_for(*pair) for pair in pairs])
+    source = [text.cased_for(line, line) for line in chunk.source]
+    target = [text.cased_for(*pair) for pair in zip(chunk.source, chunk.target, strict=True)]
+    return chunk._replace(source=source, target=target)
 
 
 def _keeps_words(line: str, changed: str) -> bool:

@@ -85,7 +85,7 @@ def attention_in(translator: Translator, source: str, target: str | None) -> dic
     if target is None:
         target_ids = _translated(translator, source)
     else:
-        (target_ids,) = codec.encode_target([codec.config.target_for(source, target)])
+        (target_ids,) = codec.encode_target([codec.config.cased_for(source, target)])
     _check(target_ids, "--target" if target is not None else "the translation")
     device, attentions = translator.runtime.device, [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     with torch.autocast(device.type, enabled=False), recording(attentions) as recorded:

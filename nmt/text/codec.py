@@ -59,11 +59,12 @@ class TextConfig(Config):
         if not self.lower_capitals:
             return False
         words = [word for word in source.split() if word not in self.tags and not word.isnumeric()]
+        # A single word may be an abbreviation.
         return len(words) > 1 and " ".join(words).isupper()
 
-    def target_for(self, source: str, target: str) -> str:
-        """Returns text of the translation of a source line as the model gets it."""
-        return target.lower() if self.lowers(source) else target
+    def cased_for(self, source: str, text: str) -> str:
+        """Returns a source line, or text of its translation, as the model gets it."""
+        return text.lower() if self.lowers(source) else text
 
     @property
     def one_model(self) -> bool:
@@ -182,15 +183,15 @@ class TextCodec:
             subword, tags, text = self.target, [[] for _ in lines], list(map(self._target_text.prepare, lines))
         assert isinstance(subword, Subword)  # `DataConfig` refuses to sample other models
         return [
-            [[*of_line, *ids] for ids in subword.sample([line] * len(ones), strength, ones)]
-            for of_line, line, ones in zip(tags, text, seeds, strict=True)
+            [[*of_line, *ids] for ids in subword.sample([line] * len(seeds_of_line), strength, seeds_of_line)]
+            for of_line, line, seeds_of_line in zip(tags, text, seeds, strict=True)
         ]
 
     def _tags_and_text(self, lines: Sequence[str]) -> tuple[list[list[int]], list[str]]:
         """Returns the ids of the tags of each source line, and its text for the subword model."""
         split = list(map(self.split_tags, lines))
         tags = [[self._tags[tag] for tag in of_line] for of_line, _ in split]
-        return tags, [self._source_text.prepare(self.config.target_for(text, text)) for _, text in split]
+        return tags, [self._source_text.prepare(self.config.cased_for(text, text)) for _, text in split]
 
     def tags_before(self, ids: Sequence[int]) -> int:
         """Returns the number of tags that the ids of a source line begin with."""
@@ -200,7 +201,7 @@ class TextCodec:
     def split_tags(self, line: str) -> tuple[list[str], str]:
         """Returns the tags that a source line begins with, and the rest of the line."""
         tags: list[str] = []
-        while (words := line.split(maxsplit=1)) and words[0] in self._tags:
+        while self._tags and (words := line.split(maxsplit=1)) and words[0] in self._tags:
             tags.append(words[0])
             line = words[1] if len(words) > 1 else ""
         return tags, line
@@ -228,6 +229,13 @@ class TextCodec:
     def join_target(self, parts: Iterable[str]) -> str:
         """Returns the raw text of a line whose parts were translated one by one."""
         return (" " if self.target_has_spaces else "").join(parts)
+
+    def words_before(self, part: str) -> int:
+        """Returns by how many words a part moves those of the part that `join_target` puts behind it.
+
+        Without spaces, the last word of a part and the first one of the next are one word.
+        """
+        return max(0, len(part.split()) - (not self.target_has_spaces))
 
     @property
     def source_has_spaces(self) -> bool:

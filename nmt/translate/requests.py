@@ -125,7 +125,7 @@ def _required(codec: TextCodec, requests: Sequence[Request]) -> list[tuple[Requi
     if not any(request.prefix or request.constraints for request in requests):
         return [(Required(), Given(in_capitals=lowered)) for lowered in in_capitals]
     texts = [
-        codec.config.target_for(request.source, text)
+        codec.config.cased_for(request.source, text)
         for request in requests
         for text in (request.prefix, *chain.from_iterable(request.alternatives))
     ]
@@ -252,10 +252,10 @@ def joined(codec: TextCodec, parts: Sequence[Sequence[Hypothesis]], *, aligned: 
 def _joined_alignment(codec: TextCodec, parts: Sequence[Hypothesis]) -> tuple[AlignedWords, ...]:
     """Returns the alignment of parts whose texts are joined."""
     alignment: list[AlignedWords] = []
-    for i, part in enumerate(parts):
-        # The number of the part's first word in the joined text. Without spaces, the parts become one word.
-        first = len(codec.join_target([*(p.text for p in parts[:i]), "x"]).split()) - 1
+    first = 0  # the number of the part's first word in the joined text
+    for part in parts:
         alignment += [(source, first + target) for source, target in part.alignment or ()]
+        first += codec.words_before(part.text)
     return tuple(sorted(alignment))
 
 

@@ -95,7 +95,7 @@ class RescoringJob(ModelJob):
 def encode(codec: TextCodec, pairs: Sequence[Pair], first_number: int) -> list[EncodedPair]:
     """Returns pairs as ids. Given pieces are used if the model has all of them as text, else the text is split anew."""
     sources = codec.encode_source([pair.source for pair in pairs])
-    texts = [codec.config.target_for(pair.source, target.text) for pair in pairs for target in pair.targets]
+    texts = [codec.config.cased_for(pair.source, target.text) for pair in pairs for target in pair.targets]
     targets = iter(codec.encode_target(texts))
     return [
         EncodedPair(

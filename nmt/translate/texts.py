@@ -87,8 +87,7 @@ def _joined(
         alignment = hypothesis.alignment or ()
         links += [(i if i < len(tags) else first + i, target_words + j) for i, j in alignment]
         place += len(text)
-        # Without spaces between sentences, the last word of one and the first word of the next are one word.
-        target_words += max(0, len(hypothesis.text.split()) - (not codec.target_has_spaces))
+        target_words += codec.words_before(hypothesis.text)
     return codec.join_target([hypothesis.text for _, hypothesis in found]), links
 
 

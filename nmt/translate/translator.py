@@ -44,7 +44,7 @@ from nmt.translate.requests import (
 )
 
 # The number of a sentence seeds its random numbers. Part i (from 0) of line n has the number n + i · this.
-_STREAMS_OF_LINES = 2**40
+_NUMBERS_OF_LINES = 2**40
 # The source positions of a batch are padded to a multiple of this. Each is a row of a matrix product, and CPUs compile
 # bf16 products for every new number of rows.
 _POSITIONS = 64
@@ -251,7 +251,7 @@ class Translator:
                 "lower them, and longer lines are translated in parts",
             )
         sentences = [
-            replace(line, parts=(part,), number=line.number + i * _STREAMS_OF_LINES)
+            replace(line, parts=(part,), number=line.number + i * _NUMBERS_OF_LINES)
             for line in lines
             for i, part in enumerate(line.parts)
         ]
