@@ -86,19 +86,23 @@ class UpdatePlan:
         sentences = np.concatenate(self.update(index))
         return int(self.source_lengths[sentences].sum()), int(self.target_lengths[sentences].sum())
 
-    def micro_batches(self, index: int, device_tokens: int, ranks: int = 1) -> list[list[Array]]:
+    def micro_batches(
+        self, index: int, device_tokens: int, ranks: int = 1, *, packs: bool = False
+    ) -> list[list[Array]]:
         """Returns the micro-batches of update `index`, each as a list of blocks of sentence numbers.
 
-        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either side,
-        padding included, unless a single sentence is longer. Their number is the smallest possible multiple of `ranks`:
-        rank r takes micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough
-        sentences.
+        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` positions on either side,
+        unless a single sentence is longer. Their number is the smallest possible multiple of `ranks`: rank r takes
+        micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
+
+        Args:
+            packs: whether the micro-batches are packed. If not, padding counts.
         """
         groups, most = self.update(index), most_positions(device_tokens)
-        count = ranks * -(-sum(map(self.padded_size, groups)) // (ranks * most))
+        count = ranks * -(-self._positions(groups, packs) // (ranks * most))
         while True:
             batches = self._cut(groups, count)
-            if all(self._fits(batch, most) for batch in batches):
+            if all(self._positions(batch, packs) <= most or sum(map(len, batch)) == 1 for batch in batches):
                 empty: list[list[Array]] = [[]]
                 return batches + empty * (-len(batches) % ranks)
             count += ranks
@@ -115,8 +119,12 @@ class UpdatePlan:
                 batches.setdefault(int(number), []).append(group[batch_numbers == number])
         return list(batches.values())
 
-    def _fits(self, batch: list[Array], most: int) -> bool:
-        return sum(map(self.padded_size, batch)) <= most or sum(map(len, batch)) == 1
+    def _positions(self, blocks: list[Array], packs: bool) -> int:
+        """Returns the number of positions on one side of a micro-batch. If it is packed, the side with more counts."""
+        if not packs:
+            return sum(map(self.padded_size, blocks))
+        sentences = np.concatenate(blocks)
+        return int(max(self.source_lengths[sentences].sum(), self.target_lengths[sentences].sum()))
 
     def padded_size(self, sentences: Array) -> int:
         """Returns the number of positions on one side if all sentences are padded to the longest one of both sides."""

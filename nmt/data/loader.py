@@ -250,7 +250,7 @@ def make_update(
     """Returns the part of update `index` that rank `rank` of `ranks` processes."""
     make = partial(make_micro_batch, split, packs=packs)
     source_tokens, target_tokens = plan.tokens(index)
-    blocks_of_batches = plan.micro_batches(index, device_tokens, ranks)[rank::ranks]
+    blocks_of_batches = plan.micro_batches(index, device_tokens, ranks, packs=packs)[rank::ranks]
     # A rank without sentences computes on any sentence without labels, because all ranks must take the same steps.
     any_sentence = [plan.update(index)[0][:1]]
     batches = [make(blocks) if blocks else make(any_sentence).without_labels() for blocks in blocks_of_batches]

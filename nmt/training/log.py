@@ -195,7 +195,7 @@ def _plan_lines(setup: Setup, state: TrainState, plan: UpdatePlan) -> dict[str, 
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
     name = f"{config.arch}: " if config.arch else ""
-    padding = plan.padding_share(state.device_tokens(setup), _SAMPLED_UPDATES)
+    padding = 0 if state.gradients.packs else plan.padding_share(state.device_tokens(setup), _SAMPLED_UPDATES)
     return {
         "model": f"{name}{model.in_words()}, {state.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),

@@ -17,20 +17,23 @@ def plan(pairs: Lengths, batch_tokens: int = 200, groups: int = 4, seed: int = 1
     return make_plan(source, target, batch_tokens=batch_tokens, groups=groups, seed=seed, epoch=epoch)
 
 
-@given(lengths, budgets, st.integers(1, 9), budgets, st.sampled_from([1, 2, 3, 8]))
+@given(lengths, budgets, st.integers(1, 9), budgets, st.sampled_from([1, 2, 3, 8]), st.booleans())
 def test_micro_batches_have_every_sentence_once_fit_the_device_and_are_as_many_for_each_rank(
-    pairs: Lengths, batch_tokens: int, groups: int, device_tokens: int, ranks: int
+    pairs: Lengths, batch_tokens: int, groups: int, device_tokens: int, ranks: int, packs: bool
 ) -> None:
     made, seen = plan(pairs, batch_tokens, groups), []
     for index in range(len(made)):
-        batches = made.micro_batches(index, device_tokens, ranks)
+        batches = made.micro_batches(index, device_tokens, ranks, packs=packs)
         assert len(batches) % ranks == 0
         sentences = [i for batch in batches for block in batch for i in block]
         assert sentences == [i for group in made.update(index) for i in group]
         seen += sentences
         for batch in batches:
-            padded = sum(len(block) * max(max(pairs[i]) for i in block) for block in batch)
-            assert padded <= device_tokens * 17 / 16 or sum(map(len, batch)) == 1  # a long sentence alone
+            if packs:
+                size = max(sum(pairs[i][side] for block in batch for i in block) for side in (0, 1))
+            else:
+                size = sum(len(block) * max(max(pairs[i]) for i in block) for block in batch)
+            assert size <= device_tokens * 17 / 16 or sum(map(len, batch)) == 1  # a long sentence alone
     assert sorted(seen) == list(range(len(pairs)))
 
 
@@ -47,6 +50,12 @@ def test_groups_have_about_the_same_number_of_tokens(pairs: Lengths, batch_token
     if len(found) == updates * groups:  # otherwise, there are sentences as large as a group
         assert len(made) == updates
         assert all(size >= share - longest for size in sorted(found)[2:])  # the first and last group may be smaller
+
+
+def test_an_update_is_one_packed_micro_batch_if_it_has_as_many_tokens() -> None:
+    made = plan(realistic_lengths(20_000), 25_000, 8)
+    batches = [made.micro_batches(index, 25_000, packs=True) for index in range(len(made))]
+    assert [len(of_update) for of_update in batches] == [1] * len(made)
 
 
 def test_ranks_get_about_equal_work() -> None:
