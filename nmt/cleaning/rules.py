@@ -45,7 +45,9 @@ _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "
 # are equal. The length of the phrase is limited, so that long lines take linear time.
 _SHORT_WORDS, _LONG_WORDS = 0x10000, 0x80000
 _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.maxunicode)}])\3")
-_NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?", " "))
+_ENDS = ".;:!?()[]/|–—"  # end a sentence or a part of it
+_NO_PUNCTUATION = str.maketrans(dict.fromkeys(_ENDS + ",", " "))
+_PARTS = re.compile(f"[{re.escape(_ENDS)}]")
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
 
@@ -113,14 +115,26 @@ def _script(pairs: Pairs) -> np.ndarray:
 
 
 def _repeats(line: str) -> bool:
-    """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row."""
-    words = line.lower().translate(_NO_PUNCTUATION).split()
+    """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row.
+
+    Fewer than three words may occur both at the end of a sentence and at the beginning of the next one.
+    """
+    line = line.lower()
+    found = _repetitions(line)
+    return any(len(phrase) >= 3 for phrase in found) or (bool(found) and any(map(_repetitions, _PARTS.split(line))))
+
+
+def _repetitions(line: str) -> list[str]:
+    """Returns each repeated phrase, with a character for each word; a phrase is empty if one word is repeated."""
+    words = line.translate(_NO_PUNCTUATION).replace(" - ", " ").split()
     codes: dict[str, str] = {}
     for word in words:
         if word not in codes:
             is_long = len(word) >= _LONG_WORD and word.isalpha()
             codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes) % (_LONG_WORDS - _SHORT_WORDS))
-    return len(codes) < len(words) and bool(_REPEATED.search("".join(map(codes.__getitem__, words))))
+    if len(codes) == len(words):
+        return []
+    return [found[1] or "" for found in _REPEATED.finditer("".join(map(codes.__getitem__, words)))]
 
 
 def _other_language(pairs: Pairs) -> np.ndarray:
