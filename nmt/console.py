@@ -57,7 +57,7 @@ def speak_as(rank: int) -> None:
 def info(message: str) -> None:
     """Prints a message, on rank 0 only."""
     if _rank == 0:
-        stderr.print(_visible(message, keep="\n"), markup=False)
+        stderr.print(visible(message, keep="\n"), markup=False)
 
 
 @cache
@@ -69,18 +69,18 @@ def warn_once(message: str) -> None:
 def warn(message: str) -> None:
     """Prints a warning as one coloured line, on rank 0 only."""
     if _rank == 0:
-        stderr.print(f"warning: {_visible(message)}", style="yellow", markup=False)
+        stderr.print(f"warning: {visible(message)}", style="yellow", markup=False)
 
 
 def error(message: str) -> None:
     """Prints the error line of a failed command."""
-    stderr.print(f"error: {_visible(message)}", style="bold red", markup=False)
+    stderr.print(f"error: {visible(message)}", style="bold red", markup=False)
 
 
 _JOINERS = "\u200c\u200d"  # which Persian and Indic text needs
 
 
-def _visible(text: str, keep: str = "") -> str:
+def visible(text: str, keep: str = "") -> str:
     """Returns the text with control characters and invalid UTF-8 escaped, because file names may contain both."""
     shown = _JOINERS + keep
     return "".join(

@@ -63,5 +63,6 @@ def _show(reports: "list[Report]") -> None:
     for path, _, document, sentences, failure in reports:
         skipped = [f"{count:,} {reason}" for reason, count in document.skipped.items()] if document else [failure]
         passages = f"{len(document.passages):,}" if document else ""
-        table.add_row(escape(path), passages, f"{sentences:,}" if document else "", escape(", ".join(skipped)))
+        left = escape(console.visible(", ".join(skipped)))
+        table.add_row(escape(console.visible(path)), passages, f"{sentences:,}" if document else "", left)
     Console(stderr=True, width=_WIDTH, highlight=False, emoji=False).print(table)

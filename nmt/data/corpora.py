@@ -204,6 +204,9 @@ def _load_model(path: str, kind: str) -> Subword:
     except OSError as error:
         raise NmtError(f"--subword-model {path} cannot be read ({error.strerror}); check the path") from error
     model = Subword.from_bytes(data, kind, f"--subword-model {path}")
+    found = "bpe" if model.is_bpe else "unigram"
+    if kind not in (found, "wordpiece"):  # any pieces can be segmented greedily
+        raise NmtError(f"--subword-model {path} is a {found} model; give --subword {found}")
     if not model.has_bytes:
         console.warn(
             f"--subword-model {path} was trained without byte_fallback; characters that have no piece will be lost"

@@ -53,7 +53,7 @@ _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _OTHERS = (
     r"(?P<tag><(?P<end>/?)(?P<name>[a-zA-Z][^\s<>/]*+)(?P<rest>[^<>]*)>)|(?P<line>(?<![ \t])[ \t]*\n\s*)"
     r"|(?P<code>``[^`]+``|:[\w:+-]{1,99}:`[^`]+`)|(?P<reference>&(?:[a-zA-Z]+|\#\d+);)"
-    "|(?P<control>[\0-\x08\x0b-\x1f\ufffe\uffff])"
+    "|(?P<control>[\0-\t\x0b-\x1f\ufffe\uffff])"
 )
 _BLOCKS = "div h1 h2 h3 h4 h5 h6 hr li ol p table td th tr ul"
 

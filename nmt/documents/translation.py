@@ -86,7 +86,8 @@ def _output_of(path: str, output: str | None, target_lang: str) -> str:
     if output is None:
         name, suffix = os.path.splitext(path)
         return STDIO if path == STDIO else f"{name}.{target_lang}{suffix}"
-    return os.path.join(output, os.path.basename(path)) if os.path.isdir(output) else output
+    is_folder = os.path.isdir(output) or output.endswith("/")
+    return os.path.join(output, os.path.basename(path)) if is_folder else output
 
 
 def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
     The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
     rounded to a multiple of 2^-16, and the factor accounts for the rounding.
     """
-    dropped = round(probability * 65536)
+    dropped = min(round(probability * 65536), 65535)
     numbers = shape.numel()
     words = torch.empty((numbers + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     # torch compares in place, and converts from uint8, several times as fast as it makes and converts booleans.

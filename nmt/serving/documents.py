@@ -158,10 +158,11 @@ class Documents:
                 raise
 
     async def _detected(self, one: Uploaded) -> str:
-        document = await self._in_thread(
-            lambda: read_document(one.content, suffix_of(one.name), ReadOptions(one.name, "", ""))
-        )
-        text = "\n".join(passage.parsed().plain for passage in document.passages)
+        def read() -> str:
+            document = read_document(one.content, suffix_of(one.name), ReadOptions(one.name, "", ""))
+            return "\n".join(passage.parsed().plain for passage in document.passages)
+
+        text = await self._in_thread(read)
         (found,) = await self._service.detected([text[: self._service.config.max_characters]])
         return found[0].language
 

@@ -109,8 +109,9 @@ def _multipart(body: bytes, kind: str) -> dict[str, list[Any]]:
             of_part = HeaderParser().parsestr(start.decode(errors="replace").strip())
             try:
                 name, file = of_part.get_param("name", header="content-disposition"), of_part.get_filename()
-            except TypeError:  # the parameter is given in several ways
-                raise HTTPException(400, "a part of the form names its file in several ways; name it once") from None
+            except (TypeError, ValueError):
+                message = "a part of the form names its file in several ways or in a broken encoding; name it once"
+                raise HTTPException(400, message) from None
             if isinstance(name, str):  # what follows the last part has none
                 value = content.decode(errors="replace") if file is None else File(file, content)
                 found.setdefault(name, []).append(value)
@@ -218,7 +219,9 @@ class Guard:
             if scope["path"] in _UPLOAD_PATHS:
                 limited = _again(await self._body(Request(scope, limited)), limited)
         except HTTPException as error:
-            await failure(scope["path"], error.status_code, error.detail, _CLOSE)(scope, receive, answer)
+            await failure(scope["path"], error.status_code, error.detail, {**(error.headers or {}), **_CLOSE})(
+                scope, receive, answer
+            )
         except ClientDisconnect:
             pass
         else:

@@ -113,6 +113,15 @@ class Subword:
         """Whether the model spells characters without a piece in bytes. Otherwise they are lost."""
         return any(self._processor.is_byte(i) for i in range(len(self)))
 
+    @property
+    def is_bpe(self) -> bool:
+        """Whether sentencepiece segments by merges, and not by probabilities, whatever `kind` says."""
+        try:
+            self._processor.nbest_encode_as_ids("", 1)
+        except RuntimeError:  # it has only probabilities to find several segmentations
+            return True
+        return False
+
     def to_bytes(self) -> bytes:
         """Returns the content of the sentencepiece model file."""
         return self.model

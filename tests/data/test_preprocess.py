@@ -219,6 +219,15 @@ def test_bad_input_is_refused_and_leaves_no_files(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+def test_a_subword_model_of_another_kind_is_refused(run: Run) -> None:
+    run()
+    run(dest="pieces", subword="unigram")
+    with pytest.raises(NmtError, match=r"--subword-model data/subword\.model is a bpe model; give --subword bpe"):
+        run(dest="other", subword="unigram", subword_model="data/subword.model")
+    with pytest.raises(NmtError, match=r"pieces/subword\.model is a unigram model; give --subword unigram"):
+        run(dest="other", subword_model="pieces/subword.model")
+
+
 @pytest.fixture
 def command(write_corpus: WriteCorpus, tmp_path: Path) -> list[str]:
     """Returns a command that preprocesses 2,500 pairs, which are enough for two workers."""

@@ -183,7 +183,8 @@ def test_placeholders_tags_and_lines(msgid: str, flags: str, passages: list[str]
     ("one\ntwo\n\n  - three", "", "ONE\nTWO\n\n  - THREE"),
     ("<b>big</b> <a href='%s'>dog</a>", "c-format", "<b>BIG</b> <a href='%s'>DOG</a>"),
     ("<p>A &amp; c<br/>b</p>\n", "", "<p>A &amp; C<br/>B</p>\n"),
-    ('say "x"\t\\ y', "", 'SAY "X" \\ Y'),
+    ('say "x"\t\\ y', "", 'SAY "X"\t\\ Y'),
+    ("name\t\tvalue\t\nend", "", "NAME\t\tVALUE\t\nEND"),
 ])  # fmt: skip
 def test_translations_keep_what_is_not_text(msgid: str, flags: str, expected: str) -> None:
     assert result(msgid, flags) == expected

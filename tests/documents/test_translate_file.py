@@ -65,6 +65,13 @@ def test_lines_of_text_are_translated_between_what_surrounds_them(
     assert said.splitlines()[-1].split() == [str(tmp_path / "note.txt"), "1", "4"]
 
 
+def test_the_translation_of_one_document_can_be_put_into_a_new_folder(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a\n[b].txt").write_bytes(b"Some words.\n")
+    said = run("translate-file", tmp_path / "a\n[b].txt", "--output", f"{tmp_path}/new/", "--model", model, *OPTIONS)
+    assert (tmp_path / "new" / "a\n[b].txt").is_file()
+    assert r"a\n[b].txt" in said.stderr
+
+
 def test_standard_streams(model: Path, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_bytes(b"Some words.\n")
     run("translate-file", tmp_path / "note.txt", "--model", model, *OPTIONS)

@@ -298,6 +298,7 @@ def test_dropout_drops_its_share_scales_the_rest_and_depends_on_the_seed() -> No
     assert torch.equal(dropout(x), first)
     assert not torch.equal(dropout(x), first)
     assert torch.equal(dropout.eval()(x), x)
+    assert Dropout(0.999999).train()(x).isfinite().all()
 
 
 def test_positions_follow_the_formula_and_grow() -> None:
