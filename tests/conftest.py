@@ -25,6 +25,10 @@ from nmt.data.mixture import TokenArray
 
 pytest_plugins = ["checkpoints", "stand_ins", "two_ranks"]  # whose fixtures several files use
 
+# Without a GPU, Triton interprets its kernels, if it is installed.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
 for number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:

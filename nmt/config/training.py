@@ -67,7 +67,7 @@ class BatchConfig(PlanConfig, RuntimeConfig):
     compile: bool = hardware_option(
         False,
         "Compile the layers and the loss with torch.compile. It works only on a GPU in bf16, and not with "
-        "--attention-dropout, --attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
+        "--attention-window, --guided-alignment, additive attention, or --d-k other than --d-v.",
     )
 
 

@@ -206,7 +206,7 @@ def attend(q_FHK: Tensor, k_GHK: Tensor, v_GHU: Tensor, mask: Mask, function: At
     """Returns the attended values of all sentences, FHU; 0 at positions that belong to no sentence."""
     if isinstance(mask, PackedMask):
         assert isinstance(function, DotProduct)
-        return mask.attend(q_FHK, k_GHK, v_GHU, function.scale)
+        return mask.attend(q_FHK, k_GHK, v_GHU, function.scale, function.dropout if function.training else 0.0)
     outputs = []
     for block, q_BHQK, k_BHSK, v_BHSU in padded_blocks(mask, q_FHK, k_GHK, v_GHU):
         if block.window is None:

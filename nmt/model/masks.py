@@ -153,12 +153,14 @@ class PackedMask:
         starts = _starts(queries.lengths_B), _starts(keys.lengths_B)
         return cls(*starts, bound_on(queries.longest), bound_on(keys.longest), causal)
 
-    def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float) -> Tensor:
-        """Returns softmax(scale · q kᵀ) v within the sentences, FHK."""
+    def attend(self, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, scale: float, dropout: float = 0.0) -> Tensor:
+        """Returns Dropout(softmax(scale · q kᵀ)) v within the sentences, FHK."""
         from nmt.model.packed_attention import attend_packed  # needs Triton
 
         lengths, longest = (self.query_starts, self.key_starts), (self.longest_query, self.longest_key)
-        return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, *longest, self.causal, scale)[0]
+        # On the device, so that each replay of a CUDA graph draws another one.
+        seed = torch.randint(1 << 31, (1,), device=q_FHK.device) if dropout else self.query_starts
+        return attend_packed(q_FHK, k_GHK, v_GHK, *lengths, seed, *longest, self.causal, scale, dropout)[0]
 
 
 def bound_on(longest: int) -> int:
@@ -175,8 +177,8 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
     """Describes why a model cannot train on packed batches here; returns None if it can."""
     if runtime.device.type != "cuda" or runtime.dtype != torch.bfloat16:
         return "packed batches need a GPU and bf16"
-    if config.attention == "additive" or config.attention_dropout or config.attention_window is not None:
-        return "packed batches need dot-product attention without attention dropout and without a window"
+    if config.attention == "additive" or config.attention_window is not None:
+        return "packed batches need dot-product attention without a window"
     if config.guided_alignment is not None:
         return "packed batches do not compute the attention weights that --guided-alignment trains"
     if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):

@@ -62,10 +62,20 @@ def _weights(q, k, log_sum, first_query, first_key, queries, keys, scale, CAUSAL
 
 
 @triton.jit
+def _dropped(numbers, seed, query_start, first_query, first_key, heads, DROPOUT: tl.constexpr, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns a tile after dropout. A random number depends only on the seed, the query, the head and the key."""
+    if DROPOUT > 0:
+        rows = (query_start + first_query + tl.arange(0, TILE)).to(tl.int64) * heads + tl.program_id(1)
+        places = (rows[:, None] << 32) + first_key + tl.arange(0, TILE)[None, :]
+        numbers = tl.where(tl.rand(tl.load(seed), places) < DROPOUT, 0.0, numbers / (1 - DROPOUT))
+    return numbers
+
+
+@triton.jit
 def _forward(  # type: ignore[no-untyped-def]
-    q, k, v, out, log_sums, query_starts, key_starts, scale,
+    q, k, v, out, log_sums, query_starts, key_starts, seed, scale,
     q_row, q_head, k_row, k_head, v_row, v_head, heads,
-    CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     head, first = tl.program_id(1), tl.program_id(2) * TILE
     query_start, query_end, key_start, key_end = _bounds(query_starts, key_starts)
@@ -90,7 +100,8 @@ def _forward(  # type: ignore[no-untyped-def]
         weights = tl.exp2(scores - now_largest[:, None])
         fading = tl.exp2(largest - now_largest)
         total = total * fading + tl.sum(weights, 1)
-        sums = sums * fading[:, None] + tl.dot(weights.to(v_tile.dtype), v_tile)
+        kept = _dropped(weights, seed, query_start, first, first_key, heads, DROPOUT, TILE)
+        sums = sums * fading[:, None] + tl.dot(kept.to(v_tile.dtype), v_tile)
         largest = now_largest
     # A sentence without keys gets zeros.
     total = tl.where(total == 0.0, 1.0, total)
@@ -113,9 +124,9 @@ def _of_rows(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward_keys(  # type: ignore[no-untyped-def]
-    q, k, v, out, grad_out, log_sums, grad_k, grad_v, query_starts, key_starts, scale, natural_scale,
+    q, k, v, out, grad_out, log_sums, grad_k, grad_v, query_starts, key_starts, seed, scale, natural_scale,
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
-    CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(2) * TILE
     query_start, query_end, key_start, key_end = _bounds(query_starts, key_starts)
@@ -132,8 +143,9 @@ def _backward_keys(  # type: ignore[no-untyped-def]
         grad_tile = _load(grad_out, query_start, query_end, first_query, grad_row, grad_head, d_k, TILE, D)
         mean, log_sum = _of_rows(out, grad_tile, log_sums, query_start, query_end, first_query, heads, d_k, TILE, D)
         weights = _weights(q_tile, k_tile, log_sum, first_query, first, queries, keys, scale, CAUSAL, TILE)
-        sums_v += tl.dot(tl.trans(weights.to(grad_tile.dtype)), grad_tile)
-        grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
+        kept = _dropped(weights, seed, query_start, first_query, first, heads, DROPOUT, TILE)
+        sums_v += tl.dot(tl.trans(kept.to(grad_tile.dtype)), grad_tile)
+        grad_scores = kept * tl.dot(grad_tile, tl.trans(v_tile)) - weights * mean[:, None]
         sums_k += tl.dot(tl.trans(grad_scores.to(q_tile.dtype)), q_tile)
     _store(grad_k, sums_k * natural_scale, key_start, key_end, first, heads, d_k, TILE, D)
     _store(grad_v, sums_v, key_start, key_end, first, heads, d_k, TILE, D)
@@ -141,9 +153,9 @@ def _backward_keys(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _backward_queries(  # type: ignore[no-untyped-def]
-    q, k, v, out, grad_out, log_sums, grad_q, query_starts, key_starts, scale, natural_scale,
+    q, k, v, out, grad_out, log_sums, grad_q, query_starts, key_starts, seed, scale, natural_scale,
     q_row, q_head, k_row, k_head, v_row, v_head, grad_row, grad_head, heads,
-    CAUSAL: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
+    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, TILE: tl.constexpr, d_k: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(2) * TILE
     query_start, query_end, key_start, key_end = _bounds(query_starts, key_starts)
@@ -159,7 +171,8 @@ def _backward_queries(  # type: ignore[no-untyped-def]
         k_tile = _load(k, key_start, key_end, first_key, k_row, k_head, d_k, TILE, D)
         v_tile = _load(v, key_start, key_end, first_key, v_row, v_head, d_k, TILE, D)
         weights = _weights(q_tile, k_tile, log_sum, first, first_key, queries, keys, scale, CAUSAL, TILE)
-        grad_scores = weights * (tl.dot(grad_tile, tl.trans(v_tile)) - mean[:, None])
+        kept = _dropped(weights, seed, query_start, first, first_key, heads, DROPOUT, TILE)
+        grad_scores = kept * tl.dot(grad_tile, tl.trans(v_tile)) - weights * mean[:, None]
         sums_q += tl.dot(grad_scores.to(k_tile.dtype), k_tile)
     _store(grad_q, sums_q * natural_scale, query_start, query_end, first, heads, d_k, TILE, D)
 
@@ -185,15 +198,18 @@ def attend_packed(
     v_GHK: Tensor,
     query_starts: Tensor,
     key_starts: Tensor,
+    seed: Tensor,
     longest_query: int,
     longest_key: int,  # noqa: ARG001 (the backward pass needs it)
     causal: bool,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """Returns softmax(scale · q kᵀ) v within the sentences, FHK, and log₂ Σ exp of the scores, FH.
+    """Returns Dropout(softmax(scale · q kᵀ)) v within the sentences, FHK, and log₂ Σ exp of the scores, FH.
 
     Args:
         query_starts, key_starts: where each sentence begins and the last one ends; int32, B + 1.
+        seed: what the dropout depends on; int64, 1; not read without dropout.
         longest_query, longest_key: bounds on the positions of a sentence.
         causal: whether a query sees only the positions up to its own.
     """
@@ -201,8 +217,8 @@ def attend_packed(
     out_FHK = torch.empty_like(q_FHK, memory_format=torch.contiguous_format)
     log_sums_FH = torch.empty(q_FHK.shape[:2], dtype=torch.float32, device=q_FHK.device)
     _forward[_grid(query_starts, heads, longest_query)](
-        q_FHK, k_GHK, v_GHK, out_FHK, log_sums_FH, query_starts, key_starts, scale * _LOG2_E,
-        *_strides(q_FHK, k_GHK, v_GHK), heads, causal, _TILE, d_k, _width(d_k), num_warps=_WARPS,
+        q_FHK, k_GHK, v_GHK, out_FHK, log_sums_FH, query_starts, key_starts, seed, scale * _LOG2_E,
+        *_strides(q_FHK, k_GHK, v_GHK), heads, causal, dropout, _TILE, d_k, _width(d_k), num_warps=_WARPS,
     )  # fmt: skip
     return out_FHK, log_sums_FH
 
@@ -217,16 +233,18 @@ def _backward(
     log_sums_FH: Tensor,
     query_starts: Tensor,
     key_starts: Tensor,
+    seed: Tensor,
     longest_query: int,
     longest_key: int,
     causal: bool,
     scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     _, heads, d_k = q_FHK.shape
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q_FHK, k_GHK, v_GHK)]
     inputs = q_FHK, k_GHK, v_GHK, out_FHK, grad_FHK, log_sums_FH
     scales, strides = (scale * _LOG2_E, scale), _strides(q_FHK, k_GHK, v_GHK, grad_FHK)
-    options = query_starts, key_starts, *scales, *strides, heads, causal, _TILE, d_k, _width(d_k)
+    options = query_starts, key_starts, seed, *scales, *strides, heads, causal, dropout, _TILE, d_k, _width(d_k)
     _backward_keys[_grid(key_starts, heads, longest_key)](*inputs, *grads[1:], *options, num_warps=_WARPS)
     _backward_queries[_grid(query_starts, heads, longest_query)](*inputs, grads[0], *options, num_warps=_WARPS)
     return grads[0], grads[1], grads[2]
@@ -244,14 +262,14 @@ def _(_: Tensor, q_FHK: Tensor, k_GHK: Tensor, v_GHK: Tensor, *__: Any) -> tuple
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q_FHK, k_GHK, v_GHK, query_starts, key_starts, *ctx.options = inputs
-    ctx.save_for_backward(q_FHK, k_GHK, v_GHK, *output, query_starts, key_starts)
+    q_FHK, k_GHK, v_GHK, query_starts, key_starts, seed, *ctx.options = inputs
+    ctx.save_for_backward(q_FHK, k_GHK, v_GHK, *output, query_starts, key_starts, seed)
 
 
 def _gradients(ctx: Any, grad_FHK: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     if grad_FHK.stride(2) != 1:
         grad_FHK = grad_FHK.contiguous()
-    return *_backward(grad_FHK, *ctx.saved_tensors, *ctx.options), *[None] * 6
+    return *_backward(grad_FHK, *ctx.saved_tensors, *ctx.options), *[None] * 8
 
 
 attend_packed.register_autograd(_gradients, setup_context=_keep)

@@ -13,12 +13,13 @@ import torch
 from commands import records, train, weights
 from conftest import token_arrays
 from torch import Tensor
+from torch.nn import functional as F
 
 from nmt.config import ModelConfig
 from nmt.data.folder import ParallelSplit
 from nmt.data.loader import MicroBatch, make_micro_batch
 from nmt.model.device import Runtime, obstacle_to_compiling
-from nmt.model.masks import kernel_works, obstacle_to_packing
+from nmt.model.masks import PackedMask, kernel_works, obstacle_to_packing
 from nmt.model.transformer import Transformer
 from nmt.text.subword import PAD
 from nmt.training.loss import TrainingLoss
@@ -80,6 +81,42 @@ stand_in.register_autograd(
 )
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_kernel_drops_attention_weights(causal: bool) -> None:
+    pytest.importorskip("triton")  # the kernel is computed by a GPU or by Triton's interpreter
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    generator, queries = torch.Generator().manual_seed(0), torch.tensor([3, 40, 1, 33])
+    keys = queries if causal else torch.tensor([7, 25, 33, 2])
+    starts = [F.pad(lengths.cumsum(0), (1, 0)).int() for lengths in (queries, keys)]
+    mask = PackedMask(starts[0].to(device), starts[1].to(device), 64, 64, causal)
+    q, k, v = (torch.randn(int(s[-1]), 2, 80, generator=generator) for s in (starts[0], starts[1], starts[1]))
+    grad, scale = torch.randn(q.shape, generator=generator), 80**-0.5
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, seed: int = 1) -> Tensor:
+        torch.manual_seed(seed)
+        return mask.attend(q.to(device), k.to(device), v.to(device), scale, 0.3).cpu()
+
+    # The attended values are the weights themselves if the values of all keys are different unit vectors.
+    dropped = attend(q, k, torch.eye(80)[: len(k), None].repeat(1, 2, 1)).transpose(0, 1)[:, :, : len(k)]
+    weights = attention_weights(q, k, *starts, causal, scale)
+    kept = (dropped != 0) | (weights == 0)
+    torch.testing.assert_close(dropped, weights * kept / 0.7, rtol=0.01, atol=1e-4)
+    assert kept[weights != 0].float().mean() == pytest.approx(0.7, abs=0.03)
+    assert not torch.equal(kept[0], kept[1])
+    assert not torch.equal(attend(q, k, v), attend(q, k, v, seed=2))
+
+    def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.einsum("hnm,mhk->nhk", attention_weights(q, k, *starts, causal, scale) * kept / 0.7, v)
+
+    found, expected = (
+        [out := function(*inputs), *torch.autograd.grad(out, inputs, grad)]
+        for function in (attend, exact)
+        for inputs in [[x.clone().requires_grad_() for x in (q, k, v)]]
+    )
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() < 0.01 * other.norm()
+
+
 def replace_kernel(attend_packed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("packed_attention")
     module.attend_packed = attend_packed  # type: ignore[attr-defined]
@@ -91,7 +128,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces attention over packed sentences, which needs a GPU."""
 
     def attend_packed(*inputs):  # type: ignore[no-untyped-def]
-        *tensors, longest_q, longest_k, causal, scale = inputs
+        *tensors, _, longest_q, longest_k, causal, scale, dropout = inputs
+        assert dropout == 0
         return stand_in(*tensors, [longest_q, longest_k], causal, scale), None
 
     replace_kernel(attend_packed, monkeypatch)
@@ -186,7 +224,7 @@ def test_a_missing_kernel_is_not_used() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize(("place", "value"), [(None, None), (8, 1.0), (7, False), (7, True)])
+@pytest.mark.parametrize(("place", "value"), [(None, None), (9, 1.0), (8, False), (8, True)])
 def test_a_kernel_is_used_if_its_results_are_right(
     place: int | None, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
