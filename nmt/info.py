@@ -28,8 +28,10 @@ def describe(path: Path, *, verify: bool) -> Description:
     checkpoints = sorted(path.glob(f"*{SUFFIX}"))
     if (path / METRICS).exists():
         return _run_folder(path, checkpoints, verify)
-    if (path / "config.json").exists():
-        return _exported(path, verify)
+    # A page for browsers has its model in a folder.
+    for folder in (path, path / "model"):
+        if (folder / "config.json").exists():
+            return _exported(path, folder, verify)
     raise NmtError(
         f"{path} is neither a data folder, nor a run folder, nor an exported model; give one of them, or a checkpoint"
     )
@@ -106,18 +108,23 @@ def _run_folder(path: Path, checkpoints: list[Path], verify: bool) -> Descriptio
     }
 
 
-def _exported(path: Path, verify: bool) -> Description:
+def _exported(path: Path, folder: Path, verify: bool) -> Description:
     if verify:
         raise NmtError(f"{path} is an exported model, which has no SHA-256; leave out --verify")
     try:
-        config = json.loads((path / "config.json").read_bytes())
+        config = json.loads((folder / "config.json").read_bytes())
         record = config.get("nmt", {})
         text = record.get("text", config.get("text"))
         model = record.get("model")
     except (OSError, ValueError, AttributeError) as error:
-        raise NmtError(f"{path / 'config.json'} cannot be used ({error!r:.80}); export the model again") from error
-    kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+        raise NmtError(f"{folder / 'config.json'} cannot be used ({error!r:.80}); export the model again") from error
+    if folder != path:
+        kind = "web"
+    elif (path / "onnx").is_dir():
+        kind = "ONNX"
+    else:
+        kind = "CTranslate2" if (path / "model.bin").exists() else "Hugging Face"
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return {"kind": f"exported model ({kind})", "path": str(path), "bytes": size, "text": text, "model": model}
 
 

@@ -57,12 +57,14 @@ def test_a_data_folder_and_a_run_folder_are_described(trained: Path) -> None:
     assert "best.safetensors, 4 snapshot-*, 2 state-*" in said
 
 
-@pytest.mark.parametrize("form", ["ctranslate2", "huggingface"])
-def test_an_exported_model_is_described(trained: Path, tmp_path: Path, form: str) -> None:
-    run("export", trained / "run" / "best.safetensors", f"--format={form}", f"--output={tmp_path}/model")
+@pytest.mark.parametrize("form", ["ctranslate2", "huggingface", "onnx", "web"])
+def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
+    checkpoint = saved(small_checkpoint(1), tmp_path / "small.safetensors")
+    run("export", checkpoint, f"--format={form}", f"--output={tmp_path}/model")
     found = info(tmp_path / "model")
-    assert found["kind"].startswith("exported model")
-    assert found["text"] == load_checkpoint(trained / "run" / "best.safetensors").codec.config.to_dict() | {"tags": []}
+    assert found["kind"].casefold() == f"exported model ({form})".replace("huggingface", "hugging face")
+    assert found["bytes"] == sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file())
+    assert found["text"] == load_checkpoint(checkpoint).codec.config.to_dict() | {"tags": []}
     assert "leave out --verify" in failed("info", tmp_path / "model", "--verify")
 
 
