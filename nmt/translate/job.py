@@ -67,9 +67,8 @@ class TranslationJob(ModelJob):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
     def output(self, record: Request, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
-        """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
-        unmet = {"unmet": 1, "first unmet": record.place} if any(h.unmet for h in result) else {}
-        return self.format.written(record, result, self.search.outputs), unmet
+        """Returns the text for a line, and the values that `_unmet` returns."""
+        return self.format.written(record, result, self.search.outputs), _unmet(record.place, result)
 
 
 class TranslationProcessor:
@@ -82,6 +81,11 @@ class TranslationProcessor:
     def __call__(self, batch: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
         """Returns the translations of each line of a batch."""
         return self.engine.search(batch, self.search, log_probs=self.log_probs)
+
+
+def _unmet(place: str, result: Sequence[Hypothesis]) -> dict[str, Any]:
+    """Returns values that count a line with an unmet constraint and name its place; none if all are met."""
+    return {"unmet": 1, "first unmet": place} if any(h.unmet for h in result) else {}
 
 
 class HtmlLine(NamedTuple):
@@ -130,9 +134,9 @@ class HtmlJob(ModelJob):
         return [replace(one, number=number + k * _NUMBERS_OF_LINES) for k, one in enumerate(encoded)]
 
     def output(self, record: HtmlLine, result: list[Hypothesis]) -> tuple[str, dict[str, Any]]:
-        """Returns the text for a line. If a constraint is unmet, the values count the line and name its place."""
-        unmet = {"unmet": 1, "first unmet": record.place} if any(h.unmet for h in result) else {}
-        return record.text.translated(zip(record.sentences, result, strict=True), record.codec) + "\n", unmet
+        """Returns the text for a line, and the values that `_unmet` returns."""
+        translated = record.text.translated(zip(record.sentences, result, strict=True), record.codec)
+        return f"{translated}\n", _unmet(record.place, result)
 
 
 class HtmlProcessor:
@@ -220,7 +224,7 @@ class JobOutput:
         Args:
             make_input: makes the input files, if the command does that itself.
         """
-        models = {f"checkpoint {i}": f"SHA-256 {digest_of(path)[:16]}…" for i, path in enumerate(self.job.models, 1)}
+        models = {f"checkpoint {i}": _content_of(path) for i, path in enumerate(self.job.models, 1)}
         preparation = Preparation(
             segments=self.segments,
             columns=self.flags,
