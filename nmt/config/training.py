@@ -180,6 +180,8 @@ class TrainConfig(BatchConfig):
             raise NmtError(f"--lr-schedule {self.lr_schedule} needs --lr, the peak of the learning rate")
         if self.lr_schedule != "paper" and self.lr_scale != 1.0:
             raise NmtError(f"--lr-scale belongs to --lr-schedule paper, but that is {self.lr_schedule}; give only --lr")
+        if self.min_delta and self.patience is None:
+            raise NmtError("--min-delta says which improvements do not count for --patience; add --patience")
 
     @property
     def translates(self) -> bool:

@@ -147,6 +147,7 @@ def test_frozen_weights_stay(tuned: Path, tmp_path: Path, groups: list[str], pre
     (["--lr=0.001"], "--lr 0.001 does not go with --lr-schedule paper"),
     (["--lr-schedule=linear"], "--lr-schedule linear needs --lr, the peak of the learning rate"),
     (["--lr-schedule=linear", "--lr=1", "--lr-scale=2"], "--lr-scale belongs to --lr-schedule paper, but that is lin"),
+    (["--min-delta=0.1"], "--min-delta says which improvements do not count for --patience; add --patience"),
     ([f"--freeze={group}" for group in ("embeddings", "encoder", "decoder")], "--freeze leaves no weights to train; l"),
     (["--lr-schedule=constant", "--lr=1e30", "--freeze=encoder", "--max-skipped-updates=2"], "training diverged"),
 ])  # fmt: skip
