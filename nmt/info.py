@@ -29,9 +29,9 @@ def describe(path: Path, *, verify: bool) -> Description:
     if (path / METRICS).exists():
         return _run_folder(path, checkpoints, verify)
     # A page for browsers has its model in a folder.
-    for folder in (path, path / "model"):
-        if (folder / "config.json").exists():
-            return _exported(path, folder, verify)
+    folder = path / "model" if (path / "index.html").exists() else path
+    if (folder / "config.json").exists():
+        return _exported(path, folder, verify)
     raise NmtError(
         f"{path} is neither a data folder, nor a run folder, nor an exported model; give one of them, or a checkpoint"
     )

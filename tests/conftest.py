@@ -27,7 +27,7 @@ pytest_plugins = ["checkpoints", "stand_ins", "two_ranks"]  # whose fixtures sev
 
 # Without a GPU, Triton interprets its kernels, if it is installed.
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A shell ignores these signals in its background jobs. The commands that the tests start would ignore them too.
 for number in (signal.SIGINT, signal.SIGHUP):

@@ -45,9 +45,9 @@ _LONG_WORD = 5  # letters; short ones follow themselves in sound text, such as "
 # are equal. The length of the phrase is limited, so that long lines take linear time.
 _SHORT_WORDS, _LONG_WORDS = 0x10000, 0x80000
 _REPEATED = re.compile(rf"(.{{2,300}}?)\1|(.)\2\2|([{chr(_LONG_WORDS)}-{chr(sys.maxunicode)}])\3")
-_ENDS = ".;:!?()[]/|–—"  # end a sentence or a part of it
-_NO_PUNCTUATION = str.maketrans(dict.fromkeys(_ENDS + ",", " "))
-_PARTS = re.compile(f"[{re.escape(_ENDS)}]")
+_REPEATED_ACROSS_PARTS = re.compile(r"(.{3,300}?)\1")
+_NO_PUNCTUATION = str.maketrans(dict.fromkeys(",.;:!?()[]/|–—", " "))
+_BETWEEN_PARTS = re.compile(r"[;!?()\[\]|–—]|[.:/](?!\w)")
 _SURE_LETTERS = 30  # fewer letters do not tell the language
 
 
@@ -117,24 +117,25 @@ def _script(pairs: Pairs) -> np.ndarray:
 def _repeats(line: str) -> bool:
     """Returns whether the line repeats a phrase or a long word directly, or has any word three times in a row.
 
-    Fewer than three words may occur both at the end of a sentence and at the beginning of the next one.
+    Across punctuation other than commas, only a phrase of three or more words counts.
     """
-    line = line.lower()
-    found = _repetitions(line)
-    return any(len(phrase) >= 3 for phrase in found) or (bool(found) and any(map(_repetitions, _PARTS.split(line))))
+    line = line.lower().replace(" - ", " – ")
+    words = _coded(line)
+    if not _REPEATED.search(words):
+        return False
+    parts = _BETWEEN_PARTS.split(line)
+    return bool(_REPEATED_ACROSS_PARTS.search(words)) or any(_REPEATED.search(_coded(part)) for part in parts)
 
 
-def _repetitions(line: str) -> list[str]:
-    """Returns each repeated phrase, with a character for each word; a phrase is empty if one word is repeated."""
-    words = line.translate(_NO_PUNCTUATION).replace(" - ", " ").split()
+def _coded(line: str) -> str:
+    """Returns a character for each word, the same for equal words; nothing if no word occurs twice."""
+    words = line.translate(_NO_PUNCTUATION).split()
     codes: dict[str, str] = {}
     for word in words:
         if word not in codes:
             is_long = len(word) >= _LONG_WORD and word.isalpha()
             codes[word] = chr((_LONG_WORDS if is_long else _SHORT_WORDS) + len(codes) % (_LONG_WORDS - _SHORT_WORDS))
-    if len(codes) == len(words):
-        return []
-    return [found[1] or "" for found in _REPEATED.finditer("".join(map(codes.__getitem__, words)))]
+    return "".join(map(codes.__getitem__, words)) if len(codes) < len(words) else ""
 
 
 def _other_language(pairs: Pairs) -> np.ndarray:

@@ -72,7 +72,8 @@ class CleanConfig(Config):
     repetition: bool = rule_option(
         True,
         "Drop a pair if a side repeats a phrase of two or more words directly, or a word of five or more letters, or "
-        "has any word three times in a row.",
+        "has any word three times in a row. Across punctuation other than commas, only a phrase of three or more "
+        "words counts.",
     )
     markup: bool = rule_option(True, "Drop pairs with tags of HTML, entities such as &amp; or wiki markup.")
     untranslated: bool = rule_option(True, "Drop pairs whose sides have the same letters and digits.")

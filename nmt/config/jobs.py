@@ -138,7 +138,8 @@ class DocumentFiles(Config):
     model: tuple[str, ...] = files_option(help="Checkpoint file. Given several times, they form an ensemble.")
     output: str | None = files_option(
         None,
-        "File to write, or folder if several documents are given; - is standard output. By default, report.html "
+        "File to write, or folder if several documents are given; a name with / at the end is a folder, and - is "
+        "standard output. By default, report.html "
         "becomes report.de.html if the target language is de.",
     )
     format: str | None = files_option(

@@ -48,9 +48,9 @@ class PlanConfig(Config):
     )
     device_tokens: int | None = batches_option(
         None,
-        "Tokens of each side in one forward pass, padding included, if there is any (approximately). Lower it if "
-        "memory runs out; the updates stay the same. By default, 32768 on a GPU and 2^20 / d_model on a CPU, or fewer "
-        "if they do not fit into memory.",
+        "Tokens of each side in one forward pass (approximately). Padding counts; batches on a GPU in bf16 have none. "
+        "Lower it if memory runs out; the updates stay the same. By default, 32768 on a GPU and 2^20 / d_model on a "
+        "CPU, or fewer if they do not fit into memory.",
         at_least=1,
         at_most=1_000_000,
     )

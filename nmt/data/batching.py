@@ -91,26 +91,29 @@ class UpdatePlan:
     ) -> list[list[Array]]:
         """Returns the micro-batches of update `index`, each as a list of blocks of sentence numbers.
 
-        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` positions on either side,
-        unless a single sentence is longer. Their number is the smallest possible multiple of `ranks`: rank r takes
-        micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
+        The micro-batches have similar sizes. Each has at most `most_positions(device_tokens)` tokens on either side,
+        unless a single sentence is longer. Their number is a multiple of `ranks`, and as small as possible: rank r
+        takes micro-batches r, r + ranks, r + 2·ranks, … The last ones are empty if there are not enough sentences.
 
         Args:
-            packs: whether the micro-batches are packed. If not, padding counts.
+            packs: whether the micro-batches are packed. If not, padding counts as tokens.
         """
         groups, most = self.update(index), most_positions(device_tokens)
         count = ranks * -(-self._positions(groups, packs) // (ranks * most))
         while True:
-            batches = self._cut(groups, count)
+            batches = self._cut(groups, count, packs)
             if all(self._positions(batch, packs) <= most or sum(map(len, batch)) == 1 for batch in batches):
                 empty: list[list[Array]] = [[]]
                 return batches + empty * (-len(batches) % ranks)
             count += ranks
 
-    def _cut(self, groups: list[Array], count: int) -> list[list[Array]]:
-        """Cuts the sequence of all groups into at most `count` micro-batches of about the same padded size."""
-        widths = [np.full(len(group), self.padded_size(group) // len(group)) for group in groups]
-        ends = np.cumsum(np.concatenate(widths))  # padded tokens up to the end of each sentence
+    def _cut(self, groups: list[Array], count: int, packs: bool) -> list[list[Array]]:
+        """Cuts the sequence of all groups into at most `count` micro-batches of about the same size."""
+        if packs:
+            sizes = [self.source_lengths[group] + self.target_lengths[group] for group in groups]
+        else:
+            sizes = [np.full(len(group), self.padded_size(group) // len(group)) for group in groups]
+        ends = np.cumsum(np.concatenate(sizes), dtype=np.int64)  # tokens up to the end of each sentence
         batch_of_sentence = np.concatenate([[0], (ends[:-1] * count) // ends[-1]])
         by_group = np.split(batch_of_sentence, np.cumsum([len(group) for group in groups])[:-1])
         batches: dict[int, list[Array]] = {}

@@ -204,9 +204,11 @@ def _load_model(path: str, kind: str) -> Subword:
     except OSError as error:
         raise NmtError(f"--subword-model {path} cannot be read ({error.strerror}); check the path") from error
     model = Subword.from_bytes(data, kind, f"--subword-model {path}")
-    found = "bpe" if model.is_bpe else "unigram"
-    if kind not in (found, "wordpiece"):  # any pieces can be segmented greedily
-        raise NmtError(f"--subword-model {path} is a {found} model; give --subword {found}")
+    # The pieces of any model can be segmented greedily, as wordpiece does.
+    if kind == "bpe" and model.has_probabilities:
+        raise NmtError(f"--subword-model {path} is a unigram model; give --subword unigram")
+    if kind == "unigram" and not model.has_probabilities:
+        raise NmtError(f"--subword-model {path} is not a unigram model; leave out --subword unigram")
     if not model.has_bytes:
         console.warn(
             f"--subword-model {path} was trained without byte_fallback; characters that have no piece will be lost"

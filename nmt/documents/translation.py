@@ -61,7 +61,8 @@ def _files(paths: Sequence[str], output: str | None, form: str | None, target_la
     A folder stands for all files in it whose format is known, except for hidden ones.
 
     Args:
-        output: a file, or a folder if there are several documents; by default a file beside the only document.
+        output: a file, or a folder if there are several documents or it ends in a slash; by default a file beside the
+            only document.
         form: the format of all files, if it is given.
 
     Raises:
@@ -86,8 +87,11 @@ def _output_of(path: str, output: str | None, target_lang: str) -> str:
     if output is None:
         name, suffix = os.path.splitext(path)
         return STDIO if path == STDIO else f"{name}.{target_lang}{suffix}"
-    is_folder = os.path.isdir(output) or output.endswith("/")
-    return os.path.join(output, os.path.basename(path)) if is_folder else output
+    if not os.path.isdir(output) and not output.endswith("/"):
+        return output
+    if path == STDIO:
+        raise NmtError(f"--output {output} is a folder, but standard input has no name; give a file")
+    return os.path.join(output, os.path.basename(path))
 
 
 def _tree(paths: Sequence[str], output: str | None, form: str | None) -> Iterator[tuple[str, str]]:

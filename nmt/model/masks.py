@@ -181,24 +181,27 @@ def obstacle_to_packing(config: ModelConfig, runtime: Runtime) -> str | None:
         return "packed batches need dot-product attention without a window"
     if config.guided_alignment is not None:
         return "packed batches do not compute the attention weights that --guided-alignment trains"
-    if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device):
+    if config.d_k != config.d_v or not kernel_works(config.heads, config.d_k, runtime.device, config.attention_dropout):
         return f"the kernel for packed batches does not work here with --d-k {config.d_k} and --d-v {config.d_v}"
     return None
 
 
-def kernel_works(heads: int, d_k: int, device: torch.device) -> bool:
+def kernel_works(heads: int, d_k: int, device: torch.device, dropout: float = 0.0) -> bool:
     """Returns whether the kernel supports these sizes here and computes the right values and gradients.
 
     The supported sizes depend on Triton and on the GPU, so the kernel is tried.
     """
     queries_B, keys_B = (torch.tensor(lengths, device=device) for lengths in ([3, 40, 1], [7, 5, 9]))
-    return _is_right(queries_B, keys_B, heads, d_k, causal=False) and _is_right(
-        queries_B, queries_B, heads, d_k, causal=True
+    return _is_right(queries_B, keys_B, heads, d_k, dropout, causal=False) and _is_right(
+        queries_B, queries_B, heads, d_k, dropout, causal=True
     )
 
 
-def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, *, causal: bool) -> bool:
-    """Returns whether the kernel in bf16 agrees with `scaled_dot_product_attention` in fp32 for these lengths."""
+def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, dropout: float, *, causal: bool) -> bool:
+    """Returns whether the kernel in bf16 agrees with `scaled_dot_product_attention` in fp32 for these lengths.
+
+    With dropout, there is nothing to compare with, and the results must be finite.
+    """
     lengths, device = (queries_B, keys_B), queries_B.device
     mask = PackedMask(_starts(queries_B), _starts(keys_B), int(queries_B.max()), int(keys_B.max()), causal)
     sentences_F, sentences_G = (torch.arange(len(n_B), device=device).repeat_interleave(n_B) for n_B in lengths)
@@ -220,10 +223,12 @@ def _is_right(queries_B: Tensor, keys_B: Tensor, heads: int, d_k: int, *, causal
 
     try:
         found = results(partial(mask.attend, scale=d_k**-0.5), torch.bfloat16)
+        random = results(partial(mask.attend, scale=d_k**-0.5, dropout=dropout), torch.bfloat16) if dropout else []
     except Exception:  # Triton raises many types of errors
         return False
     expected = results(exact, torch.float32)
-    return all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
+    are_right = all(bool((x - y).norm() < _TOLERANCE * y.norm()) for x, y in zip(found, expected, strict=True))
+    return are_right and all(bool(x.isfinite().all()) for x in random)
 
 
 # Restricted attention is computed block by block in sentences wider than this many windows. Below, masking the whole

@@ -109,8 +109,8 @@ def _multipart(body: bytes, kind: str) -> dict[str, list[Any]]:
             of_part = HeaderParser().parsestr(start.decode(errors="replace").strip())
             try:
                 name, file = of_part.get_param("name", header="content-disposition"), of_part.get_filename()
-            except (TypeError, ValueError):
-                message = "a part of the form names its file in several ways or in a broken encoding; name it once"
+            except (TypeError, ValueError):  # named in several ways; bytes that are not in the encoding
+                message = "a part of the form names its file in several ways or is not in UTF-8; name it once, in UTF-8"
                 raise HTTPException(400, message) from None
             if isinstance(name, str):  # what follows the last part has none
                 value = content.decode(errors="replace") if file is None else File(file, content)

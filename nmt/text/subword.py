@@ -114,13 +114,13 @@ class Subword:
         return any(self._processor.is_byte(i) for i in range(len(self)))
 
     @property
-    def is_bpe(self) -> bool:
-        """Whether sentencepiece segments by merges, and not by probabilities, whatever `kind` says."""
+    def has_probabilities(self) -> bool:
+        """Whether sentencepiece segments by probabilities, as unigram models do, whatever `kind` says."""
         try:
             self._processor.nbest_encode_as_ids("", 1)
-        except RuntimeError:  # it has only probabilities to find several segmentations
-            return True
-        return False
+        except RuntimeError:  # other models cannot find several segmentations
+            return False
+        return True
 
     def to_bytes(self) -> bytes:
         """Returns the content of the sentencepiece model file."""

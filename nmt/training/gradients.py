@@ -204,9 +204,11 @@ class Gradients:
 
     def _fit(self, pairs: Pairs, device_tokens: int, optimizer_bytes: int) -> bool:
         """Returns whether micro-batches of this size fit into memory."""
-        if max(map(max, pairs)) > device_tokens:
+        longest = max(map(max, pairs))
+        if longest > device_tokens:
             return False
-        for lengths in set(pairs):
+        # Packed batches may be full on both sides.
+        for lengths in {(longest, longest)} if self.packs else set(pairs):
             pair = ParallelSplit(*(TokenArray(np.full(n - 1, EOS), np.array([0, n - 1])) for n in lengths))
             copies = np.zeros(most_positions(device_tokens) // max(lengths), dtype=int)
             batch = make_micro_batch(pair, [copies], packs=self.packs)

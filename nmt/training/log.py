@@ -195,7 +195,10 @@ def _plan_lines(setup: Setup, state: TrainState, plan: UpdatePlan) -> dict[str, 
     sizes = f"{len(data.codec.source):,}" + ("" if text.joint_vocab else f" and {len(data.codec.target):,}")
     processes = f", {setup.world.size} processes" if setup.world.size > 1 else ""
     name = f"{config.arch}: " if config.arch else ""
-    padding = 0 if state.gradients.packs else plan.padding_share(state.device_tokens(setup), _SAMPLED_UPDATES)
+    if state.gradients.packs:
+        padding = "no padding between sentences"
+    else:
+        padding = f"{plan.padding_share(state.device_tokens(setup), _SAMPLED_UPDATES):.1%} padding"
     return {
         "model": f"{name}{model.in_words()}, {state.parameters:,} parameters"
         + (f", {' and '.join(config.freeze)} frozen" if config.freeze else ""),
@@ -203,7 +206,7 @@ def _plan_lines(setup: Setup, state: TrainState, plan: UpdatePlan) -> dict[str, 
         "data": f"{text.source_lang} -> {text.target_lang}, {len(plan.source_lengths):,} pairs, "
         f"{plan.totals[1]:,} target tokens",
         "batches": f"{config.batch_tokens:,} tokens an update in {console.counted(config.batch_groups, 'group')}, "
-        f"{console.counted(len(plan), 'update')} an epoch, {padding:.1%} padding",
+        f"{console.counted(len(plan), 'update')} an epoch, {padding}",
         "device": f"{state.gradients.hardware}{processes}",
         "run": f"{config.save_dir}, up to update {config.max_updates:,}",
     }

@@ -35,7 +35,7 @@ class Setup:
 
     @property
     def device_tokens(self) -> int:
-        """The most tokens on either side of a micro-batch, padding included, by the options."""
+        """The most tokens on either side of a micro-batch by the options; padding counts, unless it is packed."""
         return self.config.tokens_at_once(self.runtime.device.type, self.model_config.d_model)
 
 

@@ -66,6 +66,7 @@ def test_an_exported_model_is_described(tmp_path: Path, form: str) -> None:
     assert found["bytes"] == sum(file.stat().st_size for file in (tmp_path / "model").rglob("*") if file.is_file())
     assert found["text"] == load_checkpoint(checkpoint).codec.config.to_dict() | {"tags": []}
     assert "leave out --verify" in failed("info", tmp_path / "model", "--verify")
+    assert "is neither a data folder, nor a run folder" in failed("info", tmp_path)
 
 
 def test_damage_is_found_with_verify(trained: Path, tmp_path: Path) -> None:

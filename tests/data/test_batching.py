@@ -58,6 +58,14 @@ def test_an_update_is_one_packed_micro_batch_if_it_has_as_many_tokens() -> None:
     assert [len(of_update) for of_update in batches] == [1] * len(made)
 
 
+def test_packed_micro_batches_have_similar_sizes() -> None:
+    made = plan(realistic_lengths(20_000), 25_000, 8)
+    for index in range(len(made) - 1):
+        batches = [np.concatenate(blocks) for blocks in made.micro_batches(index, 8192, packs=True)]
+        sizes = [int(made.source_lengths[b].sum() + made.target_lengths[b].sum()) for b in batches]
+        assert len(sizes) <= 4 and max(sizes) < 1.1 * min(sizes)
+
+
 def test_ranks_get_about_equal_work() -> None:
     made = plan(realistic_lengths(20_000), 25_000, 8)
     waste = []

@@ -222,7 +222,7 @@ def test_bad_input_is_refused_and_leaves_no_files(
 def test_a_subword_model_of_another_kind_is_refused(run: Run) -> None:
     run()
     run(dest="pieces", subword="unigram")
-    with pytest.raises(NmtError, match=r"--subword-model data/subword\.model is a bpe model; give --subword bpe"):
+    with pytest.raises(NmtError, match=r"--subword-model data/subword\.model is not a unigram model"):
         run(dest="other", subword="unigram", subword_model="data/subword.model")
     with pytest.raises(NmtError, match=r"pieces/subword\.model is a unigram model; give --subword unigram"):
         run(dest="other", subword_model="pieces/subword.model")

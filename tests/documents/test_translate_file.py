@@ -70,6 +70,8 @@ def test_the_translation_of_one_document_can_be_put_into_a_new_folder(model: Pat
     said = run("translate-file", tmp_path / "a\n[b].txt", "--output", f"{tmp_path}/new/", "--model", model, *OPTIONS)
     assert (tmp_path / "new" / "a\n[b].txt").is_file()
     assert r"a\n[b].txt" in said.stderr
+    said = failed("translate-file", "-", "--format=txt", f"--output={tmp_path}/new", "--model", model, stdin=b"a")
+    assert "is a folder, but standard input has no name; give a file" in said
 
 
 def test_standard_streams(model: Path, tmp_path: Path) -> None:

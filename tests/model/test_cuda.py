@@ -92,7 +92,7 @@ def test_graphs_compute_what_is_computed_without_them(
 ) -> None:
     replayed, replay = [], torch.cuda.CUDAGraph.replay
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replayed.append(graph), replay(graph)))
-    options = ["--max-updates=20", "--precision=bf16", "--valid-metric=nll", *GPU]
+    options = ["--max-updates=20", "--precision=bf16", "--valid-metric=nll", "--attention-dropout=0.1", *GPU]
     train(trained / "data", tmp_path / "graphs", *options)
     assert len(replayed) > 5
     monkeypatch.setattr("nmt.training.graphs._MOST_GRAPHS", 0)

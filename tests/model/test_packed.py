@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -128,8 +129,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces attention over packed sentences, which needs a GPU."""
 
     def attend_packed(*inputs):  # type: ignore[no-untyped-def]
-        *tensors, _, longest_q, longest_k, causal, scale, dropout = inputs
-        assert dropout == 0
+        *tensors, _, longest_q, longest_k, causal, scale, _ = inputs
         return stand_in(*tensors, [longest_q, longest_k], causal, scale), None
 
     replace_kernel(attend_packed, monkeypatch)
@@ -176,6 +176,16 @@ def assert_equal(found: Losses, expected: Losses) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
+def test_attention_weights_are_dropped_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, found = sys.modules["nmt.model.packed_attention"].attend_packed, []
+    replace_kernel(lambda *inputs: (found.append(inputs[-1]), right(*inputs))[1], monkeypatch)
+    module = TrainingLoss(Transformer(replace(CONFIG, attention_dropout=0.2), VOCABULARY, VOCABULARY, shared=True), 0.1)
+    for training in (True, False):
+        module.train(training)(batch(3, packs=True))
+    assert found == [0.2] * 6 + [0.0] * 6
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("blocks", [(1,), (8, 1, 5)])
 def test_packed_and_padded_batches_have_the_same_loss_and_gradient(blocks: tuple[int, ...]) -> None:
     assert_equal(*(losses([batch(*blocks, packs=packs)]) for packs in (True, False)))
@@ -217,7 +227,8 @@ def test_a_broken_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "torch cannot compile (" in str(obstacle_to_compiling(torch.device("cpu")))
 
 
-def test_a_missing_kernel_is_not_used() -> None:
+def test_a_missing_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nmt.model.packed_attention", None)
     assert not kernel_works(2, 8, torch.device("cpu"))
     obstacle = obstacle_to_packing(CONFIG, Runtime(torch.device("cpu"), torch.bfloat16))
     assert obstacle == "packed batches need a GPU and bf16"
