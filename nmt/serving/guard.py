@@ -219,9 +219,8 @@ class Guard:
             if scope["path"] in _UPLOAD_PATHS:
                 limited = _again(await self._body(Request(scope, limited)), limited)
         except HTTPException as error:
-            await failure(scope["path"], error.status_code, error.detail, {**(error.headers or {}), **_CLOSE})(
-                scope, receive, answer
-            )
+            headers = {**(error.headers or {}), **_CLOSE}
+            await failure(scope["path"], error.status_code, error.detail, headers)(scope, receive, answer)
         except ClientDisconnect:
             pass
         else:
