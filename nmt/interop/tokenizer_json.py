@@ -27,7 +27,7 @@ def tokenizer_json(codec: TextCodec) -> str:
     ids = [i for i in range(len(processor)) if not processor.is_control(i) and not processor.is_byte(i)]
     scores = {processor.id_to_piece(i): float(processor.get_score(i)) for i in ids}
     model = _bpe(pieces, scores) if codec.config.subword == "bpe" else _unigram(pieces, scores)
-    metaspace = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "always", "split": True}
+    metaspace = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": True}
     content = {
         "version": "1.0",
         "truncation": None,
@@ -56,14 +56,21 @@ def _sequence(name: str, *steps: Any) -> dict[str, Any]:
 
 
 def _normalizers(model: bytes) -> list[dict[str, Any]]:
-    """Returns the normalisation of a sentencepiece model, and what sentencepiece always does to spaces."""
+    """Returns what a sentencepiece model does to text before it segments it."""
     from sentencepiece import sentencepiece_model_pb2 as protobuf  # needs the package protobuf, which onnx has
 
-    rules = protobuf.ModelProto.FromString(model).normalizer_spec.precompiled_charsmap  # type: ignore[attr-defined]
-    of_model = [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}] if rules else []
-    # Only U+0020 counts as a space, while the normaliser "Strip" would also remove others.
-    spaces = {f"^ +|[ {_SPACE}]+$": "", " +": " "}
-    return [*of_model, *({"type": "Replace", "pattern": {"Regex": p}, "content": c} for p, c in spaces.items())]
+    spec = protobuf.ModelProto.FromString(model).normalizer_spec  # type: ignore[attr-defined]
+    steps: list[dict[str, Any]] = []
+    if spec.precompiled_charsmap:
+        rules = base64.b64encode(spec.precompiled_charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": rules})
+    if spec.remove_extra_whitespaces:
+        # Only U+0020 counts as a space, while the normaliser "Strip" would also remove others.
+        spaces = {f"^ +|[ {_SPACE}]+$": "", " +": " "}
+        steps += [{"type": "Replace", "pattern": {"Regex": p}, "content": c} for p, c in spaces.items()]
+    if spec.add_dummy_prefix:
+        steps.append({"type": "Prepend", "prepend": _SPACE})
+    return steps
 
 
 def _decoders() -> list[dict[str, Any]]:
