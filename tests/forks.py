@@ -16,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from multiprocessing import Pipe, reduction
+from itertools import pairwise
+from multiprocessing import Pipe, forkserver, reduction, util
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from torch.distributed import TCPStore
 from nmt import console
 from nmt.cli.app import app
 from nmt.errors import NmtError
+from nmt.signals import held
 
 ROOT = Path(__file__).parents[1]
 _LIMIT_SECONDS = 600  # a command that takes longer hangs
@@ -292,6 +295,10 @@ def _preload() -> None:
                 import_module(module.name)
     typer.main.get_command = cache(typer.main.get_command)  # so that not every command reads the flags of all commands
     typer.main.get_command(app)
+    import_module("nmt.cleaning.measures")._tables()  # takes a second
+    os.fsync = lambda _: None  # no test needs files that survive a power failure
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False  # torch has hundreds of these, which would run at the end of every command
     gc.collect()
     gc.freeze()  # so that collections in the forked processes do not copy the memory of all objects
     threads = Path("/proc/self/task")
@@ -361,9 +368,37 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], obj
     program = import_module("nmt.__main__")
     sys.modules["__main__"] = program  # so that processes which this one spawns import it, and not this file
     before, instead = pickle.loads(request["calls"])
+    if not instead and {"serve", "--workers=2"} & {*sys.argv}:
+        _fork_the_fork_server()
     if before:
         before()
     return instead or program.main
+
+
+def _fork_the_fork_server() -> None:
+    """Starts multiprocessing's fork server, which starts workers, as a fork of this process.
+
+    It is otherwise a new interpreter, which would need seconds to import torch.
+    """
+    spawn = util.spawnv_passfds
+
+    def fork(path: bytes, arguments: list[Any], passed: Sequence[int]) -> int:
+        if "multiprocessing.forkserver" not in arguments[-1]:  # another helper process of multiprocessing
+            return spawn(path, arguments, passed)
+        if pid := os.fork():
+            return pid
+        for low, high in pairwise([*sorted({0, 1, 2, *map(int, passed)}), 1 << 16]):
+            os.closerange(low + 1, high)
+        forkserver._forkserver.__init__()  # type: ignore[misc]
+        try:
+            exec(arguments[-1])
+        finally:
+            os._exit(0)
+
+    util.spawnv_passfds = fork
+    with held([signal.SIGINT]):  # workers never receive Ctrl-C
+        forkserver.ensure_running()
+    util.spawnv_passfds = spawn
 
 
 def _end(code: int) -> None:

@@ -44,11 +44,15 @@ GENERATE = ["--max-length-offset=3", *OPTIONS]
 
 @pytest.mark.parametrize(("workers", "end", "code"), [(1, "close", 0), (1, "signal", 130), (2, "signal", 130)])
 def test_a_line_is_answered_at_once_until_a_signal_comes(tmp_path: Path, workers: int, end: str, code: int) -> None:
-    """A fork of a process whose OpenMP has started threads would wait for them forever."""
+    """A fork of a process whose OpenMP has started threads would wait for them forever.
+
+    Written as two arguments, --workers makes `forks` start the fork server as a new program.
+    """
     model = saved(small_checkpoint(0, replace(CONFIG, d_model=512)), tmp_path / "model.safetensors")
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     threads = {"before": partial(torch.set_num_threads, 2), "env": {"OMP_NUM_THREADS": "2"}}
-    command = forks.start("generate", model, f"--workers={workers}", "--max-length-offset=0", **threads, **pipes)
+    words = ["--workers", str(workers), "--max-length-offset=0"]
+    command = forks.start("generate", model, *words, **threads, **pipes)
     for _ in range(2):
         command.stdin.write(b"some words\n")
         assert select.select([command.stdout], [], [], 120)[0], "no answer"
