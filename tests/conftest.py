@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
+from multiprocessing import forkserver
 from pathlib import Path
 
 import forks
@@ -84,6 +85,17 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keeps exported models of an earlier state of the package out of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_system() -> Iterator[None]:
+    """Preloads all modules of workers once, and does not wait until files would survive a power failure."""
+    modules = ["nmt.translate.job", "nmt.serving.workers", "nmt.data.corpora", "nmt.cleaning.clean"]
+    forkserver.set_forkserver_preload(modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "set_forkserver_preload", lambda _: None)
+        patch.setattr(os, "fsync", lambda _: None)
         yield
 
 

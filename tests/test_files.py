@@ -29,6 +29,21 @@ def test_an_output_replaces_the_earlier_file_only_when_it_is_complete(tmp_path: 
     assert [found.name for found in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_file_is_on_disk_before_it_has_its_name_and_the_name_is_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a power failure could leave an empty file under the name."""
+    path, steps = tmp_path / "out", []
+
+    def record(handle: int) -> None:
+        steps.append(("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file", path.exists()))
+
+    monkeypatch.setattr(os, "fsync", record)
+    with replaced_file(path, "advice") as file:
+        file.write(b"content")
+    assert steps == [("file", False), ("folder", True)]
+
+
 def test_an_output_is_written_through_a_link_to_the_longest_name_that_the_file_system_allows(tmp_path: Path) -> None:
     target = tmp_path / "folder" / ("x" * 255)
     (tmp_path / "link").symlink_to(target)

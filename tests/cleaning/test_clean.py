@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 
-OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1"]
+OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1", "--workers=1"]
 NOUNS = ["house", "tree", "garden", "river", "letter", "window", "teacher", "street"]
 NOMEN = ["Haus", "Baum", "Garten", "Fluss", "Brief", "Fenster", "Lehrer", "Strasse"]
 GOOD = [
@@ -70,7 +70,7 @@ def test_sentences_of_held_out_text_are_dropped(tmp_path: Path) -> None:
 
 def test_text_in_one_language_is_cleaned_too(tmp_path: Path) -> None:
     (tmp_path / "text.en").write_text("\n".join([GOOD[0][0], "", GOOD[1][0], GOOD[0][0], "See <b>it</b>."]))
-    run("clean", "--source-lang=en", "--max-other-language=1", f"--train={tmp_path}/text", f"--dest={tmp_path}/new")
+    run("clean", "--source-lang=en", *OPTIONS[2:], f"--train={tmp_path}/text", f"--dest={tmp_path}/new")
     assert (tmp_path / "new.en").read_text() == f"{GOOD[0][0]}\n{GOOD[1][0]}\n"
 
 

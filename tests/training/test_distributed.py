@@ -24,7 +24,7 @@ def test_two_ranks_train_the_same_model_as_one(data: Path, tmp_path: Path) -> No
     """The snapshots have the average of --ema, and the states have the weights."""
     metrics = ["--valid-metric=bleu", "--valid-metric=chrf"]
     options = ["--max-updates=10", "--dropout=0", "--warmup-updates=400", "--ema=0.3", *metrics]
-    log = forks.run(*command(data, tmp_path / "two", *options, "--gpus=2")).errors
+    log = forks.run_ranks(*command(data, tmp_path / "two", *options))
     assert "2 processes" in log
     assert log.count("parameters") == 1
     run(*command(data, tmp_path / "one", *options))
@@ -125,7 +125,7 @@ def test_an_error_is_shown_once_and_ends_all_ranks(data: Path, tmp_path: Path) -
         (command(data, tmp_path / "run", "--device-tokens=5"), too_small),
         (command(damaged, tmp_path / "run"), "train.de.tokens is damaged"),
     ):
-        log = forks.run_ranks(*train, codes=(1, 1))
+        log = forks.run_ranks(*train, codes=(1, 1), before=(answer_at_once,) * 2)
         assert log.count("error: ") == log.count(said) == 1
         assert "Traceback" not in log
 

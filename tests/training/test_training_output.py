@@ -50,7 +50,7 @@ def test_the_log_is_a_table_with_a_header_and_a_sample_at_each_validation(traine
 def test_the_commands_that_a_finished_training_proposes_work(trained: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a run"
     log = train(trained / "data", folder, "--max-updates=2", "--save-updates=1")
-    assert "finished 2 updates after 0:0" in log
+    assert "finished 2 updates after " in log
     (best,) = records(folder, "valid")
     assert f"best  {folder}/best.safetensors, of update 2: nll {best['nll']:.3f}, ppl {best['ppl']:.2f}, BLEU " in log
     commands = [line[12:] for line in log.splitlines() if line[12:].startswith("nmt ")]
