@@ -40,7 +40,7 @@ def workers() -> list[int]:
     found = []
     for process in Path("/proc").iterdir():
         try:
-            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::RayWorker"):
+            if process.name.isdecimal() and (process / "cmdline").read_bytes().startswith(b"ray::Worker"):
                 found.append(int(process.name))
         except OSError:  # it has ended
             pass
