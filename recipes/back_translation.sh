@@ -29,7 +29,7 @@ text=$run_dir/text
 vocab_size=${VOCAB_SIZE:-8000}
 # Settings for 14,500 pairs; options on the command line take precedence.
 options=(--arch transformer_tiny --dropout 0.3 --batch-tokens 2500 --batch-groups 4 --warmup-updates 800
-    --max-updates 4000 --save-updates 160 --valid-updates 800 "$@")
+    --max-updates 4000 --save-updates 160 --average-last 8 --valid-updates 800 "$@")
 
 write_text() {
     local language
@@ -41,18 +41,17 @@ write_text() {
     mv "$text.part" "$text"
 }
 
-# learn FOLDER SOURCE TARGET CORPUS...: preprocesses, trains and averages; writes data, model and average.safetensors to FOLDER.
+# learn FOLDER SOURCE TARGET CORPUS...: preprocesses and trains; writes data and model/average.safetensors to FOLDER.
 learn() {
     local folder=$1
     unless_there "$folder/data" nmt preprocess --source-lang "$2" --target-lang "$3" "${@:4}" --valid "$corpus/val" \
         --vocab-size "$vocab_size" --dest "$folder/data"
     run nmt train "$folder/data" --save-dir "$folder/model" "${options[@]}"
-    run nmt average-checkpoints "$folder/model" --last "${AVERAGED:-8}" --output "$folder/average.safetensors"
 }
 
 # evaluate FOLDER: translates the test set and scores it.
 evaluate() {
-    run nmt generate "$1/average.safetensors" --input "$corpus/test_2016_flickr.en.gz" --output "$1/test.out.de" --alpha 1.0
+    run nmt generate "$1/model/average.safetensors" --input "$corpus/test_2016_flickr.en.gz" --output "$1/test.out.de" --alpha 1.0
     run nmt score --reference "$corpus/test_2016_flickr.de.gz" --hypothesis "$1/test.out.de"
 }
 
@@ -62,7 +61,7 @@ unless_there "$text" write_text
 learn "$run_dir/reverse" de en --train "$text/parallel"
 synthetic=$run_dir/synthetic-$method
 mkdir -p "$synthetic"
-unless_there "$synthetic/text.en" nmt generate "$run_dir/reverse/average.safetensors" --input "$text/monolingual.de" \
+unless_there "$synthetic/text.en" nmt generate "$run_dir/reverse/model/average.safetensors" --input "$text/monolingual.de" \
     --output "$synthetic/text.en" "${search[@]}"
 cp "$text/monolingual.de" "$synthetic/text.de"
 learn "$run_dir/$method" en de --train "$text/parallel" --weight 1 --tag '' --train "$synthetic/text" \

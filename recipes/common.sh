@@ -66,11 +66,10 @@ write_grammar_corpus() {
     mv "$1.part" "$1"
 }
 
-# train_on_grammar DATA MODEL [OPTION...]: trains a small model and averages its last checkpoints in MODEL/average.safetensors.
+# train_on_grammar DATA MODEL [OPTION...]: trains a small model; MODEL/average.safetensors is the average of its end.
 train_on_grammar() {
     run nmt train "$1" --arch transformer_tiny --save-dir "$2" --dropout 0.1 --batch-tokens 2500 --batch-groups 2 \
-        --warmup-updates 500 --max-updates 850 --save-updates 50 --valid-updates 300 "${@:3}"
-    run nmt average-checkpoints "$2" --last 5 --output "$2/average.safetensors"
+        --warmup-updates 500 --max-updates 850 --save-updates 50 --average-last 5 --valid-updates 300 "${@:3}"
 }
 
 # path_or PATH DEFAULT: prints PATH, relative to the folder that the script was called from, or DEFAULT if PATH is

@@ -32,7 +32,7 @@ evaluated=${EVALUATE:-val}
 [ -e "$corpus/$evaluated.en.gz" ] || fail "$corpus has no $evaluated.en.gz; set EVALUATE to val or test_2016_flickr"
 # Settings for 29,000 pairs and as many translations; options on the command line take precedence.
 options=(--arch transformer_tiny_fast --dropout 0.2 --batch-tokens 2500 --batch-groups 4 --warmup-updates 1200
-    --max-updates 6000 --save-updates 180 --keep-checkpoints 10 --valid-updates 1000 "${@:2}")
+    --max-updates 6000 --save-updates 180 --average-last 5 --valid-updates 1000 "${@:2}")
 
 write_source() {
     gzip -t "$corpus/train.en.gz" || fail "$corpus/train.en.gz is not a whole gzip file; download it again"
@@ -71,10 +71,9 @@ unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run
 unless_there "$run_dir/data" nmt preprocess --like "${teachers[0]}" --source-lang en --target-lang de \
     --train "$run_dir/distilled" --train "$corpus/train" --valid "$corpus/val" --dest "$run_dir/data"
 run nmt train "$run_dir/data" --save-dir "$run_dir/model" "${options[@]}"
-run nmt average-checkpoints "$run_dir/model" --last "${AVERAGED:-5}" --output "$run_dir/average.safetensors"
 zcat < "$corpus/$evaluated.en.gz" > "$run_dir/$evaluated.en"
 measure teacher 4 "${teachers[@]}"
-measure student 1 "$run_dir/average.safetensors"
+measure student 1 "$run_dir/model/average.safetensors"
 run nmt score --reference "$corpus/$evaluated.de.gz" --hypothesis "$run_dir/teacher/out.de" \
     --hypothesis "$run_dir/student/out.de" --hypothesis "$run_dir/teacher/out.int8.de" \
     --hypothesis "$run_dir/student/out.int8.de"

@@ -69,9 +69,7 @@ unless_there "$data" nmt preprocess --source-lang "$source" --target-lang "$targ
 [ ! $prepare ] || exit 0
 run nmt train "$data" --arch transformer_tiny --save-dir "$model" --dropout "$DROPOUT" --batch-tokens "$BATCH_TOKENS" \
     --batch-groups "$BATCH_GROUPS" --warmup-updates "$WARMUP_UPDATES" --lr-scale "$LR_SCALE" --max-updates "$MAX_UPDATES" \
-    --save-updates "$SAVE_UPDATES" --keep-checkpoints "$AVERAGED" --valid-updates 1500 \
-    ${options[@]+"${options[@]}"}
-run nmt average-checkpoints "$model" --last "$AVERAGED" --output "$model/average.safetensors"
+    --save-updates "$SAVE_UPDATES" --average-last "$AVERAGED" --valid-updates 1500 ${options[@]+"${options[@]}"}
 run nmt generate "$model/average.safetensors" --input "$(file_of "$test" "$source")" --output "$output" \
     --beam "$BEAM" --alpha "$ALPHA"
 run nmt score --reference "$(file_of "$test" "$target")" --hypothesis "$output" --tokenize "$score_tokenizer"

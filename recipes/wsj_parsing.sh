@@ -46,7 +46,7 @@ else
 fi
 vocab_size=${VOCAB_SIZE:-$vocab_size}
 
-# learn FOLDER VOCABULARY CORPUS...: preprocesses, trains and averages; writes data, model and average.safetensors to FOLDER.
+# learn FOLDER VOCABULARY CORPUS...: preprocesses and trains; writes data and model/average.safetensors to FOLDER.
 learn() {
     local folder=$1 size=$2 trees=$run_dir/trees
     shift 2
@@ -54,8 +54,7 @@ learn() {
         --tokenizer none --vocab-size "$size" --symbols "$trees/symbols.txt" --max-length 1000 --dest "$folder/data"
     run nmt train "$folder/data" --arch "$arch" --save-dir "$folder/model" --batch-tokens "$batch_tokens" \
         --warmup-updates "$warmup" --max-updates "$updates" --save-updates "$save_updates" \
-        --keep-checkpoints "$averaged" --valid-metric nll ${options[@]+"${options[@]}"}
-    run nmt average-checkpoints "$folder/model" --last "$averaged" --output "$folder/average.safetensors"
+        --average-last "$averaged" --valid-metric nll ${options[@]+"${options[@]}"}
 }
 
 # parse CHECKPOINT INPUT OUTPUT: parses with the paper's search: beam 21, alpha 0.3, at most input length + 300 pieces.
@@ -68,7 +67,7 @@ parse() {
 evaluate() {
     local split
     for split in valid ${test:+test}; do
-        parse "$1/average.safetensors" "$run_dir/trees/$split.words" "$1/$split.out"
+        parse "$1/model/average.safetensors" "$run_dir/trees/$split.words" "$1/$split.out"
         run nmt score --metric evalb --reference "$run_dir/trees/$split.mrg" --hypothesis "$1/$split.out"
     done
 }
@@ -84,7 +83,7 @@ evaluate "$run_dir/wsj"
 silver=$run_dir/silver
 mkdir -p "$silver"
 unless_there "$silver/words" nmt trees words --like "$run_dir/trees" --input "$unlabelled" --output "$silver/words"
-unless_there "$silver/out" parse "$run_dir/wsj/average.safetensors" "$silver/words" "$silver/out"
+unless_there "$silver/out" parse "$run_dir/wsj/model/average.safetensors" "$silver/words" "$silver/out"
 unless_there "$silver/trees.mrg" nmt trees restore --words "$unlabelled" --sequences "$silver/out" \
     --output "$silver/trees.mrg"
 unless_there "$silver/trees" nmt trees linearize --train "$silver/trees.mrg" \

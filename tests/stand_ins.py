@@ -33,7 +33,6 @@ NOT_RUN = ("chaos", "compare_peers", "load", "table3", "translate_cluster")  # p
 QUICKER: Added = QUICK | {
     "preprocess": ["--vocab-size=400"],
     "train": [*TINY, "--max-updates=2", "--decoder-layers=3"],
-    "average-checkpoints": ["--last=2"],
     "benchmark": ["--help"],  # checks the flags and ends
     "recipes/grammar.py": ["--train=120", "--valid=4", "--test=6"],
     **dict.fromkeys(f"recipes/measure/{name}.py" for name in NOT_RUN),

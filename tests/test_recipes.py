@@ -111,7 +111,7 @@ def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path:
         (tmp_path / f"{name}.mrg").write_text(text)
     (tmp_path / "unlabelled").write_text("cats :) sleep .\n\n( dogs ) sleep\n")
     paths = {"TREEBANK": tmp_path, "UNLABELLED": tmp_path / "unlabelled", "RUN": tmp_path / "run"}
-    done = recipe("wsj_parsing.sh", *LONGER, **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2")
+    done = recipe("wsj_parsing.sh", *TINY, **paths, VOCAB_SIZE="330", SEMI_VOCAB_SIZE="340", WEIGHT="2")
     assert "train: 22 pairs" in done.stderr  # 20 trees, which are used twice as often, and two that are new
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [["EVALB", "F1"]] * 4
     silver = (tmp_path / "run" / "silver" / "trees.mrg").read_text()
@@ -119,7 +119,7 @@ def test_wsj_parsing_with_sentences_that_have_no_trees(recipe: Recipe, tmp_path:
 
 
 def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> None:
-    translate = partial(recipe, "back_translation.sh", MULTI30K=multi30k, RUN=tmp_path / "run", AVERAGED="2")
+    translate = partial(recipe, "back_translation.sh", MULTI30K=multi30k, RUN=tmp_path / "run")
     done = translate("sample", *TINY, VOCAB_SIZE="430")
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["BLEU", "BLEU"]
     synthetic = tmp_path / "run" / "synthetic-sample"
@@ -128,7 +128,7 @@ def test_back_translation(recipe: Recipe, multi30k: Path, tmp_path: Path) -> Non
 
 
 def test_distillation(recipe: Recipe, trained: Path, multi30k: Path, tmp_path: Path) -> None:
-    distil = partial(recipe, "distillation.sh", MULTI30K=multi30k, RUN=tmp_path / "run", AVERAGED="2", REPEATS="1")
+    distil = partial(recipe, "distillation.sh", MULTI30K=multi30k, RUN=tmp_path / "run", REPEATS="1")
     done = distil(str(trained / "run" / "average.safetensors"), "--", *TINY)
     speeds = [line for line in done.stdout.splitlines() if "sentences/s" in line]
     assert [line.split(":")[0] for line in speeds] == ["teacher", "student"]

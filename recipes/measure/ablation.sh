@@ -47,9 +47,9 @@ fi
 unless_there "$run_dir/data" nmt preprocess --source-lang en --target-lang de --train "$run_dir/train" \
     --valid "$run_dir/val" --dest "$run_dir/data" --vocab-size 10000
 
-# arguments_of ROW: sets `arguments`, the command without its length.
+# arguments_of ROW: sets `arguments`, the command without its length. Each length has its own run folder.
 arguments_of() {
-    arguments=("$run_dir/data" --arch transformer_tiny --save-dir "$run_dir/$1" --dropout 0.2 --batch-tokens 2500
+    arguments=("$run_dir/data" --arch transformer_tiny --save-dir "$run_dir/$1-$updates" --dropout 0.2 --batch-tokens 2500
         --batch-groups 4 --warmup-updates 800 --valid-metric nll --save-updates 180 --keep-checkpoints 10)
     # shellcheck disable=SC2207 # the options are words
     arguments+=($(options_of "$1"))
@@ -67,7 +67,7 @@ cost_of() {
 }
 # score_of ROW SPLIT: prints the BLEU of a row's translations.
 score_of() {
-    nmt score --reference "$run_dir/$2.de" --hypothesis "$run_dir/$1.$2" --target-lang de --json |
+    nmt score --reference "$run_dir/$2.de" --hypothesis "$run_dir/$1-$updates.$2" --target-lang de --json |
         sed 's/.*"score": \([0-9.]*\).*/\1/'
 }
 for row in "${rows[@]}"; do
@@ -84,10 +84,11 @@ for row in "${rows[@]}"; do
     arguments_of "$row"
     length=$(awk -v n="$updates" -v cost="$cost" 'BEGIN { printf "%d", n / cost }')
     run nmt train "${arguments[@]}" --max-updates "$length" --valid-updates "$length"
-    average=$run_dir/$row/average.safetensors
-    run nmt average-checkpoints "$run_dir/$row" --last $((length < 1800 ? 1 : 10)) --output "$average"
+    average=$run_dir/$row-$updates/average.safetensors
+    run nmt average-checkpoints "$run_dir/$row-$updates" --last $((length < 1800 ? 1 : 10)) --output "$average"
     for split in val held; do
-        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" --output "$run_dir/$row.$split"
+        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" \
+            --output "$run_dir/$row-$updates.$split"
     done
     on_val=$(score_of "$row" val) on_held=$(score_of "$row" held)
     echo "$row: $length updates of $cost, BLEU $on_val on val, $on_held held out" | tee "$result"
