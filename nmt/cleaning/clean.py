@@ -33,7 +33,7 @@ from nmt.text.corpus import parallel_paths, read_lines
 
 _SHARD_PAIRS = 50_000
 _CHUNK_PAIRS = 2000
-# Examples of each reason, in the result of a shard and on the page.
+# Examples of each reason on the page.
 _EXAMPLES = 10
 
 
@@ -44,14 +44,12 @@ class Judged(NamedTuple):
         reasons: the number of the reason in REASONS, or -1 for what is kept; int8, [L].
         hashes: what each pair says; uint64, [L].
         changed: the lines of the pairs whose text was changed, by their numbers in the chunk.
-        examples: some of the pairs that each reason drops, with a random number.
         histograms: see `Cleaner`.
     """
 
     reasons: np.ndarray
     hashes: np.ndarray
     changed: dict[int, Row]
-    examples: dict[str, list[tuple[int, Row]]]
     histograms: Counter[str]
 
 
@@ -72,18 +70,7 @@ class Judge:
         pairs, reasons, histograms = self._clean([list(side) for side in zip(*rows, strict=True)])
         texts = list(zip(*pairs.sides, strict=True))
         changed = {n: now for n, (then, now) in enumerate(zip(rows, texts, strict=True)) if then != now}
-        examples = {
-            REASONS[reason]: _smallest(
-                (int(pairs.hashes[n]), texts[n]) for n in np.flatnonzero(reasons == reason).tolist()
-            )
-            for reason in set(reasons[reasons >= 0].tolist())
-        }
-        return Judged(reasons, pairs.hashes, changed, examples, histograms)
-
-
-def _smallest(pairs: Any) -> list[tuple[int, Row]]:
-    """Returns the examples with the smallest hashes: a random choice that does not depend on shards or workers."""
-    return heapq.nsmallest(_EXAMPLES, set(pairs))
+        return Judged(reasons, pairs.hashes, changed, histograms)
 
 
 @dataclass(frozen=True)
@@ -119,23 +106,24 @@ class CleaningJob:
         content, histograms = BytesIO(), Counter[str]()
         np.save(content, np.concatenate([done.results.reasons for done in chunks]))
         np.save(content, np.concatenate([done.results.hashes for done in chunks]))
-        changed, examples = dict[int, Row](), dict[str, list[tuple[int, Row]]]()
+        changed = dict[int, Row]()
         for done in chunks:
             changed |= {done.batch.numbers[n] - first: row for n, row in done.results.changed.items()}
             histograms.update(done.results.histograms)
-            for reason, found in done.results.examples.items():
-                examples[reason] = _smallest([*examples.get(reason, []), *found])
         content.write(json.dumps(changed).encode())
-        return Result(content.getvalue(), {"histograms": histograms, "examples": examples})
+        return Result(content.getvalue(), {"histograms": histograms})
 
 
 class Summary:
     """What cleaning did.
 
     Attributes:
-        read, counts: of each corpus, the number of its pairs, and of those that each reason dropped.
+        read: the number of pairs in each corpus.
+        counts: for each corpus, how many pairs each reason dropped.
         limits: the limits of the rules, by option.
-        histograms, examples: see `Judged`.
+        histograms: see `Cleaner`.
+        examples: by reason, the dropped pairs with the smallest hashes, and these hashes. This is a random choice that
+            does not depend on shards or workers.
     """
 
     def __init__(self, config: CleanConfig) -> None:
@@ -154,15 +142,12 @@ class Summary:
     def add(self, part: "_Part") -> None:
         """Counts the pairs of a shard."""
         self.read[part.shard.segment] += part.shard.rows
-        numbers, counts = np.unique(part.reasons[part.reasons >= 0], return_counts=True)
-        self.counts[part.shard.segment].update({REASONS[n]: int(c) for n, c in zip(numbers, counts, strict=True)})
         self.histograms.update(part.summary["histograms"])
-        found = {reason: [(n, tuple(row)) for n, row in some] for reason, some in part.summary["examples"].items()}
-        for reason in (COPIES, SCORE):
-            dropped = np.flatnonzero(part.reasons == REASONS.index(reason)).tolist()
-            found[reason] = [(int(part.hashes[n]), part.rows[n]) for n in dropped]
-        for reason, some in found.items():
-            self.examples[reason] = _smallest([*self.examples.get(reason, []), *some])
+        for number in np.unique(part.reasons[part.reasons >= 0]).tolist():
+            reason, dropped = REASONS[number], np.flatnonzero(part.reasons == number).tolist()
+            self.counts[part.shard.segment][reason] += len(dropped)
+            some = {*self.examples.get(reason, []), *((int(part.hashes[n]), part.rows[n]) for n in dropped)}
+            self.examples[reason] = heapq.nsmallest(_EXAMPLES, some)
 
     def in_words(self) -> str:
         """Returns how many pairs each reason dropped."""
@@ -189,10 +174,10 @@ def clean(
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or a file cannot be written.
     """
-    options = options or JobConfig()
+    options, runtime = options or JobConfig(), runtime or RuntimeConfig()
     outputs = _outputs(config)
     excluded = _excluded(config)
-    with job_folder(config.dest, "--dest", _prepared(config, options, outputs), options) as folder:
+    with job_folder(config.dest, "--dest", _prepared(config, options, runtime, outputs), options) as folder:
         if not options.merge:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
@@ -204,13 +189,15 @@ def clean(
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
-            _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options)
+            _score(config, folder, reasons, summary, runtime, options)
         _write(folder, reasons, outputs, summary, report)
         folder.finish()
     return summary
 
 
-def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]) -> Preparation:
+def _prepared(
+    config: CleanConfig, options: JobConfig, runtime: RuntimeConfig, outputs: Sequence[tuple[str, str]]
+) -> Preparation:
     """Checks what can be checked before the text is read; returns how the job begins."""
     segments = [_paths(prefix, config) for prefix in config.train]
     read = [path for prefix in (*config.train, *config.exclude) for path in _paths(prefix, config)]
@@ -225,7 +212,7 @@ def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[s
         segments=segments,
         columns=[f"--train text in {lang}" for lang in config.languages],
         shard_rows=options.shard_lines or _SHARD_PAIRS,
-        settings=_settings(config),
+        settings=_settings(config, runtime),
     )
 
 
@@ -274,13 +261,14 @@ def _excluded(config: CleanConfig) -> np.ndarray:
     return hashes[hashes != 0]
 
 
-def _settings(config: CleanConfig) -> dict[str, Any]:
+def _settings(config: CleanConfig, runtime: RuntimeConfig) -> dict[str, Any]:
     """Returns the settings that affect the result."""
     files = ("dest", "rejected", "page", "workers")
     values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
     paths = [path for prefix in config.exclude for path in _paths(prefix, config)]
     digests = {f"content of {path}": digest_of(path) for path in [*paths, *(config.score_with or ())]}
-    return {"version of nmt": __version__, **values, **digests}
+    scoring = {flag_name(name): value for name, value in runtime.to_dict().items()} if config.score_with else {}
+    return {"version of nmt": __version__, **values, **digests, **scoring}
 
 
 class _Part(NamedTuple):
@@ -389,7 +377,7 @@ def _results(folder: JobFolder) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _drop_copies(reasons: np.ndarray, hashes: np.ndarray, most: int) -> None:
-    """Gives the pairs that come after `most` copies of them their reason. It needs about 40 bytes a pair."""
+    """Marks a pair as a copy if `most` equal pairs come before it. Takes about 40 bytes of memory a pair."""
     places = np.flatnonzero(reasons < 0)
     order = places[np.argsort(hashes[places], kind="stable")]  # equal ones stay in the order of the input
     begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]))

@@ -100,8 +100,6 @@ class Pairs:
 
 
 def _ratio(pairs: Pairs) -> np.ndarray:
-    if len(pairs.sides) == 1:
-        return np.ones(len(pairs.alive))
     first, second = (found.width + 10 for found in pairs.measures)
     return np.maximum(first / second, second / first)
 
@@ -152,18 +150,15 @@ def _has_markup(line: str) -> bool:
 
 
 def _untranslated(pairs: Pairs) -> np.ndarray:
-    if len(pairs.measures) == 1:
-        return np.zeros(len(pairs.alive), bool)
     first, second = (found.hash for found in pairs.measures)
     return (first == second) & (first != 0)
 
 
 def _numbers(pairs: Pairs) -> np.ndarray:
     found = np.zeros(len(pairs.alive), bool)
-    if len(pairs.measures) == 2:
-        have_digits = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
-        for index in np.flatnonzero(have_digits):
-            found[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
+    have_digits = pairs.alive & (pairs.measures[0].digits > 0) & (pairs.measures[1].digits > 0)
+    for index in np.flatnonzero(have_digits):
+        found[index] = _numbers_differ(pairs.sides[0][index], pairs.sides[1][index])
     return found
 
 
@@ -190,11 +185,13 @@ class Rule(NamedTuple):
         option: the name of the option.
         value: returns the value of each pair; [L].
         bins: the edges of the histogram of the values; empty for none.
+        compares: whether it compares the sides, so that it does not apply to text in one language.
     """
 
     option: str
     value: Callable[[Pairs], np.ndarray]
     bins: tuple[float, ...] = ()
+    compares: bool = False
 
     def drops(self, values: np.ndarray, limit: float) -> np.ndarray:
         """Returns which pairs the rule drops; bool, [L]."""
@@ -211,11 +208,11 @@ def _steps(first: float, last: float, step: float) -> tuple[float, ...]:
 RULES = (
     Rule("control", lambda pairs: pairs.largest(lambda found: found.control)),
     Rule("max_characters", lambda pairs: pairs.largest(lambda found: found.length), _steps(0, 2000, 50)),
-    Rule("max_ratio", _ratio, _steps(1, 5, 0.1)),
+    Rule("max_ratio", _ratio, _steps(1, 5, 0.1), compares=True),
     Rule("min_letters", _letters, _steps(0, 1, 0.025)),
     Rule("min_script", _script, _steps(0, 1, 0.025)),
-    Rule("untranslated", _untranslated),
-    Rule("numbers", _numbers),
+    Rule("untranslated", _untranslated, compares=True),
+    Rule("numbers", _numbers, compares=True),
     Rule("markup", lambda pairs: pairs.largest_of_lines(_has_markup)),
     Rule("repetition", lambda pairs: pairs.largest_of_lines(_repeats)),
     Rule("max_other_language", _other_language, _steps(0, 1, 0.025)),
@@ -280,7 +277,7 @@ class Cleaner:
             drop(ENCODING, pairs.largest_of_lines(self._is_broken) > 0)
         for rule in RULES:
             limit = getattr(self.config, rule.option)
-            if not is_on(rule.option, limit):
+            if not is_on(rule.option, limit) or (rule.compares and len(sides) == 1):
                 continue
             values = rule.value(pairs)
             if rule.bins:

@@ -11,6 +11,7 @@ from nmt import console
 from nmt.cli.flags import flags
 from nmt.config import CleanConfig, JobConfig, RuntimeConfig
 from nmt.config.options import flag_name
+from nmt.errors import NmtError
 
 if TYPE_CHECKING:
     from nmt.cleaning.clean import Summary
@@ -23,7 +24,7 @@ _SHOWN = 2000
 
 @flags(config=CleanConfig, options=JobConfig, runtime=RuntimeConfig)
 def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> None:
-    """Drop pairs of corpora that would harm a training, by rules.
+    """Drop pairs of corpora that would harm a training, by rules and by scores of models.
 
     Reads PREFIX.en and PREFIX.de of each corpus, and writes the pairs that are kept, in the same order. The first rule
     that a pair breaks is the reason that the table, --rejected and --page give.
@@ -31,6 +32,8 @@ def clean(config: CleanConfig, options: JobConfig, runtime: RuntimeConfig) -> No
     from nmt.cleaning.clean import clean as run
     from nmt.jobs.ray import connected
 
+    if not config.score_with and (unused := runtime.variants()):
+        raise NmtError(f"{flag_name(min(unused))} is for the models of --score-with; add that or leave it out")
     with connected(options):
         summary = run(config, options, runtime, lambda found: _write_page(config, found))
     if summary is not None:

@@ -41,8 +41,8 @@ class CleanConfig(Config):
     )
     max_ratio: float = rule_option(
         2.5,
-        "Drop a pair if the length of the longer side plus 10 is more than this many times that of the shorter side "
-        "plus 10. Chinese, Japanese and Korean characters count twice. 0 for no limit.",
+        "Drop a pair if (longer side + 10) / (shorter side + 10), in characters, is above this. Chinese, Japanese and "
+        "Korean characters count twice. 0 for no limit.",
         at_least=0,
     )
     min_letters: float = rule_option(
@@ -100,7 +100,7 @@ class CleanConfig(Config):
     )
     workers: int | None = option(
         None,
-        "Number of processes. By default 2, and with --cluster as many as fit.",
+        "Number of processes. By default 2, with --cluster as many as fit, and for scoring 1.",
         panel="Work",
         at_least=1,
         at_most=MOST_PROCESSES,

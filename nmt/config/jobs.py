@@ -58,6 +58,8 @@ class JobConfig(Config):
         given = [flag_name(name) for name in ("cluster", "shard", "merge") if getattr(self, name)]
         if len(given) > 1:
             raise NmtError(f"{given[0]} and {given[1]} were given together; give one of them")
+        if self.worker_cores > 1 and not self.cluster:
+            raise NmtError(f"--worker-cores is {self.worker_cores}, but needs --cluster; add it")
         number, parts = self.part
         if not 0 <= number < parts:
             raise NmtError(f"--shard must be I/N with I from 1 to N, such as 3/8, but is {self.shard!r:.40}")

@@ -70,8 +70,11 @@ def test_sentences_of_held_out_text_are_dropped(tmp_path: Path) -> None:
 
 def test_text_in_one_language_is_cleaned_too(tmp_path: Path) -> None:
     (tmp_path / "text.en").write_text("\n".join([GOOD[0][0], "", GOOD[1][0], GOOD[0][0], "See <b>it</b>."]))
-    run("clean", "--source-lang=en", *OPTIONS[2:], f"--train={tmp_path}/text", f"--dest={tmp_path}/new")
+    files = [f"--train={tmp_path}/text", f"--dest={tmp_path}/new", f"--page={tmp_path}/page.html"]
+    run("clean", "--source-lang=en", *OPTIONS[2:], *files)
     assert (tmp_path / "new.en").read_text() == f"{GOOD[0][0]}\n{GOOD[1][0]}\n"
+    page = (tmp_path / "page.html").read_text()
+    assert '"name":"--max-characters"' in page and '"name":"--max-ratio"' not in page  # which compares two sides
 
 
 def test_the_dropped_pairs_are_written_even_if_none_is_kept(tmp_path: Path) -> None:
@@ -200,6 +203,7 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     command = scored(corpus, tmp_path / "killed", models, "--keep=0.5")
     for _ in range(2):  # in the first direction, and then in the second
         forks.run(*command, before=forks.At("nmt.jobs.folder.JobFolder.add", call=2), code=-signal.SIGKILL)
+    assert "--precision" in failed(*command, "--precision=bf16")  # both directions are scored in the same way
     run(*command)
     assert pairs_in(tmp_path / "killed") == pairs_in(tmp_path / "whole")
     assert not list(tmp_path.glob("*.unfinished"))
@@ -217,7 +221,9 @@ def test_a_model_that_cannot_score_is_named(trained: Path, models: list[str], tm
 
 def test_models_and_options_of_scores_that_do_not_fit_are_refused(models: list[str], tmp_path: Path) -> None:
     corpus = write_pairs(tmp_path / "corpus", GOOD)
+    unscored = ["clean", *OPTIONS, f"--train={corpus}", f"--dest={tmp_path}/new"]
     for command, said in (
+        ([*unscored, "--device=cpu"], "--device is for the models of --score-with; add that or leave it out"),
         (scored(corpus, tmp_path / "new", models[::-1], "--keep=0.5"), f"{models[1]} translates de to en, but must"),
         (scored(corpus, tmp_path / "new", models), "--score-with needs --keep or --min-score"),
         (

@@ -254,6 +254,7 @@ GOOD: dict[type[Config], dict[str, Any]] = {
     configs.EngineConfig: {},
     configs.ServeConfig: {},
     configs.ScoreConfig: {},
+    configs.JobConfig: {},
 }
 FIELDS = [pytest.param(config, f, id=f"{config.__name__}.{f.name}") for config in GOOD for f in fields(config)]
 WRONG = [b"x", [], {}, {"a": 1}, object(), 1j, "a\0b", float("nan"), float("inf"), -(10**400), 10**400, ("a", 1)]
@@ -293,6 +294,7 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (DataConfig, {"test": "test"}, "--test must be a list in brackets, but is 'test'"),
     (DataConfig, {"tokenizer": "none", "normalize_punctuation": "source"},
      "--normalize-punctuation is source, but --tokenizer none"),
+    (configs.JobConfig, {"worker_cores": 2}, "--worker-cores is 2, but needs --cluster; add it"),
     (DataConfig, {"dest": "a\0b"}, r"--dest must not contain a NUL character, but is 'a\x00b'"),
     (SearchConfig, {"beam": 2**31 - 1}, "--beam must be at least 1 and at most 10000, but is 2147483647"),
     (SearchConfig, {"sample": True, "temperature": 0.0}, "--temperature must be above 0 and at most 1000, but is 0.0"),
@@ -304,6 +306,7 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (SearchConfig, {"sample": True, "n_best": 3}, "--n-best is 3, but --sample was given; use --samples 3 instead"),
     (SearchConfig, {"sample": True, "beam_groups": 2}, "--beam-groups is 2, but --sample was given; leave out one"),
     (SearchConfig, {"samples": 3}, "--samples is 3, but needs --sample; add it"),
+    (SearchConfig, {"seed": 2}, "--seed is 2, but needs --sample; add it"),
     (SearchConfig, {"top_p": 0.5}, "--top-p is 0.5, but needs --sample; add it"),
     (SearchConfig, {"beam_groups": 3}, "--beam-groups must divide --beam (4), but is 3; change one of the two"),
     (SearchConfig, {"diversity": 0.9}, "--diversity is 0.9, but there is one group; also give --beam-groups"),
