@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
-from multiprocessing import Pipe, forkserver, reduction, util
+from multiprocessing import Pipe, forkserver, reduction, resource_tracker, util
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -396,6 +396,7 @@ def _fork_the_fork_server() -> None:
             os._exit(0)
 
     util.spawnv_passfds = fork
+    resource_tracker.ensure_running()  # its first start would let signals through to the fork server
     with held([signal.SIGINT]):  # workers never receive Ctrl-C
         forkserver.ensure_running()
     util.spawnv_passfds = spawn
