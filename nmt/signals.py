@@ -7,8 +7,8 @@ preprocess, clean, job to --output   keeps the finished shards; exit code 75    
 serve (SIGINT, SIGTERM)              answers the requests in flight; exit code 0      ends at once
 any other command                    ends at once, or cleans up first; 128 + n        ends at once; 128 + n
 
-A rank gets SIGTERM when its launcher ends, and a worker SIGKILL when its parent ends (Linux). Ctrl-C does not reach
-workers; their parent ends them.
+On Linux, a rank gets SIGTERM when its launcher ends. A worker ends when its parent ends. Ctrl-C does not reach workers;
+their parent ends them.
 """
 
 import ctypes
@@ -136,7 +136,7 @@ class StopSignals:
 def end_with_parent(number: signal.Signals) -> None:
     """Makes Linux send this process a signal when the thread that started it ends.
 
-    Other systems cannot do this. There, workers end when they find that their connection is broken.
+    Other systems cannot do this. There, ranks end when they find that a connection between them is broken.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)

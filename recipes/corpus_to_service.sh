@@ -20,6 +20,7 @@ shift 3
 if [ "${1:-}" = --hours ]; then
     hours=${2:?give a number of hours after --hours} && shift 2
 fi
+[[ $hours =~ ^[0-9]*[.]?[0-9]+$ ]] || fail "--hours must be a number, but is $hours; $usage"
 [ $# = 0 ] || [ "$1" = -- ] || fail "$1 is not a valid argument; $usage"
 options=("${@:2}")
 run_dir=$(path_or "${RUN:-}" runs/corpus-to-service)
@@ -69,12 +70,12 @@ link() {
     sed 's/.*||| *//' "$run_dir/$1.rescored" > "$run_dir/$1.links.part"
     mv "$run_dir/$1.links.part" "$run_dir/$1.links"
 }
-# translate NAME MODEL OPTION...: translates the test set and notes sentences a second.
+# translate NAME MODEL OPTION...: translates the test set and notes sentences a second on one core.
 translate() {
     local name=$1 model=$2
     shift 2
     run nmt generate "$model" --input "$test_source" --output "$run_dir/$name.out" "$@"
-    run nmt benchmark generate --checkpoint "$model" --input "$test_source" --repeats 3 --json "$@" \
+    OMP_NUM_THREADS=1 run nmt benchmark generate --checkpoint "$model" --input "$test_source" --repeats 3 --json "$@" \
         > "$run_dir/$name.speed"
 }
 evaluate() {

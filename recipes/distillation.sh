@@ -65,6 +65,9 @@ END
 
 set_up_environment
 mkdir -p "$run_dir"
+[ -e "$run_dir/teachers" ] || printf '%s\n' "${teachers[@]}" > "$run_dir/teachers"
+[ "$(cat "$run_dir/teachers")" = "$(printf '%s\n' "${teachers[@]}")" ] ||
+    fail "$run_dir has translations by $(paste -sd ' ' "$run_dir/teachers"); give RUN=folder for another teacher"
 unless_there "$run_dir/distilled.en" write_source
 unless_there "$run_dir/distilled.de" nmt generate "${teachers[@]}" --input "$run_dir/distilled.en" \
     --output "$run_dir/distilled.de" --beam 4 --alpha 1.0 --workers "${WORKERS:-1}"

@@ -22,6 +22,7 @@ updates=${UPDATES:-16020}
     fail "$corpus has no text; download the corpus by recipes/multi30k.sh --published --prepare"
 seeds=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    [[ $1 =~ ^[0-9]+$ ]] || fail "a SEED must be a whole number, but is $1; options of nmt train follow --"
     seeds+=("$1")
     shift
 done

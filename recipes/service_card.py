@@ -47,7 +47,7 @@ def tables(run: Path) -> dict[str, list[tuple[str, ...]]]:
     speeds = {name: speed_of(run / f"{name}.speed") for name in MODELS}
     return {
         "Speed and size": [
-            ("model", "sentences a second", "against the teacher", "MB"),
+            ("model", "sentences a second on one core", "against the teacher", "MB"),
             *(
                 (words, f"{speeds[name]:,.0f}", f"{speeds[name] / speeds['teacher']:.1f}",
                  f"{size_of(files.get(name, run / 'int8')):.1f}")

@@ -76,7 +76,7 @@ def _options(
 
 
 def main() -> None:
-    """Runs `nmt` and exits with 0 after success, 1 after an error, and 2 if the command line is wrong."""
+    """Runs `nmt` and exits with 0 after success, 1 after an error, 2 if the command line is wrong, 75 if resumable."""
     console.prepare_streams()
     code = _run()
     console.finish_output()

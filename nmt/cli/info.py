@@ -10,7 +10,7 @@ def info(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported model."
+            metavar="FILE|FOLDER", help="Checkpoint, training state, data folder, run folder or exported folder."
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,

@@ -88,7 +88,10 @@ class Job(Protocol):
         """Returns the record of a row. Raises NmtError, naming the place, if the row is wrong."""
 
     def batched(self, codec: Any, records: Sequence[Any], first_number: int) -> Iterator[Batch]:
-        """Yields the batches of a maxi-batch, of which record 0 has this number. Each record is in one batch."""
+        """Yields the batches of a maxi-batch. Its first record has the number `first_number`.
+
+        Each record is in exactly one batch.
+        """
 
     def result(self, finished: Sequence[Finished]) -> Result:
         """Returns the result of a shard, whose batches finished in any order."""
@@ -164,20 +167,14 @@ def do_maxi_batches(job: Job, take: Take, workers: int) -> Generator[Finished, N
             if not in_flight:
                 return
             for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-                yield Finished(*in_flight.pop(future), _result(future))
+                died = isinstance(future.exception(), WorkerDiedError)
+                yield Finished(*in_flight.pop(future), None if died else future.result())
 
 
 def do_maxi_batch(job: Job, processor: Processor, maxi_batch: MaxiBatch[Any]) -> Iterator[Finished]:
     """Yields the batches of a maxi-batch as this process finishes them."""
     for batch in job.batched(processor.codec, maxi_batch.records, maxi_batch.first_number):
         yield Finished(maxi_batch.first_number, batch, processor(batch.work))
-
-
-def _result(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except WorkerDiedError:
-        return None
 
 
 def _loaded(job: Job, number: int) -> Processor:

@@ -115,9 +115,9 @@ def read_treebank(patterns: Sequence[str]) -> list[Node]:
 
 def read_file(path: str) -> list[tuple[int, Node]]:
     """Returns the trees of a file without any change, each with the line where it begins."""
-    found = list(read_trees(read_lines(path), path))
+    found = list(read_trees(read_lines(path), name_of(path)))
     if not found:
-        raise NmtError(f"{path} has no trees; give a treebank file")
+        raise NmtError(f"{name_of(path)} has no trees; give a treebank file")
     return found
 
 
@@ -155,12 +155,11 @@ def read_parses(reference: str, hypothesis: str) -> tuple[list[tuple[Node, Node]
     Sequences are restored over the gold words, and the gold trees are normalised. A word with the tag XX gets its gold
     tag.
     """
-    gold = read_file(reference)
-    lines = list(read_lines(hypothesis))
+    gold, lines = read_file(reference), list(read_lines(hypothesis))
+    reference, hypothesis = name_of(reference), name_of(hypothesis)
     if len(lines) != len(gold):
         raise NmtError(
-            f"{name_of(hypothesis)} has {len(lines):,} lines, but {name_of(reference)} has {len(gold):,} trees; give "
-            f"one line for each tree"
+            f"{hypothesis} has {len(lines):,} lines, but {reference} has {len(gold):,} trees; give one for each tree"
         )
     if any(line.startswith(_JSON) for line in lines) or are_sequences(lines):
         normal = [_normalized(reference, number, tree) for number, tree in gold]

@@ -323,6 +323,8 @@ def test_trees_and_sequences_can_be_scored(tmp_path: Path) -> None:
     test.write_text("(S (NP XX XX )NP (VP XX )VP XX )S\n(S ( XX\n")  # sequences, although "(" occurs in trees
     assert b"EVALB F1" in run(*score, "--hypothesis", test).stdout
     restored_trees = "(TOP (S (NP (XX The) (XX cat)) (VP (XX slept)) (XX .)))\n\n"  # the second sentence has no parse
+    unclosed = failed(*score, "--hypothesis=-", stdin=b"(S (NP XX" + restored_trees.encode()[1:])
+    assert "standard input" in unclosed
     done = run(*score, stdin=restored_trees.encode())
     first, second = done.stdout.decode().splitlines()
     assert first.startswith("EVALB F1 100.00 (precision 100.0, recall 100.0, exact match 100.0, average crossing 0.0,")
