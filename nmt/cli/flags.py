@@ -165,11 +165,6 @@ def use_config(context: typer.Context, paths: list[str] | None) -> None:
 
 def options_in(path: str) -> dict[str, Any]:
     """Returns the options in a file by the names of their fields; checks their values."""
-    return {name: _value(path, name, value) for name, value in _options(path).items()}
-
-
-def _options(path: str) -> dict[str, Any]:
-    """Returns the options in a file by the names of their fields."""
     try:
         # A file name in the options may not be UTF-8. It is decoded in the same way as names on the command line.
         found = tomllib.loads(Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape"))
@@ -180,7 +175,7 @@ def _options(path: str) -> dict[str, Any]:
     options = {name.replace("-", "_"): value for name, value in found.items()}
     if len(options) < len(found):
         raise NmtError(f"--config {path} has an option in two spellings, with - and with _; leave out one of them")
-    return options
+    return {name: _value(path, name, value) for name, value in options.items()}
 
 
 def _value(path: str, name: str, value: Any) -> Any:

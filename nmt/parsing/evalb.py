@@ -6,7 +6,6 @@ count. A label ends before its first - or =, and PRT is equivalent to ADVP.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from nmt.parsing.trees import EMPTY, Node, Word, walk, words_of
@@ -25,8 +24,7 @@ class Bracket(NamedTuple):
     end: int
 
 
-@dataclass
-class Counts:
+class Counts(NamedTuple):
     """Counts over sentences. Sentences with errors and skipped sentences contribute to no other count.
 
     Attributes:
@@ -50,10 +48,10 @@ class Counts:
     no_crossing: int = 0
     few_crossing: int = 0
 
-    def add(self, other: "Counts") -> None:
-        """Adds the counts of another sentence or corpus to these."""
-        for f in fields(self):
-            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+    @classmethod
+    def total(cls, counts: Iterable["Counts"]) -> "Counts":
+        """Returns the sums of the counts of several sentences."""
+        return cls(*map(sum, zip(*counts, strict=True)))
 
     @property
     def valid(self) -> int:
@@ -95,23 +93,17 @@ class Counts:
         return {name: round(value, 2) for name, value in figures.items()} | counts
 
 
-@dataclass
-class Evalb:
+class Evalb(NamedTuple):
     """Counts over all sentences, and over the sentences of at most `SHORT` words."""
 
-    all: Counts = field(default_factory=Counts)
-    short: Counts = field(default_factory=Counts)
+    all: Counts
+    short: Counts
 
 
 def evalb(pairs: Iterable[tuple[Node, Node]]) -> Evalb:
     """Returns the counts for pairs of a gold tree and a test tree."""
-    found = Evalb()
-    for gold, test in pairs:
-        counts = sentence_counts(gold, test)
-        found.all.add(counts)
-        if _length(gold) <= SHORT:
-            found.short.add(counts)
-    return found
+    found = [(sentence_counts(gold, test), _length(gold) <= SHORT) for gold, test in pairs]
+    return Evalb(Counts.total(counts for counts, _ in found), Counts.total(counts for counts, short in found if short))
 
 
 def sentence_counts(gold: Node, test: Node) -> Counts:
