@@ -368,7 +368,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> Callable[[], obj
     program = import_module("nmt.__main__")
     sys.modules["__main__"] = program  # so that processes which this one spawns import it, and not this file
     before, instead = pickle.loads(request["calls"])
-    if not instead and {"serve", "--workers=2"} & {*sys.argv}:
+    if not instead and {"serve", "clean", "--workers=2"} & {*sys.argv}:
         _fork_the_fork_server()
     if before:
         before()
