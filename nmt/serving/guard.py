@@ -29,6 +29,8 @@ from nmt.errors import NmtError
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A translation may be this many pieces longer than its source at most.
 _LARGEST_OFFSET = 256
+# A line is translated in parts of at least this many pieces, so that there are not too many parts.
+LEAST_PART = 16
 
 # When clients may try again what was refused with 503.
 RETRY = {"Retry-After": "1"}
@@ -52,6 +54,9 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
     for name, largest in most.items():
         if getattr(search, name) > largest:
             raise NmtError(f"{name} must be at most {largest} on this server, but is {getattr(search, name)}")
+    if search.max_source_length < LEAST_PART:
+        least = f"max_source_length must be at least {LEAST_PART} on this server"
+        raise NmtError(f"{least}, but is {search.max_source_length}")
     return search
 
 

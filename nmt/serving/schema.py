@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from nmt.serving.guard import SEARCH_FIELDS
+from nmt.serving.guard import LEAST_PART, SEARCH_FIELDS
 
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 ModelName = Annotated[str | None, Field(description="Name of the model; may be left out if there is only one.")]
@@ -19,6 +19,7 @@ def _with_search_options(schema: dict[str, Any]) -> None:
             "default": declared.default,
             "description": declared.metadata["help"].replace("--", ""),
         }
+    schema["properties"]["max_source_length"]["minimum"] = LEAST_PART
     schema["additionalProperties"] = False
 
 

@@ -23,7 +23,7 @@ from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Target, fields_of, rescored_fields
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, with_terms
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, padded_width, with_terms
 from nmt.translate.texts import Sentence, Text, sentences_of
 from nmt.translate.translator import can_join
 
@@ -302,7 +302,7 @@ class Service:
                 Item(
                     operation,
                     line,
-                    tokens=max(1, line.width),
+                    tokens=max(1, sum(map(padded_width, line.parts))),
                     shares=len(line.parts) <= 1,
                     joins=running if can_join(line, search) else None,
                 )

@@ -493,6 +493,20 @@ async def test_short_requests_and_documents_take_turns(models: list[Path]) -> No
 
 
 @in_virtual_time
+async def test_the_turn_of_a_long_line_counts_all_its_parts(models: list[Path]) -> None:
+    workers = Workers(models[0])
+    workers.hold()
+    tasks = []
+    for fields in ({"source": "a"}, {"source": "a few " * 50, "max_source_length": 16}, {"source": ["short"] * 8}):
+        tasks.append(asyncio.create_task(workers.service.translate(TranslateBody.model_validate(fields))))
+        await settled()
+    for number in range(3):
+        await workers.finish(number)
+    assert [len(batch) for batch in workers.batches] == [1, 4, 4, 1]
+    assert [task.done() for task in tasks] == [True, False, True]
+
+
+@in_virtual_time
 async def test_a_document_waits_while_the_queue_is_full(models: list[Path]) -> None:
     workers = Workers(models[0], max_waiting=3)
     workers.hold()
