@@ -131,16 +131,16 @@ class _Block:
         lines = text.split("\n")
         if self._is_paragraph:
             lines = [new for line in lines for new in self._wrapped(line)]
-            block = _BLOCK.match(lines[0])
-            if block and not _BLOCK.match(self._source[0]):
-                lines[0] = f"{block[0]}\\{lines[0][block.end() :]}"
         prefixes = [*self._prefixes[1:], *self._prefixes[-1:] * len(lines)]
         return lines[0] + "".join(
             f"{self._end}{prefix}{line}" for prefix, line in zip(prefixes, lines[1:], strict=False)
         )
 
     def _wrapped(self, line: str) -> list[str]:
-        """Returns lines as wide as those of the source, if it has several."""
+        """Returns lines as wide as those of the source, if it has several. None of them begins a block of its own."""
+        block = _BLOCK.match(line)
+        if block and line not in self._source:
+            line = f"{block[0]}\\{line[block.end() :]}"
         width = max(map(len, self._source))
         if len(self._source) == 1 or len(line) <= width:
             return [line]

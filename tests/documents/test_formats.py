@@ -191,6 +191,7 @@ def test_text_that_would_be_markup_is_escaped() -> None:
         "-": r"\-", "#": r"\#", "> a": r"\> a", "~~a~~": r"\~\~a\~\~", "a_b_": r"a\_b\_", "\\": r"\\",
     }.items():  # fmt: skip
         assert translated("word\n", "md", lambda _, w=word: w) == f"{written}\n"
+        assert translated("ab  \nword\n", "md", {"ab": "ab", "word": word}.__getitem__) == f"ab  \n{written}\n"
     assert translated("| a | b |\n|---|---|\n| c | d |\n", "md", lambda _: "x|y").count(r"x\|y") == 4
 
 
