@@ -142,7 +142,7 @@ class _Block:
         if block and line not in self._source:
             line = f"{block[0]}\\{line[block.end() :]}"
         width = max(map(len, self._source))
-        if len(self._source) == 1 or len(line) <= width:
+        if len(self._source) == 1 or len(line) <= width or "](<" in line:  # which has a target without line breaks
             return [line]
         found: list[str] = []
         for part in wrap(line, width, break_long_words=False, break_on_hyphens=False):

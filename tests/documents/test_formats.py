@@ -214,6 +214,11 @@ def test_a_paragraph_of_several_lines_is_wrapped() -> None:
     assert output.replace(">   ", "").replace("> - ", "").split() == words.split()
 
 
+def test_the_target_of_a_link_is_not_wrapped() -> None:
+    source = "one two\nthree [four](<a b c d e f.html>)\n"
+    assert "(<a b c d e f.html>)" in translated(source, "md", lambda words: f"{words} and more")
+
+
 @pytest.mark.parametrize("source, sentences, expected", [
     ("| A | B |\n|---|---|\n| one line<br>two | c |\n", ["A", "B", "one line", "two", "c"], "ONE LINE<br>TWO"),
     ("**one line  \ntwo** three\n", ["one line two three"], "**ONE LINE  \nTWO** THREE\n"),
