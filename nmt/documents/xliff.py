@@ -69,6 +69,7 @@ def _places(unit: Element) -> Iterator[Place]:
     model = source if model is None else model
     target = etree.Element(source.tag[: -len("source")] + "target", {} if old is None else old.attrib)
     target.attrib.pop("state-qualifier", "")
+    unit.attrib.pop("approved", "")  # of the old target
     target.set("state", "needs-review-translation")
     copy = deepcopy(model)
     target.text, target.tail = copy.text, model.tail if old is None else old.tail
