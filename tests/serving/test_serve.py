@@ -190,6 +190,7 @@ def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server:
 
 @pytest.mark.parametrize("path, body, status, said", [
     ("/translate", {}, 400, "source is wrong: Field required"),
+    ("/translate", [], 400, "the body must be a JSON object, sent with the header Content-Type: application/json"),
     ("/translate", {"source": "a", "beam": "4"}, 400, "beam must be a whole number, but is '4'"),
     ("/translate", {"source": "a", "beam": 17}, 400, "beam must be at most 16 on this server, but is 17"),
     ("/translate", {"source": "a", "n_best": 5}, 400, "n_best must be at most beam (4), but is 5"),
