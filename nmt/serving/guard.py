@@ -38,6 +38,7 @@ RETRY = {"Retry-After": "1"}
 _CLOSE = {"Connection": "close"}
 
 SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name != "batch_tokens"]  # which the server sets
+_FLAGS_OF_FIELDS = {"source", "target", *(field.name for field in SEARCH_FIELDS)}
 
 
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:
@@ -61,8 +62,13 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
 
 
 def with_fields(message: str) -> str:
-    """Returns a message that names flags with the names of the fields instead."""
-    return re.sub(r"--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), message)
+    """Returns a message in which the fields of a request have their own names instead of those of flags."""
+
+    def named(flag: re.Match[str]) -> str:
+        name = flag[1].replace("-", "_")
+        return name if name in _FLAGS_OF_FIELDS else flag[0]
+
+    return re.sub("--([a-z][a-z-]*)", named, message)
 
 
 def check_text(texts: Sequence[str], limits: ServeConfig) -> None:

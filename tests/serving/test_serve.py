@@ -197,6 +197,7 @@ def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server:
     ("/translate", {"source": "a", "batch_tokens": 5}, 400, "'batch_tokens' is no field"),
     ("/translate", {"source": "a", "max_length_offset": 99999}, 400, "max_length_offset must be at most 256"),
     ("/translate", {"source": "a", "max_source_length": 1}, 400, "max_source_length must be at least 16 on this"),
+    ("/translate", {"source": "a", "scorer": "x"}, 400, "scorer x is unknown; no --user-module registers one"),
     ("/translate", {"source": "a", "constraints": ["a"] * 17}, 400, "constraints is wrong: List should have"),
     ("/translate", {"source": "a", "constraints": ["a"], "sample": True}, 400, "work with beam search only"),
     ("/translate", {"source": "a", "prefix": "ab " * 200}, 400, "its prefix has"),
