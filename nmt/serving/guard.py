@@ -174,15 +174,17 @@ _HEADERS = {
 }
 # The paths that a page needs before its user enters a token, besides static files.
 _OPEN_PATHS = {"/", "/docs", "/openapi.json", "/health"}
-# How paths of DeepL begin, and, behind the guard, those of LibreTranslate that take a text or a file.
+# The prefix of DeepL's paths. The prefix that the guard gives to LibreTranslate's paths for texts and files.
 _DEEPL, LIBRETRANSLATE = "/v2/", "/libretranslate"
 # The paths of LibreTranslate that need no token.
 _KEYLESS_PATHS = {"/languages", "/frontend/settings"}
 # The paths that take documents. Clients of LibreTranslate download by a name that nobody can guess, without the token.
 TRANSLATE_FILE, DOWNLOAD_FILE = "/translate_file", "/download_file/"
 # The paths of LibreTranslate whose requests may have the token as a field.
-_LIBRETRANSLATE_PATHS = {"/translate", "/detect", TRANSLATE_FILE}
-_UPLOAD_PATHS = {"/documents", "/v2/document", TRANSLATE_FILE}
+_LIBRETRANSLATE_PATHS = {
+    f"{prefix}{path}" for prefix in ("", LIBRETRANSLATE) for path in ("/translate", "/detect", TRANSLATE_FILE)
+}
+_UPLOAD_PATHS = {"/documents", "/v2/document", TRANSLATE_FILE, f"{LIBRETRANSLATE}{TRANSLATE_FILE}"}
 # Documents that may be uploaded, and be translated, at the same time.
 UPLOADS = 8
 # A character takes at most 12 bytes of JSON, as two escaped surrogates. The rest is for options.
@@ -227,8 +229,8 @@ class Guard:
                 scope, limited = await self._of_protocol(scope, limited)
             else:
                 self._check_token(scope["path"], Headers(scope=scope), "")
-            if scope["path"] in _UPLOAD_PATHS:
-                limited = _again(await self._body(Request(scope, limited)), limited)
+                if scope["path"] in _UPLOAD_PATHS:
+                    limited = _again(await self._body(Request(scope, limited)), limited)
         except HTTPException as error:
             headers = {**(error.headers or {}), **_CLOSE}
             await failure(scope["path"], error.status_code, error.detail, headers)(scope, receive, answer)
@@ -241,8 +243,10 @@ class Guard:
         """Reads a request that may be LibreTranslate's, and gives those another path. Checks the token."""
         request, path = Request(scope, receive), scope["path"]
         receive, fields, key = _again(await self._body(request), receive), await form_fields(request), ""
-        if path == TRANSLATE_FILE or "q" in fields or "target" in fields:  # which requests of this server do not have
-            key, scope = str(fields.get("api_key", "")), {**scope, "path": LIBRETRANSLATE + path}
+        is_named = path == TRANSLATE_FILE or path.startswith(LIBRETRANSLATE)
+        if is_named or "q" in fields or "target" in fields:  # which requests of this server do not have
+            key = str(fields.get("api_key", ""))
+            scope = {**scope, "path": LIBRETRANSLATE + path.removeprefix(LIBRETRANSLATE)}
         self._check_token(scope["path"], Headers(scope=scope), key)
         return scope, receive
 

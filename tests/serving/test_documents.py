@@ -214,6 +214,8 @@ def test_clients_of_libretranslate_translate_documents(server: Server, expected:
     path = "/" + address.removeprefix(server.address)
     assert server.get(path, Authorization="").body == expected["b.html"]
     assert server.get(path, Authorization="").status == 404
+    large = LIBRETRANSLATE | {"source": "de", "file": ("a.txt", b"a" * 200_000)}
+    assert multipart(server, "/libretranslate/translate_file", large, Authorization="").status == 200
     settings = server.get("/frontend/settings").json
     assert settings["filesTranslation"] and {".txt", ".html", ".srt"} <= set(settings["supportedFilesFormat"])
     assert server.get("/models").json["documents"] == [name[1:] for name in settings["supportedFilesFormat"]]

@@ -301,7 +301,8 @@ def test_clients_that_go_away_or_send_too_much_do_no_harm(server: Server) -> Non
 def test_each_protocol_has_its_own_place_for_the_token(keyed: Server) -> None:
     body = {"q": "ab", "source": "en", "target": "de"}
     for key, status in (("secret", 200), ("secrets", 403), ("", 403)):
-        assert keyed.post("/translate", body | {"api_key": key}, Authorization="").status == status
+        for path in ("/translate", "/libretranslate/translate"):
+            assert keyed.post(path, body | {"api_key": key}, Authorization="").status == status
         assert form(keyed, "/detect", ("q", "ab"), ("api_key", key), Authorization="").status == status
         deepl = {"text": ["ab"], "source_lang": "EN", "target_lang": "DE"}
         for scheme in ("DeepL-Auth-Key", "Bearer"):
