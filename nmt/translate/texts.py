@@ -55,10 +55,11 @@ class Text:
 
     def translated(self, found: Iterable[tuple[Sentence, Hypothesis]], codec: TextCodec) -> str:
         """Returns the translations of the sentences as one text, with the lines or the markup of the source."""
-        lines = self.source.split("\n") if self.parts is None else (unit.source for unit in self.units)
+        lines = self.source.split("\n") if self.parts is None else [unit.source for unit in self.units]
         joined = (_joined(of_line, codec, line) for line, of_line in zip(lines, _by_line(found), strict=False))
         if self.parts is None:
-            return "\n".join(text for text, _ in joined)
+            ends = ["\r" * line.endswith("\r") for line in lines]  # of Windows
+            return "\n".join(text + end for (text, _), end in zip(joined, ends, strict=True))
         return "".join(part.restored(*next(joined)) if isinstance(part, Unit) else part for part in self.parts)
 
 
