@@ -47,6 +47,7 @@ async function translateDocument(file) {
     await download(id, signal);
   } catch (error) {
     if (error.name === "AbortError") return;
+    stopDocument(); // the server may still work on it
     sayOfFile(true, error.message);
   }
   upload.id = null;
