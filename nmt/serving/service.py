@@ -355,10 +355,8 @@ def _sentences(
     of_texts = [list(sentences_of(text, codec, longest, split_lines=body.split)) for text in texts]
     count = sum(map(len, of_texts))
     if (body.prefix or body.constraints) and count != 1:
-        raise NmtError(
-            f"prefix and constraints need a source of one sentence, but it has {count}; "
-            f"send its sentences one by one, or set split to false"
-        )
+        way_out = "send its sentences one by one, or set split to false" if count else "give it a sentence"
+        raise NmtError(f"prefix and constraints need a source of one sentence, but it has {count or 'none'}; {way_out}")
     return of_texts
 
 
