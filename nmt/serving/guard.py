@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import ipaddress
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from fastapi import FastAPI
 from prometheus_client import Counter, Gauge, Histogram
-from pydantic_core import from_json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -138,8 +138,8 @@ async def form_fields(request: Request) -> dict[str, Any]:
     body, full_kind, found = await request.body(), request.headers.get("content-type", ""), None
     kind = full_kind.partition(";")[0].strip().lower()
     if kind == "application/json":
-        with suppress(ValueError):
-            found = from_json(body)
+        with suppress(ValueError, RecursionError):
+            found = json.loads(body)
     elif kind == "application/x-www-form-urlencoded":
         form |= parse_qs(body.decode(errors="replace"), keep_blank_values=True)
     elif kind == "multipart/form-data":
@@ -284,7 +284,7 @@ class Guard:
         if self._token is None or path in self._open_paths or path.startswith(self._open_folders):
             return
         scheme = "DeepL-Auth-Key" if path.startswith(_DEEPL) else "Bearer"
-        given = headers.get("authorization", "").encode(), key.encode()
+        given = headers.get("authorization", "").encode(), key.encode(errors="surrogatepass")
         expected = f"{scheme} {self._token}".encode(), self._token.encode()
         if any(map(hmac.compare_digest, given, expected)):
             return

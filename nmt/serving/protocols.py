@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
@@ -49,6 +49,9 @@ def _described(model: type[BaseModel], *kinds: str) -> dict[str, Any]:
     return {"requestBody": {"content": {kind: {"schema": model.model_json_schema()} for kind in kinds}}}
 
 
+_Source = Annotated[str, Field(min_length=1, description="The source language, or `auto`."), AfterValidator(str.lower)]
+
+
 class LibreTranslateDetectBody(BaseModel):
     """Text whose language is asked for, as LibreTranslate has it."""
 
@@ -61,7 +64,7 @@ class LibreTranslateDetectBody(BaseModel):
 class LibreTranslateBody(LibreTranslateDetectBody):
     """Text to translate, as LibreTranslate has it."""
 
-    source: str = Field(min_length=1, description="The source language, or `auto`.")
+    source: _Source
     target: str = Field(min_length=1, description="The target language.")
     format: str | None = Field(None, description="`text` or `html`.")
     alternatives: int = Field(0, description="The largest number of other translations.")
@@ -117,7 +120,7 @@ class LibreTranslateFileBody(BaseModel):
     """A document, as LibreTranslate has it."""
 
     file: Annotated[File, WithJsonSchema({"type": "string", "format": "binary"})] = Field(description="The document.")
-    source: str = Field(min_length=1, description="The source language, or `auto`.")
+    source: _Source
     target: str = Field(min_length=1, description="The target language.")
     api_key: str | None = Field(None, description="The secret of --token-file.")
 
