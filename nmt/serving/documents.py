@@ -18,7 +18,7 @@ from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.serving.guard import RETRY, UPLOADS, with_fields
-from nmt.serving.service import AUTO, Path, Service
+from nmt.serving.service import AUTO, Path, Service, fitted
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
 from nmt.translate.requests import with_terms
@@ -168,7 +168,8 @@ class Documents:
 
     async def _translated(self, one: Uploaded, path: Path, glossary: Glossary | None) -> bytes:
         source, target = path[0].codec, path[-1].codec
-        sentences = Sentences(source, target, SearchConfig.max_source_length if self._service.can_require else 0)
+        search = fitted(SearchConfig(beam=min(SearchConfig.beam, self._service.config.max_beam)), path)
+        sentences = Sentences(source, target, search.max_source_length if self._service.can_require else 0)
         options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
 
         def read() -> tuple[Document, list[str]]:
@@ -183,8 +184,7 @@ class Documents:
         one.state, one.sentences = "translating", len(keys)
         one.characters = sum(len(request_of(key).source) for key in keys)
         one.started = asyncio.get_running_loop().time()
-        beam = min(SearchConfig.beam, self._service.config.max_beam)
-        search = SearchConfig(beam=beam, alignments=sentences.has_markup)
+        search = replace(search, alignments=sentences.has_markup)
         while waiting := keys[one.done : one.done + self._at_once]:
             requests = [with_terms(target, request_of(key), glossary, search.max_source_length) for key in waiting]
             try:

@@ -23,7 +23,7 @@ from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
 from nmt.translate import rescoring
 from nmt.translate.formats import Pair, Target, fields_of, rescored_fields
-from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode, padded_width, with_terms
+from nmt.translate.requests import WIDTH_MULTIPLE, EncodedRequest, Hypothesis, Request, encode, padded_width, with_terms
 from nmt.translate.texts import Sentence, Text, sentences_of
 from nmt.translate.translator import can_join
 
@@ -34,6 +34,7 @@ class ServedModel:
 
     Attributes:
         has_searches: whether sentences can join a running search with this model.
+        positions: how many positions it has learned; None if their number is not limited.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ServedModel:
     codec: TextCodec
     parameters: int
     has_searches: bool
+    positions: int | None
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -91,12 +93,23 @@ def _load(name: str | None, path: str) -> ServedModel:
     codec = read_codec(path)
     name = name or f"{codec.config.source_lang}-{codec.config.target_lang}"
     config = read_model_config(path)
-    return ServedModel(name, path, codec, parameter_count(config, codec), model_can_join(config))
+    parameters = parameter_count(config, codec)
+    return ServedModel(name, path, codec, parameters, model_can_join(config), config.learned_positions)
 
 
 # Models that translate one after the other: one, two with a pivot language between them, or none if there is nothing
 # to translate.
 Path = tuple[ServedModel, ...]
+
+
+def fitted(search: SearchConfig, path: Path) -> SearchConfig:
+    """Returns options of search whose lengths fit the positions that the models have learned."""
+    positions = min((model.positions for model in path if model.positions is not None), default=None)
+    if positions is None:
+        return search
+    longer = min(search.max_length_offset, positions // 2)
+    longest = positions - max(longer + 1, WIDTH_MULTIPLE)  # EOS and padding need positions, too
+    return replace(search, max_length_offset=longer, max_source_length=min(search.max_source_length, longest))
 
 
 def _paths_of(models: Mapping[str, ServedModel], pivot: bool) -> dict[tuple[str, str], Path]:
@@ -221,7 +234,7 @@ class Service:
         found: dict[int, Translated] = {}
         for path in dict.fromkeys(paths):
             numbers = [number for number, other in enumerate(paths) if other == path]
-            done = await self._along(path, [texts[number] for number in numbers], body, search)
+            done = await self._along(path, [texts[number] for number in numbers], body, fitted(search, path))
             for number, (sentences, hypotheses) in zip(numbers, done, strict=True):
                 found[number] = Translated(texts[number], sentences, hypotheses, path, detected[number])
         return [found[number] for number in range(len(texts))]

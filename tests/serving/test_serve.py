@@ -10,13 +10,14 @@ import socket
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import chinese_codec, eloquent_checkpoint, generated, saved, some_sentences
+from checkpoints import ELOQUENT, chinese_codec, eloquent_checkpoint, generated, saved, some_sentences
 from commands import failed, run
 from servers import Server, head, hold, new_interpreter, serving
 
@@ -189,6 +190,14 @@ def test_words_of_a_language_without_spaces_are_groups_of_pieces(chinese_server:
     for a in found:
         assert a["prefix"].split() == ["词语片" + a["word"]] or a["prefix"].split() == ["词语片", a["word"]]
         assert a["text"].startswith(a["prefix"])
+
+
+def test_lengths_fit_the_positions_that_a_model_has_learned(tmp_path: Path) -> None:
+    few = eloquent_checkpoint(1, config=replace(ELOQUENT, learned_positions=64))
+    with serving(saved(few, tmp_path / "few.safetensors"), *FP32) as server:
+        for fields in ({}, {"max_length_offset": 0}, {"max_length_offset": 256}):
+            (sentence,) = server.translate("some words " * 20, **fields)["translations"][0]["sentences"]
+            assert sentence["hypotheses"][0]["text"], fields
 
 
 @pytest.mark.parametrize("path, body, status, said", [
