@@ -189,14 +189,17 @@ def test_requests_that_take_too_long_are_given_up(model: Path) -> None:
         assert "takes more than 0.1 seconds" in late.json["error"]
 
 
-def test_text_is_in_the_log_only_if_asked_for_and_open_servers_are_warned_about(model: Path) -> None:
+def test_text_is_in_the_log_only_if_asked_for_and_open_servers_are_warned_about(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms").write_text("words\tpieces\n")
     for options in ([], ["--log-text", "--host=0.0.0.0"]):
-        with serving(model, "--device=cpu", *options) as server:
-            server.translate("some words")
+        with serving(model, "--device=cpu", f"--glossary=terms={tmp_path}/terms", *options) as server:
+            server.translate("some words " * 10, glossary="terms", max_source_length=16)
             server.refused("/translate", {"source": "some words", "beam": 99})
             server.process.send(signal.SIGTERM)
             server.ended()
         serving_line = r"serving en-de on http://\S+; Ctrl-C ends it\n"
         warning = "warning: everyone who can reach 0.0.0.0 can use this server; set --token-file\n"
-        shown = f"{warning}{serving_line}/translate .*some words.* -> .*'translations'.*\n" if options else serving_line
-        assert re.fullmatch(shown, server.log)
+        long = "warning: the glossary is not used for a line, .*\nwarning: line 1 has 30 pieces, .* in 2 parts\n"
+        translated = "/translate .*some words.* -> .*'translations'.*\n"
+        shown = f"{warning}{serving_line}{long}{translated}" if options else f"{serving_line}{long}"
+        assert re.fullmatch(shown, server.log) and ("some words" in server.log) == bool(options)
