@@ -76,7 +76,7 @@ def plain(content: Iterable[Inline]) -> str:
 
 
 def paired(content: Iterable[Inline]) -> list[Inline]:
-    """Returns content in which groups replace opening leaves, the closing ones with the same keys, and what is between.
+    """Joins each opening leaf, the closing leaf with the same key, and the content between them into a group.
 
     Where two pairs overlap, one of them stays two leaves.
     """
@@ -218,7 +218,10 @@ class Fragment:
         return [*opened[0], *filter(None, [translation[place:]])]
 
     def _spaces_around(self, marked: str) -> Iterator[tuple[str, tuple[str, str]]]:
-        """Yields the spaces around empty leaves, of which a translation may have only one or another one."""
+        """Yields the number of each empty leaf and the spaces before and behind it.
+
+        A translation may lose or change these spaces.
+        """
         place = 0
         for match in re.finditer(r"<x(\d+)/>(?=(\s*))", marked):
             between, after, leaf = marked[place : match.start()], match[2], self._numbered[int(match[1])]

@@ -316,7 +316,10 @@ def _child_of(part: Inline) -> Element | None:
 
 
 def _without_base(content: Sequence[Inline]) -> tuple[list[Inline], _Run]:
-    """Returns the content in which text of the most frequent properties is in no group, and these properties."""
+    """Finds the most frequent character properties.
+
+    Returns the content with the text that has them taken out of its groups, and these properties.
+    """
     runs: dict[bytes, _Run] = {}
     lengths = Counter[bytes]()
 

@@ -268,7 +268,7 @@ def _pieces(parser: "MarkdownIt", env: dict[str, Any], content: str) -> Iterator
     place, labels = 0, list[int]()
     for token in tokens:
         start, stop = token.meta.get("span", (0, 0))
-        start -= token.type == "strong_open"  # the span is that of one of two characters
+        start -= token.type == "strong_open"  # the recorded span covers only one of the two characters
         stop += token.type == "strong_close"
         if stop <= place or token.type in ("text", "softbreak"):
             continue

@@ -25,7 +25,7 @@ from nmt.translate.requests import with_terms
 
 # How long a document is kept after its translation has ended, and how many of these are kept.
 _KEPT_SECONDS, _MOST_KEPT = 30 * 60, 32
-# Sentences of a document that wait or are translated at a time. Those of all documents take half of the queue at most.
+# Sentences of a document that wait or are translated at a time. All documents together fill at most half of the queue.
 _MOST_SENTENCES = 64
 _Found = TypeVar("_Found")
 

@@ -251,7 +251,7 @@ class Service:
         return self.models[name]
 
     def path(self, model: str | None, source_lang: str | None, target_lang: str | None) -> Path:
-        """Returns the models that translate what names a model, or its languages."""
+        """Returns the models for a request: the model that it names, or those for its languages."""
         if model is not None or (source_lang is None and target_lang is None):
             return (self._model(model),)
         if source_lang is None or target_lang is None:
