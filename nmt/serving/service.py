@@ -14,10 +14,10 @@ from nmt.config import EngineConfig, SearchConfig, ServeConfig
 from nmt.errors import NmtError
 from nmt.model.architectures import parameter_count
 from nmt.model.incremental import can_join as model_can_join
-from nmt.serving import schema
+from nmt.serving import schema, workers
 from nmt.serving.guard import check_text, search_config
 from nmt.serving.scheduler import Item, Scheduler
-from nmt.serving.workers import Advance, Alternatives, Attention, Score, Translate
+from nmt.serving.workers import Advance, Each, Translate
 from nmt.text.codec import TextCodec
 from nmt.text.glossary import Glossary
 from nmt.text.languages import Identifier, base_language, label_of
@@ -329,7 +329,7 @@ class Service:
         model = self._model(body.model)
         pairs = [Pair(pair.source, (Target(pair.target),)) for pair in body.pairs]
         encoded = await asyncio.to_thread(rescoring.encode, model.codec, pairs, 1)
-        items = [Item(Score(model.name), line, line.tokens, False) for line in encoded]
+        items = [Item(Each(model.name, workers.score), line, line.tokens, False) for line in encoded]
         found = await self.scheduler.run(items)
         return {"model": model.name, "scores": [fields for rescored in found for fields in rescored_fields(rescored)]}
 
@@ -341,7 +341,7 @@ class Service:
         (line,) = await asyncio.to_thread(encode, model.codec, [request], 1, _GREEDY)
         if len(line.parts) != 1:
             raise NmtError("source must be a single sentence that is not empty and not too long")
-        item = Item(Alternatives(model.name, body.count), line, line.width * body.count, False)
+        item = Item(Each(model.name, workers.alternatives, (body.count,)), line, line.width * body.count, False)
         (found,) = await self.scheduler.run([item])
         listed = [_alternative(model.codec, line, hypothesis) for hypothesis in found]
         # Several pieces can begin the same word. A piece that is only a space begins none.
@@ -352,7 +352,7 @@ class Service:
         """Returns the attention weights of a sentence pair."""
         check_text([body.source, body.target], self.config)
         model = self._model(body.model)
-        item = Item(Attention(model.name), (body.source, body.target), len(body.source), False)
+        item = Item(Each(model.name, workers.attention), (body.source, body.target), len(body.source), False)
         (found,) = await self.scheduler.run([item])
         return dict(found)
 

@@ -48,43 +48,37 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Score:
-    """Scores pairs."""
+class Each:
+    """Does some work for each payload alone: it calls a function with the engine, the payload and the arguments."""
 
     model: str
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
 
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedPair]) -> list[Rescored]:
-        """Returns what was found for each pair."""
-        return [rescored for line in payloads for rescored in engine.score([line])]
-
-
-@dataclass(frozen=True)
-class Alternatives:
-    """Finds other continuations of a prefix."""
-
-    model: str
-    count: int
-
-    def __call__(self, engine: Engine, payloads: Sequence[EncodedRequest]) -> list[list[Hypothesis]]:
-        """Returns translations that continue the prefix of each sentence with different pieces."""
-        return [engine.alternatives(line, self.count) for line in payloads]
+    def __call__(self, engine: Engine, payloads: Sequence[Any]) -> list[Any]:
+        """Returns the result for each payload."""
+        return [self.work(engine, payload, *self.arguments) for payload in payloads]
 
 
-@dataclass(frozen=True)
-class Attention:
-    """Computes the attention weights of sentence pairs."""
+def score(engine: Engine, line: EncodedPair) -> Rescored:
+    """Returns what was found for a pair."""
+    return engine.score([line])[0]
 
-    model: str
 
-    def __call__(self, engine: Engine, payloads: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Returns what the page draws for each pair."""
-        if not isinstance(engine, PyTorchEngine):
-            raise NmtError("attention weights need --engine pytorch")
-        return [page_data(attention_in(engine, *payload)) for payload in payloads]
+def alternatives(engine: Engine, line: EncodedRequest, count: int) -> list[Hypothesis]:
+    """Returns translations that continue the prefix of a sentence with different pieces."""
+    return engine.alternatives(line, count)
+
+
+def attention(engine: Engine, pair: tuple[str, str]) -> dict[str, Any]:
+    """Returns what the page draws for a sentence pair."""
+    if not isinstance(engine, PyTorchEngine):
+        raise NmtError("attention weights need --engine pytorch")
+    return page_data(attention_in(engine, *pair))
 
 
 # What a worker does with a batch. `model` is the name of the model. Requests with equal operations can share a batch.
-Operation = Translate | Advance | Score | Alternatives | Attention
+Operation = Translate | Advance | Each
 # Steps of search between two moments at which sentences can join. Fewer shorten the wait, but need more messages.
 _STEPS = 2
 # How often a batch is tried if the worker process that works on it dies.
