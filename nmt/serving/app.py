@@ -1,10 +1,8 @@
 """The routes of the service."""
 
-import asyncio
-import json
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Annotated, Any
 
@@ -15,14 +13,14 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from nmt import __version__, console
+from nmt import __version__
 from nmt.documents.formats import FORMATS
 from nmt.errors import NmtError
 from nmt.jobs.pool import WorkerDiedError
 from nmt.pages.page import STYLE, page
 from nmt.serving import protocols, schema
 from nmt.serving.documents import Documents
-from nmt.serving.guard import RETRY, File, failure, form_fields, with_fields
+from nmt.serving.guard import RETRY, answered, failure, with_fields
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
@@ -42,15 +40,14 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 def create_app(service: Service) -> FastAPI:
     """Returns the application without its guard."""
     app = FastAPI(title="nmt serve", version=__version__, docs_url=None, redoc_url=None)
-    answer = _answering(service)
     documents = Documents(service) if service.config.max_document_mib else None
-    app.include_router(_work_routes(service, answer))
+    app.include_router(_work_routes(service))
     if documents:
         app.include_router(_document_routes(documents))
     if "libretranslate" in service.config.api:
-        app.include_router(protocols.libretranslate_routes(service, answer, documents))
+        app.include_router(protocols.libretranslate_routes(service, documents))
     if "deepl" in service.config.api:
-        app.include_router(protocols.deepl_routes(service, answer, documents))
+        app.include_router(protocols.deepl_routes(service, documents))
     app.include_router(_status_routes(service))
     app.include_router(_page_routes())
     app.add_exception_handler(NmtError, _failed)
@@ -61,48 +58,34 @@ def create_app(service: Service) -> FastAPI:
     return app
 
 
-def _answering(service: Service) -> protocols.Answer:
-    """Returns the function that makes the answer to a request from the work that it takes."""
-
-    async def answer(request: Request, work: Coroutine[Any, Any, Any]) -> Response:
-        found = await _unless_gone(request, work, service.config.max_seconds)
-        if service.config.log_text:
-            given = (await form_fields(request)).items()
-            fields = {name: value for name, value in given if name != "api_key" and not isinstance(value, File)}
-            console.info(f"{request.url.path} {json.dumps(fields, ensure_ascii=False)} -> {found}")
-        return JSONResponse(found)
-
-    return answer
-
-
-def _work_routes(service: Service, answer: protocols.Answer) -> APIRouter:
+def _work_routes(service: Service) -> APIRouter:
     """Returns the routes that need a model."""
     router = APIRouter(responses=_FAILURES)
 
     @router.post("/translate", response_model=schema.TranslateAnswer)
     async def translate(body: schema.TranslateBody, request: Request) -> Response:
         """Translates a text or a list of texts."""
-        return await answer(request, service.translate(body))
+        return await answered(request, service.config, service.translate(body))
 
     @router.post("/detect", response_model=schema.DetectAnswer)
     async def detect(body: schema.DetectBody, request: Request) -> Response:
         """Identifies the language of a text or of each text in a list, among the languages of this server."""
-        return await answer(request, service.detect(body))
+        return await answered(request, service.config, service.detect(body))
 
     @router.post("/score", response_model=schema.ScoreAnswer)
     async def score(body: schema.ScoreBody, request: Request) -> Response:
         """Computes log P of given translations."""
-        return await answer(request, service.score(body))
+        return await answered(request, service.config, service.score(body))
 
     @router.post("/alternatives", response_model=schema.AlternativesAnswer)
     async def alternatives(body: schema.AlternativesBody, request: Request) -> Response:
         """Lists the words that the model considers behind a prefix."""
-        return await answer(request, service.alternatives(body))
+        return await answered(request, service.config, service.alternatives(body))
 
     @router.post("/attention", response_model=schema.AttentionAnswer)
     async def attention(body: schema.AttentionBody, request: Request) -> Response:
         """Computes the attention weights of a sentence pair."""
-        return await answer(request, service.attention(body))
+        return await answered(request, service.config, service.attention(body))
 
     return router
 
@@ -204,30 +187,6 @@ def _attention_page() -> Callable[[], Awaitable[Response]]:
         f"form-action 'none'; frame-ancestors 'self'"
     )
     return _giving(content, "text/html", **{"Content-Security-Policy": policy})
-
-
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """Returns the result of the work. Gives the work up if it takes too long or the client goes away."""
-    working = asyncio.create_task(work)
-    gone = asyncio.create_task(_gone(request))
-    try:
-        async with asyncio.timeout(seconds):
-            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise HTTPException(499, "the client has gone")
-            return working.result()
-    except TimeoutError:
-        message = f"the answer takes more than {seconds:g} seconds; send less text or try again"
-        raise HTTPException(503, message, RETRY) from None
-    finally:
-        working.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    """Returns when the client has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""Guards the service: who may send requests, what they may ask for, and what is counted."""
+"""Guards the service: who may send requests, what they may ask for, how long they take, and what is counted."""
 
 import asyncio
 import hmac
@@ -6,7 +6,7 @@ import ipaddress
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from email.message import Message as Head
@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from nmt import console
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
 
@@ -151,6 +152,40 @@ async def form_fields(request: Request) -> dict[str, Any]:
 def failure(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Returns the answer to a request that fails."""
     return JSONResponse({"message" if path.startswith(_DEEPL) else "error": message}, status, headers)
+
+
+async def answered(request: Request, config: ServeConfig, work: Coroutine[Any, Any, Any]) -> JSONResponse:
+    """Does the work for a request and returns the answer. Gives up if it takes too long or the client goes away."""
+    found = await _unless_gone(request, work, config.max_seconds)
+    if config.log_text:
+        given = (await form_fields(request)).items()
+        fields = {name: value for name, value in given if name != "api_key" and not isinstance(value, File)}
+        console.info(f"{request.url.path} {json.dumps(fields, ensure_ascii=False)} -> {found}")
+    return JSONResponse(found)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """Returns the result of the work, unless it takes too long or the client goes away."""
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(_gone(request))
+    try:
+        async with asyncio.timeout(seconds):
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise HTTPException(499, "the client has gone")
+            return working.result()
+    except TimeoutError:
+        message = f"the answer takes more than {seconds:g} seconds; send less text or try again"
+        raise HTTPException(503, message, RETRY) from None
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 # What GET /metrics shows.

@@ -1,7 +1,7 @@
 """The protocols of LibreTranslate and DeepL, so that their clients can use this server."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -12,13 +12,11 @@ from nmt.config import SearchConfig
 from nmt.documents.formats import FORMATS, suffix_of
 from nmt.errors import NmtError
 from nmt.serving.documents import Documents, Uploaded
-from nmt.serving.guard import DOWNLOAD_FILE, LIBRETRANSLATE, TRANSLATE_FILE, File, form_fields
+from nmt.serving.guard import DOWNLOAD_FILE, LIBRETRANSLATE, TRANSLATE_FILE, File, answered, form_fields
 from nmt.serving.schema import TranslateBody
 from nmt.serving.service import AUTO, Detected, Service, Translated
 from nmt.text.languages import base_language, english_name
 
-# Does the work of a request and makes the answer; gives up if the client goes away.
-Answer = Callable[[Request, Coroutine[Any, Any, Any]], Awaitable[Response]]
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -152,19 +150,19 @@ async def _libretranslate_detected(service: Service, fields: Mapping[str, Any]) 
     return [_confidence(one) for one in found[:3]]
 
 
-def libretranslate_routes(service: Service, answer: Answer, documents: Documents | None) -> APIRouter:
+def libretranslate_routes(service: Service, documents: Documents | None) -> APIRouter:
     """Returns the routes of LibreTranslate."""
     router, config = APIRouter(tags=["libretranslate"]), service.config
 
     @router.post(f"{LIBRETRANSLATE}/translate", openapi_extra=_described(LibreTranslateBody))
     async def translate(request: Request) -> Response:
         """Translates a text or a list of texts. Its path is /translate; a body with `q` or `target` comes here."""
-        return await answer(request, _libretranslated(service, await form_fields(request)))
+        return await answered(request, service.config, _libretranslated(service, await form_fields(request)))
 
     @router.post(f"{LIBRETRANSLATE}/detect", openapi_extra=_described(LibreTranslateDetectBody))
     async def detect(request: Request) -> Response:
         """Identifies the language of a text. Its path is /detect; a body with `q` comes here."""
-        return await answer(request, _libretranslate_detected(service, await form_fields(request)))
+        return await answered(request, service.config, _libretranslate_detected(service, await form_fields(request)))
 
     @router.get("/languages")
     async def languages() -> list[dict[str, Any]]:
@@ -184,17 +182,17 @@ def libretranslate_routes(service: Service, answer: Answer, documents: Documents
         }  # fmt: skip
 
     if documents:
-        _add_libretranslate_files(router, service, answer, documents)
+        _add_libretranslate_files(router, service, documents)
     return router
 
 
-def _add_libretranslate_files(router: APIRouter, service: Service, answer: Answer, documents: Documents) -> None:
+def _add_libretranslate_files(router: APIRouter, service: Service, documents: Documents) -> None:
     body = _described(LibreTranslateFileBody, "multipart/form-data")
 
     @router.post(f"{LIBRETRANSLATE}{TRANSLATE_FILE}", openapi_extra=body)
     async def translate_file(request: Request) -> Response:
         """Translates a document, and answers where it can be downloaded once. Its path is /translate_file."""
-        return await answer(request, _libretranslated_file(service, documents, request))
+        return await answered(request, service.config, _libretranslated_file(service, documents, request))
 
     @router.get(f"{DOWNLOAD_FILE}{{name}}", response_class=Response)
     async def download_file(name: str) -> Response:
@@ -264,14 +262,14 @@ _DEEPL_LISTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def deepl_routes(service: Service, answer: Answer, documents: Documents | None) -> APIRouter:
+def deepl_routes(service: Service, documents: Documents | None) -> APIRouter:
     """Returns the routes of DeepL."""
     router = APIRouter(prefix="/v2", tags=["deepl"])
 
     @router.post("/translate", openapi_extra=_described(DeepLBody))
     async def translate(request: Request) -> Response:
         """Translates texts, as DeepL does."""
-        return await answer(request, _deepl_translated(service, await form_fields(request)))
+        return await answered(request, service.config, _deepl_translated(service, await form_fields(request)))
 
     @router.get("/languages")
     async def languages(request: Request) -> list[dict[str, Any]]:
