@@ -20,7 +20,7 @@ from nmt.jobs.pool import WorkerDiedError
 from nmt.pages.page import STYLE, page
 from nmt.serving import protocols, schema
 from nmt.serving.documents import Documents
-from nmt.serving.guard import RETRY, answered, failure, with_fields
+from nmt.serving.guard import RETRY, answered, explained, failure
 from nmt.serving.service import Service
 
 _FOLDER = STYLE.parent / "service"
@@ -192,10 +192,8 @@ def _attention_page() -> Callable[[], Awaitable[Response]]:
 async def _failed(request: Request, error: Exception) -> Response:
     """Answers a request that cannot be done."""
     if isinstance(error, WorkerDiedError):
-        return failure(
-            request.url.path, 503, "a worker process of the server died on this request; send less or try later", RETRY
-        )
-    return failure(request.url.path, 400, with_fields(str(error)))
+        return failure(request.url.path, 503, explained(error), RETRY)
+    return failure(request.url.path, 400, explained(error))
 
 
 async def _misshapen(request: Request, error: Exception) -> Response:
@@ -223,6 +221,6 @@ async def _left(request: Request, _: Exception) -> Response:
     return failure(request.url.path, 499, "the client has gone")
 
 
-async def _broken(request: Request, _: Exception) -> Response:
+async def _broken(request: Request, error: Exception) -> Response:
     """Answers a request that met a bug, whose traceback is in the log."""
-    return failure(request.url.path, 500, "the server has a bug, which its log describes")
+    return failure(request.url.path, 500, explained(error))

@@ -16,8 +16,7 @@ from nmt.config import SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences, request_of
 from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
-from nmt.jobs.pool import WorkerDiedError
-from nmt.serving.guard import RETRY, UPLOADS, with_fields
+from nmt.serving.guard import RETRY, UPLOADS, explained
 from nmt.serving.service import AUTO, Path, Service, fitted
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
@@ -153,7 +152,7 @@ class Documents:
             language = path[-1].codec.config.target_lang if path else base_language(target_lang or "")
             one.name, one.state = f"{name.stem}.{language}{name.suffix}", "done"
         except Exception as error:
-            one.state, one.content, one.error = "failed", b"", _explained(error)
+            one.state, one.content, one.error = "failed", b"", explained(error)
             if not isinstance(error, NmtError | HTTPException):
                 raise
 
@@ -205,11 +204,3 @@ class Documents:
             except asyncio.CancelledError:
                 await asyncio.wait([working])  # a thread cannot be stopped, and the next document waits for it
                 raise
-
-
-def _explained(error: Exception) -> str:
-    if isinstance(error, HTTPException):
-        return error.detail
-    if isinstance(error, WorkerDiedError):
-        return "a worker process of the server died on this document; try again later"
-    return with_fields(str(error)) if isinstance(error, NmtError) else "the server has a bug, which its log describes"

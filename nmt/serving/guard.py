@@ -26,6 +26,7 @@ from starlette.types import Message, Receive, Scope, Send
 from nmt import console
 from nmt.config import SearchConfig, ServeConfig
 from nmt.errors import NmtError
+from nmt.jobs.pool import WorkerDiedError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A translation may be this many pieces longer than its source at most.
@@ -62,7 +63,16 @@ def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfi
     return search
 
 
-def with_fields(message: str) -> str:
+def explained(error: Exception) -> str:
+    """Returns why a request or a document failed, in a sentence."""
+    if isinstance(error, HTTPException):
+        return error.detail
+    if isinstance(error, WorkerDiedError):
+        return "a worker process of the server died; send less or try again later"
+    return _with_fields(str(error)) if isinstance(error, NmtError) else "the server has a bug, which its log describes"
+
+
+def _with_fields(message: str) -> str:
     """Returns a message in which the fields of a request have their own names instead of those of flags."""
 
     def named(flag: re.Match[str]) -> str:

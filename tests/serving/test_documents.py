@@ -555,7 +555,7 @@ async def test_a_dead_worker_fails_the_document_that_it_worked_on(models: list[P
     await settled()
     await workers.fail(0, WorkerDiedError())
     found = workers.documents.get(number).described()
-    error = "a worker process of the server died on this document; try again later"
+    error = "a worker process of the server died; send less or try again later"
     assert found == {"state": "failed", "sentences": 1, "done": 0, "error": error}
 
 
