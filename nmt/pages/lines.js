@@ -170,17 +170,13 @@ function notShown(lines, range, isLog) {
 const inView = x => !view.zoom || (view.zoom[0] <= x && x <= view.zoom[1]);
 
 // The place in the line of the value that is nearest to x; null beyond the ends of the line.
-function nearest(line, x, tolerance) {
-  const { xs, ys } = line;
-  let first = 0,
-    last = xs.length - 1;
-  while (ys[first] === null) first++;
-  while (ys[last] === null) last--;
-  if (x < xs[first] - tolerance || x > xs[last] + tolerance) return null;
-  let before = Math.max(first, lastAtMost(xs, x)),
-    after = Math.min(last, lastAtMost(xs, x) + 1);
+function nearest({ xs, ys }, x, tolerance) {
+  let before = lastAtMost(xs, x),
+    after = before + 1;
   while (ys[before] === null) before--;
   while (ys[after] === null) after++;
+  if (before < 0) return x >= xs[after] - tolerance ? after : null;
+  if (after === xs.length) return x <= xs[before] + tolerance ? before : null;
   return x - xs[before] <= xs[after] - x ? before : after;
 }
 
