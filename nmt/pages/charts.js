@@ -174,7 +174,7 @@ function showTip(chart, x, left) {
       element(
         "div",
         {},
-        element("span", { class: "key", style: `background:${colour(line.run.number)}` }),
+        colourKey(line.run),
         `${line.run.name}, ${SERIES_NAMES[line.kind]}, update ${update.toLocaleString("en")}${view.x === "update" ? "" : ` (${clock(at)})`}: `,
         element("b", {}, short(y)),
         smooth === undefined || smooth === null ? "" : `, smoothed ${short(smooth)}`,

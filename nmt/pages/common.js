@@ -25,6 +25,26 @@ function colour(number) {
   return style(`--colour-${number % COLOUR_COUNT}`);
 }
 
+// The mark of a run's colour.
+function colourKey(run) {
+  return element("span", { class: "key", style: `background:${colour(run.number)}` });
+}
+
+function svgText(x, y, string, more = {}) {
+  return element("text", { x, y, fill: style("--text"), ...more }, string);
+}
+
+// An SVG picture that can be saved.
+function picture(width, height, ...children) {
+  const fonts = { "font-family": "sans-serif", "font-size": 12 };
+  return element(
+    "svg",
+    { xmlns: "http://www.w3.org/2000/svg", viewBox: `0 0 ${width} ${height}`, width, height, ...fonts },
+    element("rect", { width, height, fill: style("--page") }),
+    ...children,
+  );
+}
+
 function save(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
   element("a", { href: url, download: name }).click();

@@ -152,28 +152,19 @@ function asSvg() {
     bottom = top + cell * found.queries.length;
   const W = Math.max(right + 20, left + 320),
     H = bottom + 46;
-  const text = (x, y, string, more = {}) => element("text", { x, y, fill: style("--text"), ...more }, string);
-  const svg = element(
-    "svg",
-    {
-      xmlns: "http://www.w3.org/2000/svg",
-      viewBox: `0 0 ${W} ${H}`,
-      width: W,
-      height: H,
-      "font-family": "sans-serif",
-      "font-size": 12,
-    },
-    element("rect", { width: W, height: H, fill: style("--page") }),
-    text(16, 24, shownInWords(), { "font-size": 15, "font-weight": "bold" }),
-    text(left, 46, found.key_side),
-    text(16, top + 10, found.query_side, { transform: `rotate(90 16 ${top})` }),
+  const svg = picture(
+    W,
+    H,
+    svgText(16, 24, shownInWords(), { "font-size": 15, "font-weight": "bold" }),
+    svgText(left, 46, found.key_side),
+    svgText(16, top + 10, found.query_side, { transform: `rotate(90 16 ${top})` }),
   );
   found.keys.forEach((piece, k) => {
     const x = left + cell * k + 15;
-    svg.append(text(x, top - 6, piece, { transform: `rotate(-90 ${x} ${top - 6})` }));
+    svg.append(svgText(x, top - 6, piece, { transform: `rotate(-90 ${x} ${top - 6})` }));
   });
   found.queries.forEach((piece, n) => {
-    svg.append(text(left - 6, top + cell * n + 15, piece, { "text-anchor": "end" }));
+    svg.append(svgText(left - 6, top + cell * n + 15, piece, { "text-anchor": "end" }));
     found.keys.forEach((_, k) =>
       svg.append(
         element("rect", {
@@ -198,6 +189,6 @@ function asSvg() {
         "fill-opacity": i / 10,
       }),
     );
-  svg.append(text(left, bottom + 26, "weight 0"), text(left + 252, bottom + 26, "1"));
+  svg.append(svgText(left, bottom + 26, "weight 0"), svgText(left + 252, bottom + 26, "1"));
   return svg;
 }

@@ -15,28 +15,16 @@ function asSvg(chart) {
   const X = x => left + ((x - x0) / (x1 - x0)) * plotWidth;
   const Y = y => bottom - ((scale(y) - scale(range[0])) / (scale(range[1]) - scale(range[0]))) * plotHeight;
   const H = bottom + 44 + rowHeight * (1 + Math.max(0, ...labels.map(label => label.row)));
-  const text = (x, y, string, more = {}) => element("text", { x, y, fill: style("--text"), ...more }, string);
-  const svg = element(
-    "svg",
-    {
-      xmlns: "http://www.w3.org/2000/svg",
-      viewBox: `0 0 ${W} ${H}`,
-      width: W,
-      height: H,
-      "font-family": "sans-serif",
-      "font-size": 12,
-    },
-    element("rect", { width: W, height: H, fill: style("--page") }),
-    text(left, 24, spec.unit ? `${spec.title} (${spec.unit})` : spec.title, { "font-size": 15, "font-weight": "bold" }),
-  );
+  const title = spec.unit ? `${spec.title} (${spec.unit})` : spec.title;
+  const svg = picture(W, H, svgText(left, 24, title, { "font-size": 15, "font-weight": "bold" }));
   for (const tick of yTicks(isLog, ...range))
     svg.append(
       element("line", { x1: left, x2: W - right, y1: Y(tick), y2: Y(tick), stroke: style("--line") }),
-      text(left - 8, Y(tick) + 4, short(tick), { "text-anchor": "end" }),
+      svgText(left - 8, Y(tick) + 4, short(tick), { "text-anchor": "end" }),
     );
   for (const tick of xTicks(x0, x1, plotWidth))
     svg.append(
-      text(X(tick), bottom + 18, view.x === "update" ? short(tick) : clock(tick), { "text-anchor": "middle" }),
+      svgText(X(tick), bottom + 18, view.x === "update" ? short(tick) : clock(tick), { "text-anchor": "middle" }),
     );
   // An inner SVG hides what lies outside the axes.
   const plot = element("svg", {
@@ -73,7 +61,7 @@ function asSvg(chart) {
         "stroke-width": 2,
         "stroke-dasharray": lines[i].kind === "valid" ? "6 3" : "none",
       }),
-      text(x + 28, bottom + 48 + rowHeight * row, label),
+      svgText(x + 28, bottom + 48 + rowHeight * row, label),
     ),
   );
   return svg;

@@ -63,7 +63,7 @@ function drawRuns() {
       const card = element(
         "section",
         { class: "run" },
-        element("h2", {}, element("span", { class: "key", style: `background:${colour(run.number)}` }), run.name),
+        element("h2", {}, colourKey(run), run.name),
         element(
           "div",
           {},
@@ -103,14 +103,7 @@ function drawShown() {
         box.checked ? hidden.delete(run.name) : hidden.add(run.name);
         drawCharts();
       });
-      return element(
-        "label",
-        {},
-        box,
-        " ",
-        element("span", { class: "key", style: `background:${colour(run.number)}` }),
-        run.name,
-      );
+      return element("label", {}, box, " ", colourKey(run), run.name);
     }),
   );
 }
@@ -156,12 +149,7 @@ function drawSamples() {
     element(
       "div",
       {},
-      element(
-        "span",
-        { class: "muted" },
-        run ? element("span", { class: "key", style: `background:${colour(run.number)}` }) : "",
-        label,
-      ),
+      element("span", { class: "muted" }, run ? colourKey(run) : "", label),
       element("span", { dir: "auto" }, text),
     );
   const made = [...blocks.values()].map(rows => element("div", { class: "sample" }, ...rows.map(row)));
