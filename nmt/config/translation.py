@@ -127,10 +127,10 @@ class EngineConfig(Config):
         "it, and log P is computed among them.",
     )
 
-    @property
-    def can_require(self) -> bool:
-        """Whether the engine can require phrases. Otherwise, what markup must keep is inserted if it is lost."""
-        return self.engine == "pytorch"
+    def longest_with_phrases(self, search: SearchConfig) -> int:
+        """Returns the most pieces of a sentence whose translation can be required to have phrases; 0 if none can."""
+        can_require = self.engine == "pytorch" and not search.sample and search.beam_groups == 1
+        return search.max_source_length if can_require else 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

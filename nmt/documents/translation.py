@@ -201,7 +201,7 @@ def translate(
         NmtError: no document can be read, or translation or writing failed.
         StoppedError: a signal asked the process to end, and the same command resumes the job.
     """
-    documents = Documents(paths, files, search.max_source_length if engine.can_require else 0)
+    documents = Documents(paths, files, engine.longest_with_phrases(search))
     search = replace(search, alignments=documents.sentences.has_markup)
     outputs = [report.output for report in documents.reports]
     output = outputs[0] if files.output is None or len(outputs) == 1 else files.output

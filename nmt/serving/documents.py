@@ -168,7 +168,7 @@ class Documents:
     async def _translated(self, one: Uploaded, path: Path, glossary: Glossary | None) -> bytes:
         source, target = path[0].codec, path[-1].codec
         search = fitted(SearchConfig(beam=min(SearchConfig.beam, self._service.config.max_beam)), path)
-        sentences = Sentences(source, target, search.max_source_length if self._service.can_require else 0)
+        sentences = Sentences(source, target, self._service.longest_with_phrases(search))
         options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
 
         def read() -> tuple[Document, list[str]]:

@@ -182,7 +182,7 @@ class Service:
         self.models, self.scheduler, self.config, self.engine = models, scheduler, config, engine.engine
         # Whether sentences can join running searches, if their models and options allow that.
         self.has_searches = engine.engine == "pytorch" and engine.vocabulary_map is None
-        self.can_require = engine.can_require
+        self.longest_with_phrases = engine.longest_with_phrases
         self.glossaries = _glossaries(config.glossary)
         self.paths = _paths_of(models, config.pivot)
         self.languages = sorted({language for model in models.values() for language in model.pair})
@@ -276,7 +276,7 @@ class Service:
                 f"in turn"
             )
         glossary = self.glossary(body.glossary)
-        longest = search.max_source_length if self.can_require else 0
+        longest = self.longest_with_phrases(search)
         plain = [text.source for text in texts]
         of_texts = await _done(plain, lambda: _sentences(path[0].codec, texts, longest, body))
         requests = [

@@ -116,7 +116,7 @@ class HtmlJob(ModelJob):
 
     def batched(self, codec: TextCodec, records: Sequence[tuple[Text, str]], first_number: int) -> Iterator[Batch]:
         """Yields the batches of a maxi-batch of lines, longest first."""
-        longest = self.search.max_source_length if self.engine.can_require else 0
+        longest = self.engine.longest_with_phrases(self.search)
         lines = [
             HtmlLine(text, place, list(sentences_of(text, codec, longest, split_lines=False)), codec)
             for text, place in records

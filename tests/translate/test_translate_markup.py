@@ -71,6 +71,13 @@ def test_samples_of_lines_of_html_are_independent(trained: Path) -> None:
     assert second != third
 
 
+@pytest.mark.parametrize("option", ["--sample", "--beam-groups=2"])
+def test_searches_that_cannot_require_phrases_keep_markup(trained: Path, option: str) -> None:
+    line = b"Ba <code>de</code> {name}.\n"
+    done = run("generate", trained / "run" / "best.safetensors", "--html", option, *OPTIONS, stdin=line).stdout
+    assert done.count(b"<code>de</code>") == done.count(b"{name}") == 1
+
+
 def test_html_that_is_not_whole_names_the_line(trained: Path) -> None:
     said = failed("generate", trained / "run" / "best.safetensors", "--html", "--device=cpu", stdin=b"a\n<!-- b\n")
     assert said == "error: standard input, line 2: the HTML has <!-- at character 1, which does not end; add its end"
