@@ -37,6 +37,7 @@ def generate(
     from nmt.jobs.ray import connected
     from nmt.translate.job import JobOutput, check_files, placed, settings_of, settings_of_files
 
+    engine.check_phrases(search, {"--glossary": files.glossary, "--constraints": files.constraints})
     if files.input == ("-",) and sys.stdin.isatty():
         console.info("type or paste sentences, one on each line; Ctrl-D ends the input")
     to_terminal = files.output == "-" and sys.stdout.isatty()  # a bar would mix with the translations

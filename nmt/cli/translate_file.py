@@ -46,6 +46,7 @@ def translate_file(
     from nmt.jobs.ray import connected
 
     check_format(files.format)
+    engine.check_phrases(search, {"--glossary": files.glossary})
     with connected(options), console.Progress("translate", None, "sentence") as progress:
         reports = translate(documents, files, search, options, runtime, engine, progress)
     if options.shard is None:

@@ -1,5 +1,6 @@
 """The options of search, of engines and of metrics."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -129,8 +130,23 @@ class EngineConfig(Config):
 
     def longest_with_phrases(self, search: SearchConfig) -> int:
         """Returns the most pieces of a sentence whose translation can be required to have phrases; 0 if none can."""
-        can_require = self.engine == "pytorch" and not search.sample and search.beam_groups == 1
-        return search.max_source_length if can_require else 0
+        return 0 if self._without_phrases(search) else search.max_source_length
+
+    def check_phrases(self, search: SearchConfig, files: Mapping[str, str | None]) -> None:
+        """Raises NmtError if files of phrases, by flag, were given for a search that cannot require phrases."""
+        obstacle = self._without_phrases(search)
+        for flag, path in files.items():
+            if obstacle and path is not None:
+                raise NmtError(f"{flag} does not work with {obstacle}; leave out one of the two")
+
+    def _without_phrases(self, search: SearchConfig) -> str | None:
+        """Returns a flag that rules out required phrases; None if none was given."""
+        given = {
+            "--engine ctranslate2": self.engine == "ctranslate2",
+            "--sample": search.sample,
+            "--beam-groups": search.beam_groups > 1,
+        }
+        return next((flag for flag, is_given in given.items() if is_given), None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,11 +21,11 @@ def search(step: Step, cache: Cache, batch: SearchBatch) -> list[list[TokenHypot
     if any(wanted.constraints for wanted in batch.required):
         if config.sample:
             raise NmtError(
-                "required phrases work with beam search only, but --sample was given; leave out one of the two"
+                "constraints and glossaries work with beam search only, but --sample was given; leave out one of them"
             )
         if config.beam_groups > 1:
             raise NmtError(
-                f"required phrases work with a single group of hypotheses, but --beam-groups is {config.beam_groups}; "
-                f"set it to 1 or leave out the phrases"
+                f"constraints and glossaries work with a single group of hypotheses, but --beam-groups is "
+                f"{config.beam_groups}; set it to 1 or leave them out"
             )
     return sample(step, cache, batch) if config.sample else beam_search(step, cache, batch)

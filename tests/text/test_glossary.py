@@ -168,6 +168,16 @@ def test_terms_join_the_constraints_of_a_line(model: Path, tmp_path: Path) -> No
     assert found["constraints"] == [["k", "kk"]]
 
 
+@pytest.mark.parametrize("other", ["--sample", "--beam-groups=2", "--engine=ctranslate2"])
+@pytest.mark.parametrize("command", [
+    ["generate", "x", "--glossary=x"], ["generate", "x", "--constraints=x"],
+    ["translate-file", "x", "--model=x", "--glossary=x"],
+])  # fmt: skip
+def test_searches_without_terms_are_refused_at_once(command: list[str], other: str) -> None:
+    flag, said = command[-1].removesuffix("=x"), other.replace("=ctr", " ctr").removesuffix("=2")
+    assert failed(*command, other) == f"error: {flag} does not work with {said}; leave out one of the two"
+
+
 @pytest.mark.parametrize("extra", [[], ["--html"]])
 def test_a_line_that_is_translated_in_parts_has_no_terms(model: Path, tmp_path: Path, extra: list[str]) -> None:
     path, line = written(tmp_path / "terms", TERMS), ("some few pieces " * 10).encode()
@@ -194,14 +204,8 @@ def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None
     assert [line["hypotheses"][0].get("unmet") for line in lines] == [True, None]
 
 
-@pytest.mark.parametrize("options, said", [
-    (["--glossary="], "--glossary is empty; give a value or leave it out"),
-    (["--glossary={terms}", "--engine=ctranslate2"], "does not support constraints or glossaries; use"),
-    (["--glossary={terms}", "--sample"], "work with beam search only"),
-])  # fmt: skip
-def test_what_does_not_go_with_a_glossary(model: Path, tmp_path: Path, options: list[str], said: str) -> None:
-    path = written(tmp_path / "terms", TERMS)
-    assert said in failed("generate", model, *(option.format(terms=path) for option in options), stdin=b"few\n")
+def test_an_empty_glossary_flag_is_refused(model: Path) -> None:
+    assert "--glossary is empty; give a value or leave it out" in failed("generate", model, "--glossary=")
 
 
 # nmt serve
