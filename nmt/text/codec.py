@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, Self
+from unicodedata import category
 
 import numpy as np
 
@@ -217,7 +218,8 @@ class TextCodec:
         tabs or other unprintable ones.
         """
         text = text.strip()
-        if not text or not text.isprintable() or UNK in ids:
+        printable = all(c.isprintable() or category(c) == "Zs" for c in text)  # Zs: spaces, such as no-break ones
+        if not text or not printable or UNK in ids:
             return None
         (decoded,) = self.decode_target([list(ids)])
         return GivenPhrase(text, decoded.upper() if in_capitals else decoded) if decoded else None

@@ -65,6 +65,7 @@ def test_lines_are_tokenised_then_lowercased(changes: dict[str, object], line: s
     (False, "ba 's-dea", "", ["ba's-de"], "ba's-dea"),
     (False, '"Free Hugs" hält, umarmt', "", ["Hugs“ hält,"], '"Free Hugs“ hält, umarmt'),
     (False, "kilo, und", "", [", und "], "kilo, und"),
+    (False, "kilo 'und' ki", "ki", ["'\u00a0und\u202f'"], "kilo '\u00a0und\u202f' ki"),
     (False, "kilo", "", ["", " ", "ki\nlo", "k\tilo", " kilo "], "kilo"),
     # A lowercasing model does not know the capitals.
     (True, "partyart und arten art", "", ["Art", "UND"], "partyart UND arten Art"),
