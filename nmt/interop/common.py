@@ -268,7 +268,7 @@ def check_supported(config: ModelConfig, origin: str, toolkit: str, more: Collec
 
 SPECIAL_PIECES = "<pad>", "<unk>", "<s>", "</s>"
 # A logit of this size has practically the probability 0. It is finite, because label smoothing sums all logits.
-_SILENT = -100.0
+SILENT = -100.0
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class Ids:
         """Returns the bias of our logits for the bias of theirs."""
         ours_V = bias_V[self.order]
         silent = [i for i, theirs in enumerate(self.special) if theirs in self.special[i + 1 :]]
-        ours_V[silent] = _SILENT
+        ours_V[silent] = SILENT
         return ours_V
 
     def embedding(self, theirs_VD: Tensor) -> Tensor:

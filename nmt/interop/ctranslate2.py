@@ -4,7 +4,7 @@ The export needs the package `ctranslate2`. CTranslate2 reads and writes pieces.
 the subword models, which convert between text and pieces.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,12 +18,15 @@ from nmt.data.folder import model_names
 from nmt.data.vocabulary_map import VocabularyMap
 from nmt.errors import importing
 from nmt.files import new_folder, writing
-from nmt.interop.common import check_supported
+from nmt.interop.common import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
 from nmt.model.transformer import sinusoids
 from nmt.text.codec import TextConfig
 from nmt.text.corpus import read_lines
-from nmt.text.subword import BOS, EOS, UNK
+from nmt.text.subword import BOS, EOS, PAD, UNK
+
+# Pieces that `nmt generate` never writes. An imported model may give them a high probability.
+NEVER = PAD, BOS
 
 
 def export_ctranslate2(
@@ -32,7 +35,7 @@ def export_ctranslate2(
     """Writes the folder `output`, as `write_ctranslate2` does, and warns of what its users must know."""
     advice = "free some space or choose another folder"
     with new_folder(output, "--output") as folder, writing(f"--output {output}", advice):
-        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map)
+        write_ctranslate2(checkpoint, origin, folder, quantization, facts, vocabulary_map, NEVER)
     if checkpoint.codec.config.tags:
         console.warn(
             f"{origin} has tags, which are not text for the exported subword model; put the pieces "
@@ -50,17 +53,25 @@ def export_ctranslate2(
 
 
 def write_ctranslate2(
-    checkpoint: Checkpoint, origin: str, folder: Path, quantization: str, facts: Facts, vocabulary_map: str | None
+    checkpoint: Checkpoint,
+    origin: str,
+    folder: Path,
+    quantization: str,
+    facts: Facts,
+    vocabulary_map: str | None,
+    never: Sequence[int],
 ) -> None:
     """Writes to a folder: the model, config.json with the text processing, vocabularies and subword models.
 
-    The file `vocabulary_map` becomes vmap.txt.
+    Args:
+        vocabulary_map: the file that becomes vmap.txt.
+        never: see `specification`.
     """
     codec, lines = checkpoint.codec, list(read_lines(vocabulary_map)) if vocabulary_map is not None else []
     if vocabulary_map is not None:  # CTranslate2 takes unknown pieces for UNK, and an empty map ends its process
         VocabularyMap.parsed(lines, vocabulary_map, codec)
         (folder / "vmap.txt").write_bytes("".join(f"{line}\n" for line in lines).encode())
-    specification(checkpoint, origin, quantization, "--format ctranslate2").save(str(folder))
+    specification(checkpoint, origin, quantization, "--format ctranslate2", never).save(str(folder))
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
         (folder / name).write_bytes(model.model)
     size = (folder / "model.bin").stat().st_size
@@ -83,22 +94,25 @@ def _use(text: TextConfig) -> str:
     return example(text, _LOAD.format(models=model_names(text)), _TRANSLATE)
 
 
-def specification(checkpoint: Checkpoint, origin: str, quantization: str, user: str) -> Any:
+def specification(
+    checkpoint: Checkpoint, origin: str, quantization: str, user: str, never: Sequence[int] = NEVER
+) -> Any:
     """Returns CTranslate2's specification of the model, with quantised weights. Its method `save` writes a folder.
 
     Args:
         user: the flag that needs CTranslate2, for messages.
+        never: pieces that no translation has. log P is computed among the others.
     """
     with importing("ctranslate2", user):
         from ctranslate2.specs import transformer_spec
     check_supported(checkpoint.model_config, origin, "CTranslate2", ["norm", "learned_positions", "sinusoids"])
-    spec = _spec(checkpoint, transformer_spec)
+    spec = _spec(checkpoint, transformer_spec, never)
     spec.validate()
     spec.optimize(quantization=quantization)
     return spec
 
 
-def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
+def _spec(checkpoint: Checkpoint, specs: ModuleType, never: Sequence[int]) -> Any:
     """Returns CTranslate2's specification of the model, with all weights."""
     c, codec = checkpoint.model_config, checkpoint.codec
     spec = specs.TransformerSpec.from_config(
@@ -116,8 +130,10 @@ def _spec(checkpoint: Checkpoint, specs: ModuleType) -> Any:
     positions = sinusoids(LONGEST_EXPORTED, c).numpy()
     spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", embedding)
     spec.decoder.embeddings.weight = spec.decoder.projection.weight = embedding
-    if c.output_bias:
-        spec.decoder.projection.bias = weights["output_bias"]
+    if c.output_bias or never:
+        bias = weights.get("output_bias", np.zeros(len(embedding), np.float32))
+        bias[list(never)] = SILENT
+        spec.decoder.projection.bias = bias
     for side, stack, language in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
         side.position_encodings.encodings = weights.get(f"{language}_positions.table", positions)
         for number, layer in enumerate(side.layer):

@@ -47,7 +47,7 @@ def exported(checkpoint: Checkpoint, origin: str, digest: str, vocabulary_map: s
     with locked(cache / LOCK, busy, _ADVICE, patience=_PATIENCE_SECONDS):
         if not folder.exists():
             with new_folder(folder, "XDG_CACHE_HOME") as made, writing(folder, f"free some space, or {_ADVICE}"):
-                write_ctranslate2(checkpoint, origin, made, "float32", Facts(), vocabulary_map)
+                write_ctranslate2(checkpoint, origin, made, "float32", Facts(), vocabulary_map, never=())
     return folder
 
 

@@ -32,7 +32,7 @@ import nmt
 from nmt.interop.common import SPECIAL_PIECES
 from nmt.text.codec import TextCodec
 from nmt.text.mapped import Mapped
-from nmt.text.subword import BOS, EOS, UNK, Subword, with_eos
+from nmt.text.subword import BOS, EOS, PAD, UNK, Subword, with_eos
 
 
 def trained_and_exported(data: Path, folder: Path, *options: str) -> Path:
@@ -47,13 +47,17 @@ def pieces(translator: nmt.Translator, lines: list[str]) -> list[list[str]]:
 
 
 def check_probabilities(checkpoint: Path, folder: Path, sources: list[str], targets: list[str]) -> None:
-    """Checks that both toolkits give every token of the targets, EOS included, the same probability."""
+    """Checks that both toolkits give every token of the targets, EOS included, the same probability.
+
+    The exported model gives PAD and BOS none.
+    """
     ours, theirs = nmt.Translator.load(checkpoint, runtime=FP32), ctranslate2.Translator(str(folder))
     ids = [with_eos(ids).tolist() for ids in ours.codec.encode_target(targets)]
     found = theirs.score_batch(pieces(ours, sources), [ours.codec.target.pieces(line[:-1]) for line in ids])
     for source, labels, scored in zip(ours.codec.encode_source(sources), ids, found, strict=True):
         with torch.no_grad():
             (logits,) = ours.models[0](torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *labels[:-1]]]))
+            logits[:, [PAD, BOS]] = -torch.inf
             expected = logits.log_softmax(-1)[range(len(labels)), labels]
         torch.testing.assert_close(torch.tensor(scored.log_probs), expected, rtol=0, atol=1e-4)
 

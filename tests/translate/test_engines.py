@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import pytest
 import torch
 from checkpoints import ELOQUENT, eloquent_checkpoint, generated, saved, some_sentences
@@ -46,10 +47,16 @@ def test_no_translation_has_bos_or_padding(tmp_path: Path, monkeypatch: pytest.M
     bias[[BOS, PAD]] = 50
     config, weights = replace(ELOQUENT, output_bias=True), checkpoint.weights | {"output_bias": bias}
     model = saved(replace(checkpoint, model_config=config, weights=weights), tmp_path / "model.safetensors")
-    for engine in (PYTORCH, CT2):
-        found = hypotheses(model, some_sentences(5, seed=6), "--beam=1", *engine)
-        pieces = {piece for (h,) in found for piece in h["pieces"]}
-        assert pieces and not pieces & set(checkpoint.codec.target.pieces([BOS, PAD]))
+    lines = some_sentences(5, seed=6)
+    found = [[h["pieces"] for (h,) in hypotheses(model, lines, "--beam=1", *engine)] for engine in (PYTORCH, CT2)]
+    sources = [checkpoint.codec.source.pieces(ids) for ids in checkpoint.codec.encode_source(lines)]
+    for quantization in ("float32", "int8"):
+        run("export", model, "--quantization", quantization, "--output", tmp_path / quantization)
+        exported = ctranslate2.Translator(str(tmp_path / quantization))
+        results = exported.translate_batch(sources, beam_size=1, max_decoding_length=20)
+        found.append([result.hypotheses[0] for result in results])
+    for of_lines in found:
+        assert any(of_lines) and not set().union(*of_lines) & set(checkpoint.codec.target.pieces([BOS, PAD]))
 
 
 def test_beams_are_ranked_by_the_same_scores(model: Path) -> None:
