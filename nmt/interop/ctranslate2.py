@@ -21,7 +21,6 @@ from nmt.files import new_folder, writing
 from nmt.interop.common import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
 from nmt.model.transformer import sinusoids
-from nmt.text.codec import TextConfig
 from nmt.text.corpus import read_lines
 from nmt.text.subword import BOS, EOS, PAD, UNK
 
@@ -75,7 +74,7 @@ def write_ctranslate2(
     for name, model in zip(model_names(codec.config), (codec.source, codec.target), strict=True):
         (folder / name).write_bytes(model.model)
     size = (folder / "model.bin").stat().st_size
-    card = model_card(checkpoint, origin, _use(codec.config), facts, size)
+    card = model_card(checkpoint, origin, _use(checkpoint), facts, size)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -83,15 +82,18 @@ _LOAD = """import ctranslate2, sentencepiece
 
 source, target = map(sentencepiece.SentencePieceProcessor, {models})
 translator = ctranslate2.Translator(".")"""
-_TRANSLATE = """found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4)
+# CTranslate2 would cut sentences at 1,024 pieces, and translations at 256.
+_TRANSLATE = """limits = {{"max_input_length": 0, "max_decoding_length": {longest}}}
+found = translator.translate_batch(source.encode(lines, out_type=str), beam_size=4, **limits)
 lines = [target.decode(result.hypotheses[0]) for result in found]"""
 
 
-def _use(text: TextConfig) -> str:
+def _use(checkpoint: Checkpoint) -> str:
     """Returns how to translate with the exported folder."""
+    text, positions = checkpoint.codec.config, checkpoint.model_config.learned_positions or LONGEST_EXPORTED
     if text.subword in ("wordpiece", "subword-nmt"):
         return "CTranslate2 takes and returns pieces. The `codec` of the checkpoint converts them from and to text."
-    return example(text, _LOAD.format(models=model_names(text)), _TRANSLATE)
+    return example(text, _LOAD.format(models=model_names(text)), _TRANSLATE.format(longest=min(1000, positions - 1)))
 
 
 def specification(

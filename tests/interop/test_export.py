@@ -1,6 +1,7 @@
 """CTranslate2 and packages for Argos Translate give the probabilities, pieces and translations of this toolkit."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 import sentencepiece
 import torch
 from checkpoints import (
+    ELOQUENT,
     FP32,
     TEXT_CONFIG,
     WORDS,
@@ -101,6 +103,21 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     assert "pip install ctranslate2" in failed("export", checkpoint, "--output", tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("positions", [0, 300])
+def test_the_code_in_the_card_does_not_cut_translations_at_256_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: int
+) -> None:
+    config = replace(ELOQUENT, learned_positions=positions or None)
+    checkpoint = saved(eloquent_checkpoint(3, ending=0, config=config), tmp_path / "model.safetensors")
+    run("export", checkpoint, "--output", tmp_path / "model")
+    monkeypatch.chdir(tmp_path / "model")
+    found = re.search("```python\n(.*?)```", Path("README.md").read_text(), re.DOTALL)
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1].replace("…", "some words"), names)
+    assert len(names["found"][0].hypotheses[0]) == (positions or 1001) - 1
 
 
 def test_a_model_card_may_hold_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
