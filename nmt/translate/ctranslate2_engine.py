@@ -119,7 +119,7 @@ class CTranslate2Engine:
         ranked = [self._hypotheses(part, result, kept) for part, result in zip(parts, results, strict=True)]
         if log_probs or has_prefix:
             ranked = self._with_log_probs(parts, ranked, search)
-        if has_prefix:
+            # Behind translations of the maximum length, log P of EOS counts now, which it did not in CTranslate2.
             ranked = [sorted(of_part, key=lambda one: -one.score)[: search.n_best] for of_part in ranked]
         found = iter(ranked)
         return [joined(self.codec, [next(found) for _ in line.parts], aligned=search.alignments) for line in lines]
