@@ -82,8 +82,7 @@ def padded_width(ids: np.ndarray) -> int:
 
 def is_in_parts(codec: TextCodec, text: str, longest: int) -> bool:
     """Returns whether a line has more than `longest` pieces."""
-    # A character has at most four pieces, which are its bytes.
-    return len(text) > longest // 4 and len(codec.encode_source([text])[0]) > longest
+    return len(codec.encode_source([text])[0]) > longest
 
 
 def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None, longest: int) -> Request:

@@ -179,12 +179,15 @@ def test_searches_without_terms_are_refused_at_once(command: list[str], other: s
 
 
 @pytest.mark.parametrize("extra", [[], ["--html"]])
-def test_a_line_that_is_translated_in_parts_has_no_terms(model: Path, tmp_path: Path, extra: list[str]) -> None:
-    path, line = written(tmp_path / "terms", TERMS), ("some few pieces " * 10).encode()
-    command = ["generate", model, "--max-source-length=20", "--device=cpu", "--max-length-offset=0", *extra]
-    done = run(*command, "--glossary", path, stdin=line)
-    assert "the glossary is not used for standard input, line 1, which is too" in " ".join(done.stderr.split())
-    assert done.stdout == run(*command, stdin=line).stdout
+@pytest.mark.parametrize("line, longest", [("some few pieces " * 10, 20), ("😀", 4)])
+def test_a_line_that_is_translated_in_parts_has_no_terms(
+    model: Path, tmp_path: Path, line: str, longest: int, extra: list[str]
+) -> None:
+    path = written(tmp_path / "terms", TERMS | {"😀": ("xyz",)})
+    command = ["generate", model, f"--max-source-length={longest}", "--device=cpu", "--max-length-offset=0", *extra]
+    done = run(*command, "--glossary", path, stdin=line.encode())
+    assert f"the glossary is not used for the long line that begins {line[:15]}" in " ".join(done.stderr.split())
+    assert done.stdout == run(*command, stdin=line.encode()).stdout
 
 
 def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None:
