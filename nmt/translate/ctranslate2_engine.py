@@ -86,7 +86,8 @@ class CTranslate2Engine:
         self._never = [[piece] for piece in self.codec.target.pieces([PAD, BOS])]
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
         folder = exported(checkpoint, path, digest, config.vocabulary_map)
-        self._translator = _loaded(folder, config, device_type(runtime), process)
+        self._device = device_type(runtime)
+        self._translator = _loaded(folder, config, self._device, process)
 
     def session(self) -> AbstractContextManager[object]:
         """Returns a context that does nothing."""
@@ -143,6 +144,8 @@ class CTranslate2Engine:
             results = self._translator.translate_batch(
                 [parts[i].pieces for i in alike],
                 target_prefix=prefixes if any(prefixes) else None,
+                max_batch_size=search.tokens_at_once(self._device),
+                batch_type="tokens",
                 beam_size=search.beam,
                 num_hypotheses=search.beam,
                 length_penalty=search.alpha,

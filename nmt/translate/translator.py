@@ -40,6 +40,7 @@ from nmt.translate.requests import (
     batches,
     encode,
     joined,
+    longest_first,
     parts_and_words,
 )
 
@@ -255,8 +256,11 @@ class Translator:
             for line in lines
             for i, part in enumerate(line.parts)
         ]
-        with self.session():
-            found = self._search(sentences, search) if sentences else []
+        found: list[list[TokenHypothesis]] = [[] for _ in sentences]
+        with self.session():  # a long line may have more parts than memory can hold at once
+            for batch in longest_first([s.width for s in sentences], search.tokens_at_once(self.runtime.device.type)):
+                for index, result in zip(batch, self._search([sentences[i] for i in batch], search), strict=True):
+                    found[index] = result
         return self.translations(lines, found, search)
 
     def translations(

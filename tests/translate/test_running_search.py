@@ -1,12 +1,15 @@
-"""Lines that join a running search get the translations that they would get alone."""
+"""Lines that join a running search, and parts of a line, get the translations that they would get alone."""
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from nmt import Translator
 from nmt.config import SearchConfig
-from nmt.translate.requests import Hypothesis, Request, encode
+from nmt.translate.requests import EncodedRequest, Hypothesis, Request, encode
 from nmt.translate.translator import RunningSearch
 
 WORDS = ["ba", "de", "ki", "lo", "mu"]
@@ -35,3 +38,20 @@ def test_lines_join_and_leave_at_any_time(translator: Translator, search: Search
         ]
         for joined, expected in zip(found[key], hypotheses, strict=True):
             assert joined.log_probs == pytest.approx(expected.log_probs, abs=1e-5)
+
+
+def test_parts_of_a_long_line_are_searched_in_batches(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, begun = [], Translator.begun
+
+    def counted(self: Translator, ordered: Sequence[EncodedRequest], search: SearchConfig) -> Any:
+        sizes.append(len(ordered))
+        return begun(self, ordered, search)
+
+    monkeypatch.setattr(Translator, "begun", counted)
+    search = SearchConfig(max_source_length=15, batch_tokens=3 * 16, max_length_offset=0)
+    line = " ".join(WORDS * 30)
+    alone = translator.translate([line], replace(search, batch_tokens=1))
+    parts = len(sizes)
+    assert translator.translate([line], search) == alone
+    assert sizes[:parts] == [1] * parts
+    assert max(sizes) == 3 and sum(sizes) == 2 * parts > 6
