@@ -48,7 +48,9 @@ class SearchConfig(Config):
     )
     min_length: int = search_option(0, "Fewest pieces of an output.", at_least=0, at_most=100_000)
     no_repeat_ngram: int | None = search_option(
-        None, "No sequence of this many pieces occurs twice in an output.", at_least=1
+        None,
+        "No sequence of this many pieces occurs twice in an output, except in given prefixes and constraints.",
+        at_least=1,
     )
     scorer: str | None = search_option(
         None, "Scorer that --user-module registers. It changes the log P of each next piece."
