@@ -11,8 +11,9 @@ from nmt import __version__
 from nmt.checkpoint import Checkpoint, build_model
 from nmt.config import ModelConfig
 from nmt.errors import NmtError
-from nmt.interop.common import Ids, Inert, Settings, Tensors, from_theirs, read_bytes, read_torch_file
+from nmt.interop.common import Ids, Inert, Settings, Tensors, from_theirs, read_torch_file
 from nmt.text.codec import TextCodec, TextConfig
+from nmt.text.corpus import read_lines
 from nmt.text.mapped import Mapped
 
 # The pieces with ids 0 to 3. A dictionary file of fairseq leaves them out, so its first line has id 4.
@@ -25,7 +26,7 @@ _VERSION = "#version: 0.2"
 def read_dictionary(path: Path) -> list[str]:
     """Returns the piece of each id of a dictionary of fairseq."""
     pieces: dict[str, None] = dict.fromkeys(_FIRST_PIECES)
-    for number, line in enumerate(_text(path).removesuffix("\n").split("\n"), start=1):
+    for number, line in enumerate(list(read_lines(path)) or [""], start=1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not piece or not count.isdecimal():
             raise NmtError(f"{path}, line {number}: {line!r:.80} is not a piece and a number; give fairseq's dict file")
@@ -37,7 +38,7 @@ def read_dictionary(path: Path) -> list[str]:
 
 def read_codes(path: Path) -> bytes:
     """Returns the codes of subword-nmt in a file, or those of fastBPE as subword-nmt writes them."""
-    merges = [line.strip("\r ") for line in _text(path).rstrip("\n").split("\n")]
+    merges = [line.strip("\r ") for line in "\n".join(read_lines(path)).rstrip("\n").split("\n")]
     version = [merges.pop(0)] if merges[0].startswith("#version") else []
     if not merges:
         raise NmtError(f"{path} has no merges; give BPE codes")
@@ -48,13 +49,6 @@ def read_codes(path: Path) -> bytes:
     if columns == 3:
         version, merges = [_VERSION], [merge.rpartition(" ")[0] for merge in merges]
     return "".join(f"{line}\n" for line in version + merges).encode()
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_bytes(path).decode()
-    except UnicodeDecodeError as error:
-        raise NmtError(f"{path} is not UTF-8 text ({error.reason}); give a text file") from error
 
 
 def _subwords(

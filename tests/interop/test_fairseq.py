@@ -187,6 +187,8 @@ def test_text_and_logits_are_those_of_fairseq(tmp_path: Path, case: str) -> None
 
 def test_an_imported_model_is_tuned_and_exported(write_corpus: Callable[..., str], tmp_path: Path) -> None:
     theirs = Fairseq(tmp_path)
+    for path in (tmp_path / "dict.en.txt", tmp_path / "codes"):  # as editors on Windows write them
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
     run(*theirs.command)
     corpus = write_corpus("text", invented_pairs(10))
     corpora = ["--train", corpus, "--valid", corpus, "--dest", tmp_path / "data"]
@@ -217,13 +219,15 @@ def test_unsuitable_models_are_refused(tmp_path: Path, options: dict[str, Any], 
     ("dict.en.txt", "a\n", "dict.en.txt, line 1: 'a' is not a piece and a number"),
     ("dict.en.txt", "a 1\na 1\n", "dict.en.txt, line 2: the piece 'a' is there twice"),
     ("dict.en.txt", "a 1\n", "but its options or --dict says that it has (5, 16); give the dict files"),
-    ("dict.de.txt", "\udcff", "dict.de.txt is not UTF-8 text"),
+    ("dict.de.txt", "a 1\n\udcff", "dict.de.txt, line 2: byte 1 (0xff) is not UTF-8"),
     ("codes", "a b\na\n", "codes, line 2: 'a' is not a merge of two pieces"),
     ("codes", "#version: 0.2\n", "codes has no merges; give BPE codes"),
     ("codes", "#version: x\na b\n", "codes is not a file of BPE codes"),
     ("model.pt", "x", "is not a torch file with the weights of a model"),
     ("model.pt", None, "model.pt cannot be read (it is a folder); give the name of a file, or download all"),
-    ("codes", None, "codes cannot be read (it is a folder)"),
+    ("codes", None, "codes is a folder; give the path of a text file"),
+    ("dict.en.txt", "", "dict.en.txt, line 1: '' is not a piece and a number"),
+    ("codes", "", "codes, line 1: '' is not a merge of two pieces"),
 ])  # fmt: skip
 def test_damaged_files_and_folders_are_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
     theirs = Fairseq(tmp_path)
