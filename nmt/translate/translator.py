@@ -320,7 +320,8 @@ class Translator:
         widths = [s.width if on_cpu else bound_on(s.width) for s in ordered]
         in_blocks = groupby(zip(widths, ordered, strict=True), key=lambda pair: pair[0])
         blocks = [[with_eos(s.parts[0]) for _, s in block] for _, block in in_blocks]
-        side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, LEAST_WIDTH).to(self.runtime.device)
+        learned = [model.config.learned_positions or LEAST_WIDTH for model in self.models]
+        side = make_side(blocks, _POSITIONS, WIDTH_MULTIPLE, min(LEAST_WIDTH, *learned)).to(self.runtime.device)
         candidates = self._candidates(ordered, self.vocabulary_map) if self.vocabulary_map else None
         states = tuple(start(model, side.ids_F, side.layout, search.hypotheses) for model in self.models)
         batch = SearchBatch(

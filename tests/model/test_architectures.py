@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from checkpoints import saved, small_checkpoint
+from checkpoints import CONFIG, saved, small_checkpoint
 from commands import SMALL, TRAIN, failed, run
 
 from nmt.config import ModelConfig
@@ -115,3 +115,9 @@ def test_too_few_learned_positions_are_refused_before_any_work(trained: Path, tm
     generate = ["generate", tmp_path / "run" / "best.safetensors", "--device=cpu"]
     assert "the model learns 100 positions, but" in failed(*generate, stdin=b"ba\n")
     assert run(*generate, "--max-source-length=49", stdin=b"ba\n" + b"ba " * 200).stdout.count(b"\n") == 2
+
+
+def test_a_dozen_learned_positions_suffice_for_short_parts(tmp_path: Path) -> None:
+    few = saved(small_checkpoint(1, replace(CONFIG, learned_positions=12)), tmp_path / "model.safetensors")
+    generate = ["generate", few, "--device=cpu", "--max-source-length=6", "--max-length-offset=5"]
+    assert run(*generate, stdin=b"a few\nsome words to learn pieces\n").stdout.count(b"\n") == 2
