@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -57,7 +57,11 @@ def generate(
             workers=files.workers,
             progress=progress,
         ).write()
-    _warn_of_unmet(totals or {})
+    if totals:
+        console.warn(
+            f"the translations of {console.counted(totals['unmet'], 'line')} lack constraints or terms (the first is "
+            f"{totals['first unmet']}); raise --max-length-offset or leave some out"
+        )
 
 
 def _job(
@@ -74,11 +78,3 @@ def _job(
         return HtmlJob(models, runtime, replace(search, alignments=True), engine, glossary)
     lines = LineFormat(files.input_format, files.output_format, bool(files.prefixes), bool(files.constraints))
     return TranslationJob(models, runtime, search, engine, lines, glossary)
-
-
-def _warn_of_unmet(totals: dict[str, Any]) -> None:
-    if totals:
-        console.warn(
-            f"constraints or terms are missing in the translations of {console.counted(totals['unmet'], 'line')}, "
-            f"first in that of {totals['first unmet']}; raise --max-length-offset or leave some out"
-        )

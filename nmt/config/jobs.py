@@ -95,9 +95,7 @@ class TranslationFiles(Config):
     constraints: str | None = files_option(
         None, "File with phrases that each line's translation must contain, separated by tabs."
     )
-    html: bool = files_option(
-        False, "Lines are HTML. The translation has the tags around the words that are aligned with those in them."
-    )
+    html: bool = files_option(False, "Lines are HTML. Tags are put around the translations of the words they enclose.")
     glossary: str | None = glossary_option(None)
     workers: int | None = workers_option(None)
 

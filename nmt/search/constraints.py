@@ -313,8 +313,8 @@ class Constraints:
     def _banks(self, states_BCA: Tensor) -> Tensor:
         """Returns the number of each candidate's bank: how many tokens fewer than at the start meet all constraints.
 
-        These are the tokens of the shortest phrases of met constraints, and the most that were saved on another one.
-        Overlaps do not count.
+        A met constraint counts with the length of its shortest phrase. Of the unmet ones, only the furthest advanced
+        counts, with the tokens it needs fewer than at the start. Overlaps between phrases are ignored.
         """
         met_BCA = ~self._open(states_BCA)
         shortest_BA = (self.same_BAX * self.least_BA[:, None]).sum(2)

@@ -233,7 +233,7 @@ class TextCodec:
         return (" " if self.target_has_spaces else "").join(parts)
 
     def words_before(self, part: str) -> int:
-        """Returns by how many words a part moves those of the part that `join_target` puts behind it.
+        """Returns the number to add to the word numbers of the next part when `join_target` appends it to this one.
 
         Without spaces, the last word of a part and the first one of the next are one word.
         """

@@ -197,7 +197,7 @@ def test_unmet_terms_are_counted_at_the_end(model: Path, tmp_path: Path) -> None
     (tmp_path / "b").write_text("more\nfew\nto\nfew more\n")
     inputs = ["--input", tmp_path / "a", "--input", tmp_path / "b"]
     command = ["generate", model, *OPTIONS, "--device=cpu", "--glossary", path, *inputs]
-    said = r"warning: constraints or terms are missing in the translations of 2 lines, first in that of \S*/b, line 2;"
+    said = r"warning: the translations of 2 lines lack constraints or terms \(the first is \S*/b, line 2\);"
     for options in ([], ["--output", tmp_path / "out", "--shard-lines=1"]):
         done = run(*command, *options)
         assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
