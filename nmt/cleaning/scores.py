@@ -23,8 +23,8 @@ _WEIGHT_OF_END = 0.25
 class _Entropies(PairFormat):
     """Writes what a model finds for a pair: -log P of a piece in the mean, and -log P of EOS."""
 
-    def written(self, pair: Pair, found: Rescored) -> str:  # noqa: ARG002 (other formats use it)
-        (log_probs,) = found.log_probs
+    def written(self, pair: Pair, found: Sequence[Rescored]) -> str:  # noqa: ARG002 (other formats use it)
+        ((_, log_probs, _),) = found
         return f"{-sum(log_probs) / len(log_probs):.6f} {-log_probs[-1]:.6f}\n"
 
 

@@ -60,7 +60,7 @@ class Each:
         return [self.work(engine, payload, *self.arguments) for payload in payloads]
 
 
-def score(engine: Engine, line: EncodedPair) -> Rescored:
+def score(engine: Engine, line: EncodedPair) -> list[Rescored]:
     """Returns what was found for a pair."""
     return engine.score([line])[0]
 

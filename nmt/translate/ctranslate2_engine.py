@@ -204,7 +204,7 @@ class CTranslate2Engine:
         )
         return [list(result.log_probs) for result in results]
 
-    def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
+    def score(self, lines: Sequence[EncodedPair]) -> list[list[Rescored]]:
         """Returns pieces and log P of the given translations of each line, without alignments."""
         for line in lines:
             positions = 1 + max(len(line.source), *map(len, line.targets))
@@ -217,7 +217,7 @@ class CTranslate2Engine:
         sources = [self.codec.source.pieces(line.source.tolist()) for line in lines]
         pairs = [(source, target) for source, targets in zip(sources, pieces, strict=True) for target in targets]
         scored = iter(self._scored(pairs))
-        return [Rescored(targets, [next(scored) for _ in targets], None) for targets in pieces]
+        return [[Rescored(target, next(scored)) for target in targets] for targets in pieces]
 
     def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
         """Returns translations that continue the line's prefix with different pieces, the most probable piece first."""

@@ -47,7 +47,7 @@ class Engine(Protocol):
             NmtError: the engine cannot do what a line or the search asks for.
         """
 
-    def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
+    def score(self, lines: Sequence[EncodedPair]) -> list[list[Rescored]]:
         """Returns pieces, log P and, if the engine has them, alignments of the given translations of each line."""
 
     def alternatives(self, line: EncodedRequest, count: int) -> list[Hypothesis]:
@@ -57,7 +57,7 @@ class Engine(Protocol):
 class PyTorchEngine(Translator):
     """The engine of this toolkit: a `Translator`, which searches, that also scores and finds alternatives."""
 
-    def score(self, lines: Sequence[EncodedPair]) -> list[Rescored]:
+    def score(self, lines: Sequence[EncodedPair]) -> list[list[Rescored]]:
         """Returns pieces, log P and alignments of the given translations of each line."""
         return Rescorer(self, alignments=True)(lines)
 

@@ -78,14 +78,11 @@ def fields_of(hypothesis: Hypothesis) -> dict[str, Any]:
 
 
 class Rescored(NamedTuple):
-    """The target pieces of each translation of a line, natural log P of each piece, and alignments.
+    """Pieces of a given translation, natural log P of each and, last, of EOS, and the alignment if it was asked for."""
 
-    The last log P of a translation is that of EOS. `alignments` is None if it was not asked for.
-    """
-
-    pieces: list[list[str]]
-    log_probs: list[list[float]]
-    alignments: list[list[AlignedWords]] | None
+    pieces: list[str]
+    log_probs: list[float]
+    alignment: list[AlignedWords] | None = None
 
 
 class Target(NamedTuple):
@@ -125,7 +122,7 @@ class PairFormat:
             raise NmtError(f"{place} has {len(fields) - 1} tabs; give source, a tab, target")
         return Pair(fields[0], (Target(fields[1]),))
 
-    def written(self, pair: Pair, found: Rescored) -> str:
+    def written(self, pair: Pair, found: Sequence[Rescored]) -> str:
         """Returns the output for a pair.
 
         The output is one JSON object with the fields of the input and what was found for each translation, or a line of
@@ -133,9 +130,11 @@ class PairFormat:
         """
         if self.output == "jsonl":
             return json.dumps(_with_found(pair, rescored_fields(found)), ensure_ascii=False) + "\n"
-        texts = [f"{sum(values) / (len(values) if self.normalize else 1):.6f}" for values in found.log_probs]
-        if found.alignments is not None:
-            texts = [f"{text} ||| {pharaoh(links)}" for text, links in zip(texts, found.alignments, strict=True)]
+        texts = [
+            f"{sum(one.log_probs) / (len(one.log_probs) if self.normalize else 1):.6f}"
+            + ("" if one.alignment is None else f" ||| {pharaoh(one.alignment)}")
+            for one in found
+        ]
         return "\t".join(texts) + "\n"
 
 
@@ -154,15 +153,13 @@ def _pieces(pieces: Any, origin: str) -> tuple[str, ...] | None:
     return tuple(pieces)
 
 
-def rescored_fields(found: Rescored) -> list[dict[str, Any]]:
+def rescored_fields(found: Sequence[Rescored]) -> list[dict[str, Any]]:
     """Returns what was found for each translation as JSON values."""
-    values: list[dict[str, Any]] = [
-        {"log_prob": sum(log_probs), "pieces": pieces, "log_probs": log_probs}
-        for pieces, log_probs in zip(found.pieces, found.log_probs, strict=True)
+    return [
+        {"log_prob": sum(one.log_probs), "pieces": one.pieces, "log_probs": one.log_probs}
+        | ({} if one.alignment is None else {"alignment": pharaoh(one.alignment)})
+        for one in found
     ]
-    for one, alignment in zip(values, found.alignments or ()):  # noqa: B905 (alignments may be missing)
-        one["alignment"] = pharaoh(alignment)
-    return values
 
 
 def _with_found(pair: Pair, found: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -86,9 +86,9 @@ class RescoringJob(ModelJob):
         for batch in longest_first([line.tokens for line in lines], budget):
             yield Batch([first_number + i for i in batch], [records[i] for i in batch], [lines[i] for i in batch])
 
-    def output(self, record: Pair, result: Rescored) -> tuple[str, dict[str, float]]:
+    def output(self, record: Pair, result: list[Rescored]) -> tuple[str, dict[str, float]]:
         """Returns the text of a pair, its log P, and the number of its pieces."""
-        log_prob, pieces = sum(map(sum, result.log_probs)), sum(map(len, result.log_probs))
+        log_prob, pieces = sum(sum(one.log_probs) for one in result), sum(len(one.log_probs) for one in result)
         return self.lines.written(record, result), {"lines": 1, "pieces": pieces, "log_prob": log_prob}
 
 
@@ -121,18 +121,14 @@ class Rescorer:
         self.session = translator.session
         self._aligner = Aligner(self.models, self.runtime) if alignments else None
 
-    def __call__(self, batch: Sequence[EncodedPair]) -> list[Rescored]:
+    def __call__(self, batch: Sequence[EncodedPair]) -> list[list[Rescored]]:
         """Returns pieces, log P and perhaps alignments of the translations of each line of a batch."""
         flat = [(line, target) for line in batch for target in line.targets]
         with self.session():
             found = iter(self._score(flat) if flat else [])
-            alignments = iter(self._aligner(self._words(batch)) if self._aligner else [])
+            alignments = iter(self._aligner(self._words(batch))) if self._aligner else repeat(None)
         return [
-            Rescored(
-                [self.codec.target.pieces(target.tolist()) for target in line.targets],
-                [next(found) for _ in line.targets],
-                [next(alignments) for _ in line.targets] if self._aligner else None,
-            )
+            [Rescored(self.codec.target.pieces(ids.tolist()), next(found), next(alignments)) for ids in line.targets]
             for line in batch
         ]
 
