@@ -40,59 +40,56 @@ class SentencePair(NamedTuple):
         return len(self.source) + len(self.target) + 2
 
 
-class Aligner:
-    """Aligns with one model, or with the mean attention of several."""
+def align(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[SentencePair]) -> list[list[AlignedWords]]:
+    """Returns the alignment of each pair, sorted, by one model or by the mean attention of several.
 
-    def __init__(self, models: Sequence[Transformer], runtime: Runtime) -> None:
-        self.models, self.runtime = models, runtime
+    Every target word that has pieces gets one.
+    """
 
-    def __call__(self, pairs: Sequence[SentencePair]) -> list[list[AlignedWords]]:
-        """Returns the alignment of each pair, sorted. Every target word that has pieces gets one."""
-        found: list[list[AlignedWords]] = [[] for _ in pairs]
-        budget = PADDED_TOKENS[self.runtime.device.type]
-        with self.runtime.autocast():
-            for batch in longest_first([pair.tokens for pair in pairs], budget):
-                for i, weights in zip(batch, self._weights([pairs[i] for i in batch]), strict=True):
-                    found[i] = alignment_of(weights, pairs[i])
-        return found
+    def too_large(pair: SentencePair) -> NmtError:
+        return NmtError(
+            f"memory ran out while a source of {len(pair.source):,} pieces was aligned with a translation "
+            f"of {len(pair.target):,}; leave out --alignments or use a machine with more memory"
+        )
 
-    def _weights(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
-        """Returns the attention of each pair's target pieces to its source pieces, in halves if memory runs out."""
-
-        def too_large(pair: SentencePair) -> NmtError:
-            return NmtError(
-                f"memory ran out while a source of {len(pair.source):,} pieces was aligned with a translation "
-                f"of {len(pair.target):,}; leave out --alignments or use a machine with more memory"
-            )
-
-        return in_halves(self._weights_at_once, pairs, too_large)
-
-    @torch.no_grad()
-    def _weights_at_once(self, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
-        source = make_side([[with_eos(pair.source) for pair in pairs]]).to(self.runtime.device)
-        target = make_side([[with_bos(pair.target) for pair in pairs]]).to(self.runtime.device)
-        of_models = []
-        for model in self.models:
-            guided = model.config.guided_alignment
-            attention = cast(DecoderLayer, model.decoder[guided - 1 if guided else -1]).cross_attention
-            with recording([attention]) as recorded:
-                model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
-            weights_BHTS = recorded[attention].float()
-            of_models.append(weights_BHTS[:, 0] if guided else weights_BHTS.mean(1))
-        weights_BTS = torch.stack(of_models).mean(0).cpu().numpy()
-        # Behind the pieces of either side is EOS, which is no word.
-        return [
-            weights_TS[: len(pair.target), : len(pair.source)]
-            for weights_TS, pair in zip(weights_BTS, pairs, strict=True)
-        ]
+    found: list[list[AlignedWords]] = [[] for _ in pairs]
+    budget = PADDED_TOKENS[runtime.device.type]
+    with runtime.autocast():
+        for batch in longest_first([pair.tokens for pair in pairs], budget):
+            weights = in_halves(lambda some: _weights(models, runtime, some), [pairs[i] for i in batch], too_large)
+            for i, weights_TS in zip(batch, weights, strict=True):
+                found[i] = alignment_of(weights_TS, pairs[i].source_words, pairs[i].target_words)
+    return found
 
 
-def alignment_of(weights: np.ndarray, pair: SentencePair) -> list[AlignedWords]:
-    """Returns the alignment of a pair."""
-    by_words = _members(pair.target_words).T @ weights @ _members(pair.source_words)
+@torch.no_grad()
+def _weights(models: Sequence[Transformer], runtime: Runtime, pairs: Sequence[SentencePair]) -> list[np.ndarray]:
+    """Returns the attention of each pair's target pieces to its source pieces."""
+    source = make_side([[with_eos(pair.source) for pair in pairs]]).to(runtime.device)
+    target = make_side([[with_bos(pair.target) for pair in pairs]]).to(runtime.device)
+    of_models = []
+    for model in models:
+        guided = model.config.guided_alignment
+        attention = cast(DecoderLayer, model.decoder[guided - 1 if guided else -1]).cross_attention
+        with recording([attention]) as recorded:
+            model.decode(target.ids_F, target.layout, model.encode(source.ids_F, source.layout), source.layout)
+        weights_BHTS = recorded[attention].float()
+        of_models.append(weights_BHTS[:, 0] if guided else weights_BHTS.mean(1))
+    weights_BTS = torch.stack(of_models).mean(0).cpu().numpy()
+    # Behind the pieces of either side is EOS, which is no word.
+    return [
+        weights_TS[: len(pair.target), : len(pair.source)] for weights_TS, pair in zip(weights_BTS, pairs, strict=True)
+    ]
+
+
+def alignment_of(
+    weights_TS: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+) -> list[AlignedWords]:
+    """Returns the alignment of a pair by the attention of its pieces, whose words have these numbers."""
+    by_words = _members(target_words).T @ weights_TS @ _members(source_words)
     if not by_words.size:
         return []
-    words = sorted(set(pair.target_words) - {NO_WORD})
+    words = sorted(set(target_words) - {NO_WORD})
     return sorted((int(by_words[word].argmax()), word) for word in words)
 
 

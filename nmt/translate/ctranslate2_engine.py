@@ -23,7 +23,7 @@ from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
 from nmt.text.subword import BOS, PAD
 from nmt.text.words import Given
-from nmt.translate.alignment import SentencePair, alignment_of
+from nmt.translate.alignment import alignment_of
 from nmt.translate.formats import Rescored
 from nmt.translate.requests import EncodedRequest, Hypothesis, joined, padded_width, parts_and_words
 from nmt.translate.rescoring import EncodedPair
@@ -175,7 +175,7 @@ class CTranslate2Engine:
             if search.alignments:
                 weights = np.array(result.attention[number]).reshape(len(ids[number]), len(part.ids))
                 words = self.codec.target_words(text, ids[number])
-                alignment = tuple(alignment_of(weights, SentencePair(part.ids, part.words, ids[number], words)))
+                alignment = tuple(alignment_of(weights, part.words, words))
             made.append(Hypothesis(text, scores[number], result.hypotheses[number], [], alignment=alignment))
         return made
 

@@ -20,7 +20,7 @@ from nmt.jobs.run import Batch, Finished, LineJob, Place, result_of_lines
 from nmt.model.device import LOGIT_ROWS, device_type, in_halves
 from nmt.text.codec import TextCodec
 from nmt.text.subword import EOS, with_bos, with_eos
-from nmt.translate.alignment import PADDED_TOKENS, Aligner, SentencePair
+from nmt.translate.alignment import PADDED_TOKENS, SentencePair, align
 from nmt.translate.formats import Pair, PairFormat, Rescored, Target
 from nmt.translate.requests import longest_first
 from nmt.translate.translator import Translator
@@ -119,14 +119,16 @@ class Rescorer:
     def __init__(self, translator: Translator, *, alignments: bool = False) -> None:
         self.models, self.codec, self.runtime = translator.models, translator.codec, translator.runtime
         self.session = translator.session
-        self._aligner = Aligner(self.models, self.runtime) if alignments else None
+        self._alignments = alignments
 
     def __call__(self, batch: Sequence[EncodedPair]) -> list[list[Rescored]]:
         """Returns pieces, log P and perhaps alignments of the translations of each line of a batch."""
         flat = [(line, target) for line in batch for target in line.targets]
         with self.session():
             found = iter(self._score(flat) if flat else [])
-            alignments = iter(self._aligner(self._words(batch))) if self._aligner else repeat(None)
+            alignments = (
+                iter(align(self.models, self.runtime, self._words(batch))) if self._alignments else repeat(None)
+            )
         return [
             [Rescored(self.codec.target.pieces(ids.tolist()), next(found), next(alignments)) for ids in line.targets]
             for line in batch

@@ -30,7 +30,7 @@ from nmt.search.beam import BeamSearch
 from nmt.text.codec import TextCodec
 from nmt.text.subword import BOS, EOS, PAD, with_eos
 from nmt.text.words import AlignedWords
-from nmt.translate.alignment import Aligner, SentencePair
+from nmt.translate.alignment import SentencePair, align
 from nmt.translate.requests import (
     LEAST_WIDTH,
     WIDTH_MULTIPLE,
@@ -393,7 +393,7 @@ class Translator:
             SentencePair(*source, tokens, self.codec.target_words(text, tokens))
             for source, tokens, text in zip(owners, targets, texts, strict=True)
         ]
-        return list(map(tuple, Aligner(self.models, self.runtime)(pairs)))
+        return list(map(tuple, align(self.models, self.runtime, pairs)))
 
     def _hypothesis(self, found: TokenHypothesis, text: str, alignment: tuple[AlignedWords, ...] | None) -> Hypothesis:
         pieces = self.codec.target.pieces(found.tokens)

@@ -18,7 +18,7 @@ from nmt import NmtError
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
 from nmt.model.architectures import model_config
-from nmt.model.device import resolve
+from nmt.model.device import Runtime, resolve
 from nmt.model.transformer import Transformer
 from nmt.pages.attention import attention_of
 from nmt.text.words import NO_WORD, words_of_pieces
@@ -106,7 +106,7 @@ def test_the_last_decoder_layer_aligns() -> None:
         torch.manual_seed(1)
         model = Transformer(config, 312, 312, shared=True).eval()
         torch.nn.init.zeros_(model.decoder[silent].cross_attention.query.weight)  # type: ignore[union-attr, arg-type]
-        ((*found,),) = alignment_module.Aligner([model], resolve(RUNTIME))([sentence])
+        ((*found,),) = alignment_module.align([model], resolve(RUNTIME), [sentence])
         assert ({source for source, _ in found} == {0}) == (silent == 2)
 
 
@@ -146,14 +146,14 @@ def test_batches_are_halved_if_memory_runs_out(translator: Translator, monkeypat
     lines = ["Ba de ki.", "Lo.", "Mu na po ra."]
     search = SearchConfig(max_length_offset=9, alignments=True)
     expected = [[h.alignment for h in line] for line in translator.hypotheses(lines, search)]
-    whole = alignment_module.Aligner._weights_at_once
+    whole = alignment_module._weights
 
-    def small(aligner: alignment_module.Aligner, pairs: list) -> list:
+    def small(models: list[Transformer], runtime: Runtime, pairs: list) -> list:
         if len(pairs) > most:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return whole(aligner, pairs)
+        return whole(models, runtime, pairs)
 
-    monkeypatch.setattr(alignment_module.Aligner, "_weights_at_once", small)
+    monkeypatch.setattr(alignment_module, "_weights", small)
     most = 1
     assert [[h.alignment for h in line] for line in translator.hypotheses(lines, search)] == expected
     most = 0
