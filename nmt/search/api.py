@@ -46,10 +46,6 @@ class Required:
     prefix: Phrase = ()
     constraints: tuple[Constraint, ...] = ()
 
-    def met_by(self, tokens: Sequence[int]) -> bool:
-        """Returns whether `tokens` contain a phrase of each constraint."""
-        return all(meets(tokens, constraint) for constraint in self.constraints)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SearchBatch:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nmt.config import SearchConfig
-from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis
+from nmt.search.api import DONE_SHARE, Cache, Required, SearchBatch, Step, TokenHypothesis, meets
 from nmt.search.constraints import Constraints, Rules, within
 
 _Number = TypeVar("_Number", float, Tensor)
@@ -125,7 +125,7 @@ class _Finished:
     def add(self, ended: Iterable[tuple[int, list[int], list[float]]]) -> None:
         """Adds hypotheses, each with its sentence, its tokens without EOS, and the log P of the tokens and of EOS."""
         for sentence, tokens, log_probs in ended:
-            unmet = not self.wanted[sentence][0].met_by(tokens)
+            unmet = not all(meets(tokens, constraint) for constraint in self.wanted[sentence][0].constraints)
             ranked = [*self.found[sentence], scored(tokens, log_probs, self.config.alpha, unmet)]
             self.found[sentence] = sorted(ranked, key=lambda f: -f.score)[: self.beam]
 

@@ -189,7 +189,8 @@ class JobOutput:
         """
         if is_resumable(self._inputs(), self.output):
             refuse_inputs(self.output, self._inputs(), f"--output {self.output}")
-            return self._write_shards()
+            with self.finished_shards() as folder:
+                return None if self.options.shard else self._merge(folder)
         return self._write_directly()
 
     def _inputs(self) -> list[str]:
@@ -212,10 +213,6 @@ class JobOutput:
         for number, files in enumerate(self.segments):
             for line, row in enumerate(read_rows(*files), start=1):
                 yield self.job.record(row, Place(name_of(files[0]), line, number))
-
-    def _write_shards(self) -> dict[str, Any] | None:
-        with self.finished_shards() as folder:
-            return None if self.options.shard else self._merge(folder)
 
     @contextmanager
     def finished_shards(self, make_input: Callable[[], None] = lambda: None) -> Iterator[JobFolder]:
