@@ -16,7 +16,7 @@ from nmt.config import SearchConfig
 from nmt.documents.document import Document, ReadOptions, Sentences, request_of
 from nmt.documents.formats import FORMATS, read_document, suffix_of
 from nmt.errors import NmtError
-from nmt.serving.guard import RETRY, UPLOADS, explained
+from nmt.serving.guard import RETRY, UPLOADS, at_once, explained
 from nmt.serving.service import AUTO, Path, Service, fitted
 from nmt.text.glossary import Glossary
 from nmt.text.languages import base_language
@@ -167,7 +167,9 @@ class Documents:
 
     async def _translated(self, one: Uploaded, path: Path, glossary: Glossary | None) -> bytes:
         source, target = path[0].codec, path[-1].codec
-        search = fitted(SearchConfig(beam=min(SearchConfig.beam, self._service.config.max_beam)), path)
+        limits = self._service.config
+        beam = min(SearchConfig.beam, limits.max_beam)
+        search = fitted(SearchConfig(beam=beam, batch_tokens=at_once(limits)), path)
         sentences = Sentences(source, target, self._service.longest_with_phrases(search))
         options = ReadOptions(one.name, source.config.source_lang, target.config.target_lang)
 

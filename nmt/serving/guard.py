@@ -43,11 +43,16 @@ SEARCH_FIELDS = [field for field in fields(SearchConfig) if field.name != "batch
 _FLAGS_OF_FIELDS = {"source", "target", *(field.name for field in SEARCH_FIELDS)}
 
 
+def at_once(limits: ServeConfig) -> int:
+    """Returns how many tokens of a batch are translated at once, padding included. Only long lines have more."""
+    return 4 * limits.batch_tokens
+
+
 def search_config(values: Mapping[str, Any], limits: ServeConfig) -> SearchConfig:
     """Returns the options of search in a request."""
     if unknown := values.keys() - {field.name for field in SEARCH_FIELDS}:
         raise NmtError(f"{min(unknown)!r:.60} is no field of this request; /docs lists the fields")
-    search = SearchConfig(**{"beam": min(SearchConfig.beam, limits.max_beam), **values})
+    search = SearchConfig(**{"beam": min(SearchConfig.beam, limits.max_beam), **values}, batch_tokens=at_once(limits))
     most = {
         "beam": limits.max_beam,
         "samples": limits.max_beam,
