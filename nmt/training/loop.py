@@ -96,7 +96,7 @@ def train_update(
     Raises:
         StoppedError: on all ranks, if any of them was asked to stop.
     """
-    counters, started = state.counters, time.monotonic()
+    counters = state.counters
     losses = torch.zeros(2, device=setup.runtime.device)
     for number, batch in enumerate(update.batches):
         setup.world.end_together(setup.stop.received)
@@ -123,7 +123,6 @@ def train_update(
     counters.update_in_epoch += 1
     vocabulary, tokens = len(setup.data.codec.target), (update.source_tokens, update.target_tokens)
     counters.flops += training_flops(setup.model_config, vocabulary, *tokens) + state.optimizer.flops
-    counters.seconds += time.monotonic() - started
     return UpdateResult(losses, norm, skipped)
 
 
@@ -219,11 +218,13 @@ class TrainingLoop:
             closing(endless_updates(self.setup, self.state, plan)) as stream,
         ):
             for update in stream:
-                result = train_update(self.setup, self.state, update)
+                with self._counted():
+                    result = train_update(self.setup, self.state, update)
+                    if result:
+                        interval.add(update.batches, *result)
+                        self.skipped.note(counters.update, update.batches, result.skipped)
                 if result is None:
                     continue
-                interval.add(update.batches, *result)
-                self.skipped.note(counters.update, update.batches, result.skipped)
                 progress.advance(1)
                 if self.clock and (counters.update - first) % between_looks == 0:
                     self._fit_to(self.clock, (time.monotonic() - started) / (counters.update - first))
@@ -243,6 +244,13 @@ class TrainingLoop:
                     interval.exclude(self._save)
                 if last:
                     break
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Counts the time of the block as training time. It must wait for the device, which works after the CPU."""
+        began = time.monotonic()
+        yield
+        self.state.counters.seconds += time.monotonic() - began
 
     def _fit_to(self, clock: Clock, seconds: float) -> None:
         """Sets --max-updates to what fits into the time that is left; an update takes `seconds`, all included."""
@@ -315,7 +323,8 @@ class TrainingLoop:
 
     def _log(self, interval: Interval, seconds_left: float) -> None:
         counters = self.state.counters
-        self.skipped.check()
+        with self._counted():
+            self.skipped.check()
         record = {
             "epoch": counters.epoch,
             **interval.record(self.setup.world),

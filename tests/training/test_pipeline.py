@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forks
@@ -23,7 +24,7 @@ from nmt.model import incremental
 from nmt.model.incremental import DecoderCache
 from nmt.model.masks import Layout
 from nmt.model.transformer import Transformer
-from nmt.training import dry_run
+from nmt.training import dry_run, loop
 from nmt.training.gradients import Gradients
 
 
@@ -118,11 +119,24 @@ def test_the_size_of_micro_batches_does_not_change_the_weights(trained: Path, tm
     assert all(torch.allclose(whole[name], cut[name], rtol=0, atol=5e-6) for name in whole)
 
 
-def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(trained: Path, tmp_path: Path) -> None:
+def test_training_in_bf16_saves_checkpoints_at_intervals_of_time(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To wait for an update takes a minute here, and a validation takes an hour."""
+    minutes, validate = [0.0], loop.validate
+
+    def taking(time: float, value: Any) -> Any:
+        minutes[0] += time
+        return value
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 60 * minutes[0]))
+    monkeypatch.setattr("nmt.training.gradients._readable_later", lambda flag: lambda: taking(1, bool(flag)))
+    monkeypatch.setattr(loop, "validate", lambda *arguments: taking(60, validate(*arguments)))
     by_the_clock = [flag for flag in TRAIN if not flag.startswith("--save-updates")]
-    options = ["--max-updates=10", "--precision=bf16", "--save-minutes=1e-9", "--valid-metric=nll"]
+    options = ["--max-updates=10", "--precision=bf16", "--save-minutes=2", "--valid-metric=nll", "--valid-updates=5"]
     run("train", trained / "data", f"--save-dir={tmp_path}", *by_the_clock, *SMALL, *options)
-    assert len(list(tmp_path.glob("snapshot-*.safetensors"))) == 10
+    snapshots = sorted(tmp_path.glob("snapshot-*.safetensors"))
+    assert [int(path.stem[-2:]) for path in snapshots] == [3, 6, 9, 10]
     rounded, exact = (records(folder, "train")[0]["nll"] for folder in (tmp_path, trained / "run"))
     assert rounded == pytest.approx(exact, rel=0.01)
     assert rounded != exact
