@@ -101,16 +101,18 @@ def choose(
     tokens = speed(arch) * seconds
     epochs = min(tokens / corpus.tokens, _MOST_EPOCHS)
     pick("optimizer", "muon", "needs fewer updates than adam")
-    if corpus.pairs < _LARGE_CORPUS and arch in {size.arch for size in _SIZES}:
-        dropout = next(dropout for most, dropout in _DROPOUTS if epochs <= most)
-        pick("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
     size = min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500), corpus.tokens)
     size = pick("batch_tokens", round(size), "is small where the corpus or the time is")
     pick("batch_groups", 4 if size < 10_000 else 8, "keeps the padding small")
     time = f"{console.clock(seconds)} at {speed(arch):,.0f} tokens/s of each side"
     reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs, after which more of them do not help"
     per_epoch = max(1.0, corpus.tokens / size)
-    _choose_schedule(pick, given, pick("max_updates", max(1, int(epochs * per_epoch)), reason))
+    updates = pick("max_updates", max(1, int(epochs * per_epoch)), reason)
+    if corpus.pairs < _LARGE_CORPUS and arch in {size.arch for size in _SIZES}:
+        epochs = updates / per_epoch
+        dropout = next((dropout for most, dropout in _DROPOUTS if epochs <= most), _DROPOUTS[-1][1])
+        pick("dropout", dropout, f"suits {epochs:,.1f} epochs of {pairs}")
+    _choose_schedule(pick, given, updates)
     return choices
 
 
