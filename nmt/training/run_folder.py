@@ -185,12 +185,16 @@ class RunFolder:
 
     def has_average(self, last: int) -> bool:
         """Returns whether `save_average` would write the file that is there, or there are no checkpoints."""
-        wanted = [path.name for path in numbered(self.path, "snapshot")[-last:]]
+        snapshots = numbered(self.path, "snapshot")[-last:]
+        if not snapshots:
+            return True
         try:
-            provenance = read_document(self.path / AVERAGE)["provenance"]
-            return [Path(path).name for path in provenance["averaged"]] == wanted
+            average, newest = (read_document(path)["provenance"] for path in (self.path / AVERAGE, snapshots[-1]))
+            # A training that repeats its last updates writes other checkpoints of the same names.
+            names = [Path(path).name for path in average["averaged"]]
+            return names == [path.name for path in snapshots] and average["last"] == newest
         except (NmtError, LookupError):  # it is missing or damaged, or another file has this name
-            return not wanted
+            return False
 
     def save_average(self, last: int) -> Path:
         """Writes the average of the `last` newest checkpoints, or of all if there are fewer; returns its path."""
