@@ -241,6 +241,9 @@ def test_an_edited_checkpoint_is_refused_in_one_sentence_or_gives_a_model(path: 
 @pytest.mark.parametrize(("error", "expected"), [
     (MemoryError(), True),
     (RuntimeError("std::bad_alloc"), True),
+    (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"), True),
+    (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+    (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
     (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
     (ValueError("can't allocate memory"), False),
 ])  # fmt: skip

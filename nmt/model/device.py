@@ -20,8 +20,14 @@ _R = TypeVar("_R")
 
 # <malloc.h>: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# Parts of the errors that torch's allocator, oneDNN and C++ raise when memory runs out on a CPU.
-_OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "std::bad_alloc")
+# Parts of the errors when memory runs out: of torch's allocator, oneDNN and C++ on a CPU, of CUDA and cuBLAS on a GPU.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "could not create a primitive",
+    "std::bad_alloc",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 # The compute capability of the first GPUs with fast matrix products in fp16 (V100).
@@ -132,7 +138,7 @@ def in_halves(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether memory ran out, on a GPU or on a CPU, where torch may raise a plain RuntimeError."""
+    """Returns whether memory ran out, on a GPU or on a CPU. The error may be a plain RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
         isinstance(error, RuntimeError) and any(sign in str(error) for sign in _OUT_OF_MEMORY)
     )
