@@ -179,7 +179,7 @@ def _arguments(data: str, model: ModelConfig, config: TrainConfig, clock: "Clock
     arguments = shlex.split(command_line(data, model, config))[1:]
     arguments += ["--max-updates", str(config.max_updates)]
     arguments += ["--dry-run"] * dry_run + ["--resume-changed"] * config.resume_changed
-    if clock and config.max_updates < clock.most_updates:
+    if clock:
         arguments += ["--minutes", f"{max(0.1, (clock.ends_at - time.monotonic()) / 60):.3f}"]
     return arguments
 

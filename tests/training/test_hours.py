@@ -230,6 +230,11 @@ def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(
     said = run("train", tmp_path / "data", "--save-dir", tmp_path / "run", "--hours=10", *OPTIONS[:-1]).stderr
     assert "20 epochs, after which more of them do not help" in said
     assert options_of(tmp_path / "run")["max-updates"] == 20
+    # Several processes get the clock too, which ends the training if they are slower than the measurement.
+    launched: list[str] = []
+    monkeypatch.setattr("nmt.training.ranks.launch", lambda arguments, *_: launched.extend(arguments))
+    run("train", tmp_path / "data", f"--save-dir={tmp_path}/two", "--hours=10", "--gpus=2", *OPTIONS[:-1])
+    assert "--minutes" in launched
 
 
 @pytest.mark.parametrize("place", ["nmt.training.hours.seconds_per_update", "nmt.training.loop.TrainingLoop.run"])
