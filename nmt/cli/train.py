@@ -119,11 +119,11 @@ def _in_time(
     from nmt.data.folder import DataFolder
     from nmt.training.hours import Corpus, with_choices
     from nmt.training.loop import Clock
-    from nmt.training.ranks import is_rank
+    from nmt.training.ranks import is_launched, is_rank
     from nmt.training.run_folder import RunFolder, numbered
     from nmt.training.train import check_save_dir
 
-    if is_rank() and "max_updates" not in given:
+    if is_rank() and not is_launched():
         raise NmtError("--hours and --minutes do not work with torchrun; give --gpus, or all options without them")
     opened = DataFolder.open(data)
     corpus = Corpus.of(opened)

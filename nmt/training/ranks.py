@@ -129,6 +129,15 @@ def is_rank() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+# A variable that `launch` sets and torchrun does not.
+_LAUNCHED = "NMT_LAUNCHED"
+
+
+def is_launched() -> bool:
+    """Returns whether `launch` started this process."""
+    return _LAUNCHED in os.environ
+
+
 @contextmanager
 def join_ranks(config: TrainConfig, stopping: str) -> Iterator[tuple[World, Runtime, StopSignals]]:
     """Joins the other ranks; yields the group, the runtime of this rank, and the signals that ask it to stop.
@@ -280,8 +289,9 @@ def _check_gpus(processes: int, device: str) -> None:
 
 
 def _variables(rank: int, ranks: int, port: int) -> dict[str, str]:
-    """Returns the environment variables that torchrun would set for a rank."""
+    """Returns the environment variables that torchrun would set for a rank, and one that it would not set."""
     return {
+        _LAUNCHED: "True",
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(ranks),

@@ -304,3 +304,10 @@ def test_what_is_damaged_or_missing_is_said_before_the_measurement(trained: Path
 def test_what_contradicts_the_time_is_refused(trained: Path, tmp_path: Path, flags: list[str], said: str) -> None:
     assert said in failed("train", trained / "data", "--save-dir", tmp_path / "run", *flags)
     assert not (tmp_path / "run").exists()
+
+
+def test_torchrun_is_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "0")
+    command = "train", trained / "data", f"--save-dir={tmp_path}/run", *OPTIONS, "--minutes=1", "--max-updates=3"
+    assert "--hours and --minutes do not work with torchrun; give --gpus" in failed(*command)
