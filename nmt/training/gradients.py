@@ -181,8 +181,8 @@ class Gradients:
         return loss.detach(), nll
 
     def give_up_graphs(self) -> bool:
-        """Frees the memory of graphs, and records no more of them, if there are any. Returns whether there were any."""
-        if not self._graphed or not self._graphed.recorded:
+        """Frees the memory of graphs, and records no more, if a recording was begun. Returns whether one was."""
+        if not self._graphed or not self._graphed.used:
             return False
         self._graphed = None
         return True

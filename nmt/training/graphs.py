@@ -35,12 +35,14 @@ class GraphedPass:
 
     Attributes:
         recorded: the graphs by shape.
+        used: whether a recording was begun, which takes memory.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._model, self._device = model, device
         self._seen = set[tuple[int, ...]]()
         self.recorded: dict[tuple[int, ...], _Recorded] = {}
+        self.used = False
 
     def __call__(self, computation: Pass, batch: MicroBatch, factor: float) -> tuple[Tensor, Tensor]:
         """Returns what the computation returns; the tensors keep their values until the next call."""
@@ -49,6 +51,7 @@ class GraphedPass:
             if shape not in self._seen or len(self.recorded) == _MOST_GRAPHS:
                 self._seen.add(shape)
                 return computation(batch.to(self._device), moved(torch.tensor(factor), self._device))
+            self.used = True
             self.recorded[shape] = self._record(computation, batch.to(self._device))
         recorded = self.recorded[shape]
         for place, value in zip(recorded.inputs, [*batch.tensors(), torch.tensor(factor)], strict=True):
