@@ -64,8 +64,8 @@ def endless_updates(setup: Setup, state: TrainState, plan: UpdatePlan) -> Genera
                 plan = plan_epoch(setup, state)
 
 
-class RankOutOfMemoryError(NmtError):
-    """Memory ran out on one of several ranks."""
+class MemoryRanOutError(NmtError):
+    """Memory ran out where this process cannot repeat the work with fewer device tokens."""
 
 
 class UpdateResult(NamedTuple):
@@ -135,7 +135,7 @@ def _lower_device_tokens(setup: Setup, state: TrainState, batch: MicroBatch) -> 
             "(nmt preprocess --max-length), or use a device with more memory"
         )
     if setup.world.size > 1:
-        raise RankOutOfMemoryError(f"rank {setup.world.rank} ran out of memory in update {update:,}")
+        raise MemoryRanOutError(f"rank {setup.world.rank} ran out of memory in update {update:,}")
     _discard_gradients(setup, state)
     state.counters.device_tokens = lower
     console.warn(f"memory ran out in update {update:,}; training continues with --device-tokens {lower}")
@@ -340,7 +340,12 @@ class TrainingLoop:
     def _validate(self) -> None:
         counters, config = self.state.counters, self.setup.config
         started = time.monotonic()
-        found = validate(self.setup, self.state)
+        try:
+            found = validate(self.setup, self.state)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MemoryRanOutError(f"memory ran out in the validation at update {counters.update:,}") from error
         self.state.validations.append(found.scores)
         best_first = [scores.update for scores in ranked(self.state.validations, config.valid_metric[0])]
         is_best, kept = best_first[0] == counters.update, best_first[: config.keep_best]

@@ -14,7 +14,7 @@ from nmt.errors import NmtError, StoppedError
 from nmt.model.device import device_type
 from nmt.scoring import tokenizer_warning
 from nmt.training.log import require_tensorboard, show_plan
-from nmt.training.loop import Clock, RankOutOfMemoryError, TrainingLoop, plan_epoch
+from nmt.training.loop import Clock, MemoryRanOutError, TrainingLoop, plan_epoch
 from nmt.training.ranks import join_ranks
 from nmt.training.resume import resume, start_from
 from nmt.training.run_folder import RunFolder
@@ -122,7 +122,7 @@ def _train(setup: Setup, folder: RunFolder, clock: Clock | None) -> None:
         if not resume(setup, state, folder) and setup.config.init_from:
             start_from(setup.config.init_from, state.loss.model, setup.data.codec)
         loop.run(first_plan(setup, state))
-    except RankOutOfMemoryError as error:
+    except MemoryRanOutError as error:
         # All ranks have the same state, but the main rank waits for the gradients of this one.
         if folder.path.is_dir():
             loop.save_state()

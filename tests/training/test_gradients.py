@@ -128,6 +128,16 @@ def test_memory_that_runs_out_on_one_of_two_ranks_ends_training_with_its_state_s
     assert "after update 7" in run(*train, "--max-updates=8").stderr
 
 
+def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved(trained: Path, tmp_path: Path) -> None:
+    train = command(trained, tmp_path / "run", "--max-updates=3", "--valid-updates=2")
+    log = forks.run(*train, code=1, before=forks.At("nmt.training.loop.validate", 1, fail)).errors
+    assert (
+        f"error: memory ran out in the validation at update 2; training stopped after update 2 with its state saved in "
+        f"{tmp_path}/run; start the same command again with a smaller --device-tokens, such as 600"
+    ) in log
+    assert "validation at update 2" in run(*train, "--device-tokens=600").stderr
+
+
 def test_the_largest_micro_batches_are_tried_first(trained: Path) -> None:
     gradients = gradients_of(DataFolder.open(trained / "data"), World())
     assert gradients.fitting_tokens(((13, 17), (15, 15)), 2048, 0) == 2048
