@@ -17,7 +17,7 @@ from nmt.training.log import Interval, show_lines
 from nmt.training.loop import endless_updates, train_update
 from nmt.training.resume import start_from
 from nmt.training.run_folder import STATES_KEPT
-from nmt.training.state import Setup, TrainState, new_state, state_bytes
+from nmt.training.state import Setup, TrainState, new_state
 from nmt.training.train import first_plan, prepared
 
 
@@ -62,7 +62,7 @@ def dry_run(data_folder: str, model_config: ModelConfig, config: TrainConfig) ->
         lines = {
             **_time(setup, plan, seconds, state.optimizer.flops),
             "memory": f"{setup.runtime.peak_memory_mib:,.0f} MiB per process",
-            "disk": _disk(config, state.parameters, seconds),
+            "disk": _disk(config, state, seconds),
         }
         show_lines(lines)
         console.info("dry run: nothing was written to --save-dir")
@@ -109,17 +109,17 @@ def _time(setup: Setup, plan: UpdatePlan, seconds: float, optimizer_flops: float
     }
 
 
-def _disk(config: TrainConfig, parameters: int, seconds: float) -> str:
+def _disk(config: TrainConfig, state: TrainState, seconds: float) -> str:
     """Returns the log line about the disk space of the run folder; an update takes `seconds`."""
-    checkpoint, state = (parameters * n / 2**20 for n in (WEIGHT_BYTES, state_bytes(config)))
+    checkpoint, of_state = (n / 2**20 for n in (WEIGHT_BYTES * state.parameters, state.bytes_on_disk))
     every = 60 * config.save_minutes / seconds if config.save_updates is None else config.save_updates
     kept = min(max(config.keep_checkpoints, config.average_last or 0), int(config.max_updates / every) + 1)
     # best.safetensors and, with --keep-best, numbered copies
     best = 1 if config.keep_best == 1 else 1 + config.keep_best
     others = best + (config.average_last is not None)
-    total = (kept + others) * checkpoint + STATES_KEPT * state
+    total = (kept + others) * checkpoint + STATES_KEPT * of_state
     return (
         f"{console.counted(kept, 'checkpoint')} of {checkpoint:,.0f} MiB and {STATES_KEPT} training states of "
-        f"{state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "
+        f"{of_state:,.0f} MiB, {total / 1024:,.1f} GiB in total with {'the' if best == 1 else best} best "
         f"{'checkpoint' if best == 1 else 'checkpoints'}"
     )

@@ -60,10 +60,6 @@ class LossScale:
         self._good_updates.fill_(state["good_updates"])
 
 
-# Bytes of Adam's two moments, for each parameter. Muon has one, and needs half of them.
-ADAM_BYTES = 8
-
-
 # The momentum of Muon, and the coefficients of Newton and Schulz's iteration (Jordan et al. 2024).
 _MOMENTUM = 0.95
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -154,9 +150,18 @@ class Optimizer:
         return self._matrices.flops if self._matrices else 0.0
 
     @property
-    def has_state(self) -> bool:
-        """Whether Adam's moments have been allocated, which the first update does."""
-        return bool(self._adam.state)
+    def adam_bytes(self) -> int:
+        """The bytes of Adam's two moments, which the first update allocates."""
+        return sum(2 * weight.nbytes for weight in self._adam.param_groups[0]["params"])
+
+    @property
+    def moment_bytes(self) -> int:
+        """The bytes of the moments of Adam and Muon, which a training state holds."""
+        return self.adam_bytes + sum(momentum.nbytes for momentum in self._momenta)
+
+    @property
+    def _momenta(self) -> list[Tensor]:
+        return self._matrices.momenta if self._matrices else []
 
     def step(self, learning_rate: float) -> tuple[Tensor, Tensor]:
         """Performs an update, and clears the gradients.
@@ -191,8 +196,7 @@ class Optimizer:
         """Returns the states of Adam and Muon by the numbers of their parameters: `0.exp_avg`, `muon.0` and so on."""
         state = self._adam.state_dict()["state"]
         tensors = {f"{number}.{part}": value for number, parts in state.items() for part, value in parts.items()}
-        momenta = self._matrices.momenta if self._matrices else []
-        return tensors | {f"muon.{number}": momentum for number, momentum in enumerate(momenta)}
+        return tensors | {f"muon.{number}": momentum for number, momentum in enumerate(self._momenta)}
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what `state_dict` returned."""
@@ -201,8 +205,7 @@ class Optimizer:
         for name, tensor in tensors.items():
             number, part = name.split(".")
             if number == "muon":
-                assert self._matrices
-                self._matrices.momenta[int(part)].copy_(tensor)
+                self._momenta[int(part)].copy_(tensor)
             else:
                 state[int(number)][part] = tensor.clone()
         self._adam.load_state_dict(self._adam.state_dict() | {"state": state})

@@ -17,7 +17,7 @@ from nmt.model.transformer import matrices
 from nmt.signals import StopSignals
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
-from nmt.training.optimizer import ADAM_BYTES, LossScale, Optimizer
+from nmt.training.optimizer import LossScale, Optimizer
 from nmt.training.ranks import World
 from nmt.training.records import Scores, without_improvement
 
@@ -53,11 +53,6 @@ def freeze(model: nn.Module, groups: Sequence[str]) -> None:
         weight.requires_grad_(not any(name.startswith(_GROUPS[group]) for group in groups))
     if not any(weight.requires_grad for weight in model.parameters()):
         raise NmtError("--freeze leaves no weights to train; leave out one of its values")
-
-
-def state_bytes(config: TrainConfig) -> int:
-    """Returns how many bytes of a training state each parameter takes."""
-    return WEIGHT_BYTES + ADAM_BYTES + (0 if config.ema is None else WEIGHT_BYTES)
 
 
 class MovingAverage:
@@ -140,12 +135,19 @@ class TrainState:
         """Returns a context in which the model has its averaged weights, if there are any."""
         return self.average.in_use() if self.average else nullcontext()
 
-    def missing_bytes(self, config: TrainConfig) -> int:
-        """Returns the memory in bytes that the first update will allocate; 0 after it."""
-        if self.optimizer.has_state:
-            return 0
-        average = 0 if config.ema is None else WEIGHT_BYTES * self.parameters
-        return ADAM_BYTES * sum(p.numel() for p in self.gradients.parameters) + average
+    @property
+    def missing_bytes(self) -> int:
+        """The memory in bytes that the first update will allocate; 0 after it."""
+        return 0 if self.counters.update else self.optimizer.adam_bytes + self._average_bytes
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """The size of a training state in bytes."""
+        return WEIGHT_BYTES * self.parameters + self.optimizer.moment_bytes + self._average_bytes
+
+    @property
+    def _average_bytes(self) -> int:
+        return WEIGHT_BYTES * self.parameters if self.average else 0
 
     @property
     def parameters(self) -> int:

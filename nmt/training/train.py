@@ -18,7 +18,7 @@ from nmt.training.loop import Clock, MemoryRanOutError, TrainingLoop, plan_epoch
 from nmt.training.ranks import join_ranks
 from nmt.training.resume import resume, start_from
 from nmt.training.run_folder import RunFolder
-from nmt.training.state import Setup, TrainState, new_state, state_bytes
+from nmt.training.state import Setup, TrainState, new_state
 
 
 def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) -> None:
@@ -39,8 +39,9 @@ def check_fit(data: DataFolder, model_config: ModelConfig, config: TrainConfig) 
     if "bleu" in config.valid_metric and (warning := tokenizer_warning(data.codec.config.target_lang)):
         console.warn(warning)
     if device_type(config) == "cpu":
-        # WEIGHT_BYTES is for the gradients.
-        check_memory(model_config, data.codec, config.gpus * (WEIGHT_BYTES + state_bytes(config)))
+        # Weights, gradients, the two moments of Adam or the one of Muon, and the average.
+        copies = 2 + (2 if config.optimizer == "adam" else 1) + (config.ema is not None)
+        check_memory(model_config, data.codec, config.gpus * copies * WEIGHT_BYTES)
 
 
 def check_save_dir(data: DataFolder, config: TrainConfig) -> None:
@@ -153,7 +154,7 @@ def first_plan(setup: Setup, state: TrainState) -> UpdatePlan:
 def fit_memory(setup: Setup, state: TrainState, plan: UpdatePlan) -> None:
     """Checks that the largest micro-batches fit into memory. Lowers the default of --device-tokens if they do not."""
     tokens = state.device_tokens(setup)
-    found = state.gradients.fitting_tokens(plan.epoch.widest, tokens, state.missing_bytes(setup.config))
+    found = state.gradients.fitting_tokens(plan.epoch.widest, tokens, state.missing_bytes)
     fitting = min(setup.world.gather(found))
     if fitting == tokens:
         return

@@ -251,6 +251,17 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
         assert torch.equal(weight, reference), name
 
 
+def test_the_size_of_the_moments_is_known_before_the_first_step() -> None:
+    model = Transformer(MODEL, 20, 20, shared=True)
+    optimizer = Optimizer(model.parameters(), CONFIG, matrices=list(matrices(model)))
+    known, of_adam = optimizer.moment_bytes, optimizer.adam_bytes
+    model(torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 2, dtype=torch.int64)).sum().backward()
+    optimizer.step(0.1)
+    saved = {name: tensor.nbytes for name, tensor in optimizer.state_dict().items() if not name.endswith("step")}
+    assert known == sum(saved.values())
+    assert of_adam == sum(size for name, size in saved.items() if "exp_avg" in name)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_resumed_run_ends_with_the_same_weights(trained: Path, tmp_path: Path, precision: str) -> None:
     options = ["--optimizer=muon", "--valid-metric=nll", "--ema=0.9", f"--precision={precision}"]
