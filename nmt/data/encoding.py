@@ -75,13 +75,16 @@ class Sampling:
 
 
 def filter_pairs(
-    source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], max_length: float, max_ratio: float
+    source: Sequence[Ids], target: Sequence[Ids], tags: Sequence[Ids], max_length: float, max_ratio: float
 ) -> tuple[list[int], Counter[str]]:
-    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies."""
+    """Returns the indices of the pairs to keep, and the number of dropped pairs by the first reason that applies.
+
+    A tag counts in the length of its source sentence, but not in the ratio of the lengths.
+    """
     lengths = np.array([list(map(len, source)), list(map(len, target))])
     shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
     empty = shorter == 0
-    too_long = ~empty & (longer > max_length)
+    too_long = ~empty & (np.maximum(longer, lengths[0] + list(map(len, tags))) > max_length)
     uneven = ~empty & ~too_long & (longer > max_ratio * shorter)
     reasons = {"empty": empty, "too_long": too_long, "uneven": uneven}
     dropped = Counter({reason: int(mask.sum()) for reason, mask in reasons.items()})
@@ -129,10 +132,10 @@ class Encoder:
         tags = [codec.source.ids([tag]) if tag else [] for tag in chunk.tags]
         kept, dropped, longest = list(range(len(source))), Counter[str](), math.inf
         if self._limits:
-            longest = self._limits[0] - max(map(len, tags))
-            kept, dropped = filter_pairs(source, target, longest, self._limits[1])
+            longest, ratio = self._limits
+            kept, dropped = filter_pairs(source, target, tags, longest, ratio)
         alignments = [_aligned_pieces(codec, chunk, i, source[i], target[i]) for i in kept]
-        source = sampling.encode("source", codec, chunk, kept, source, longest)
+        source = sampling.encode("source", codec, chunk, kept, source, longest - max(map(len, tags)))
         target = sampling.encode("target", codec, chunk, kept, target, longest)
         source, alignments = _tagged([tags[i] for i in kept], source, alignments, sampling.encodings("source"))
         flat = flatten(source, len(codec.source)), flatten(target, len(codec.target))

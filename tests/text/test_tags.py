@@ -11,6 +11,8 @@ from conftest import invented_pairs
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
 from nmt.config import SearchConfig
+from nmt.data.corpora import Chunk
+from nmt.data.encoding import Encoder
 from nmt.data.folder import DataFolder
 from nmt.translate.requests import Request, encode
 from nmt.translate.texts import Text, sentences_of
@@ -65,6 +67,10 @@ def test_a_checkpoint_knows_its_tags(corpora: list[str], tmp_path: Path) -> None
     run(*like, "--tag=<2fr>", "--tag=")
     source = DataFolder.open(tmp_path / "more").split("train").source
     assert source[0][0] == codec.source.ids(["<2fr>"])[0]
+    # A tag counts in the length of its source sentence, and not in that of the target.
+    chunk = Chunk(["Ba de.", "Ba de.", "ba"], ["ba", "ba", "Ba de."], [""] * 3, ["", "<2fr>", "<2fr>"])
+    limit = len(codec.encode_source(["Ba de."])[0])
+    assert Encoder(codec, (limit, 9.0))(chunk).kept == 2  # the first and the last
 
 
 @pytest.mark.parametrize("options, message", [
