@@ -96,16 +96,17 @@ def choose(
         return given.get(name, value)
 
     pairs = console.counted(corpus.pairs, "pair")
-    suited = f"the largest that {pairs} and {console.clock(seconds)} suffice for"
+    allowed = console.clock(seconds)
+    suited = f"the largest that {pairs} and {allowed} suffice for"
     arch = given.get("arch") or pick("arch", _architecture(corpus, seconds, speed), suited)
     tokens = speed(arch) * seconds
     epochs = min(tokens / corpus.tokens, _MOST_EPOCHS)
     pick("optimizer", "muon", "needs fewer updates than adam")
     size = min(max(tokens / _UPDATES, _LEAST_BATCH), _MOST_BATCH, max(corpus.tokens / 20, 500), corpus.tokens)
-    size = pick("batch_tokens", round(size), "is small where the corpus or the time is")
+    size = pick("batch_tokens", round(size), f"suits {allowed} and {pairs}")
     pick("batch_groups", 4 if size < 10_000 else 8, "keeps the padding small")
-    time = f"{console.clock(seconds)} at {speed(arch):,.0f} tokens/s of each side"
-    reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs, after which more of them do not help"
+    time = f"{allowed} at {speed(arch):,.0f} tokens/s of each side"
+    reason = time if epochs < _MOST_EPOCHS else f"{_MOST_EPOCHS} epochs; more do not help"
     per_epoch = max(1.0, corpus.tokens / size)
     updates = pick("max_updates", max(1, int(epochs * per_epoch)), reason)
     if corpus.pairs < _LARGE_CORPUS and arch in {size.arch for size in _SIZES}:
@@ -124,11 +125,12 @@ def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, A
             pick("lr_scale", _TUNING_LR_SCALE, "keeps what that model has learned")
     else:
         warmup = min(max(updates // 6, _LEAST_WARMUP), _MOST_WARMUP, updates)
-        pick("warmup_updates", warmup, f"a sixth of the updates, but at least {_LEAST_WARMUP} if there are so many")
+        limits = f"from {_LEAST_WARMUP} to {_MOST_WARMUP:,}, and never more than all of them"
+        pick("warmup_updates", warmup, f"a sixth of the updates, but {limits}")
     if "save_minutes" not in given:
         pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes about {_SNAPSHOTS} checkpoints")
     last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))
-    last = pick("average_last", last, "averages what the end of the training has made")
+    last = pick("average_last", last, f"averages the last {console.counted(last, 'checkpoint')}")
     pick("keep_checkpoints", last, "keeps what is averaged")
     pick("valid_updates", max(1, updates // 10), "validates ten times")
     pick("valid_metric", ("nll",), "takes less time than translating")
@@ -187,7 +189,7 @@ def with_choices(
             check_sizes(config.init_from, read_model_config(config.init_from), architecture(config, overrides))
             known["arch"] = config.init_from
         choices = choose(corpus, seconds, known, speed)
-    if on_gpu:  # the training follows in other processes
+    if on_gpu:  # so that the training finds the memory free
         torch.cuda.empty_cache()
     stop.check()
     _show(choices, on_gpu=on_gpu)

@@ -228,7 +228,7 @@ def test_a_small_corpus_is_not_trained_on_for_more_epochs_than_help(
     model = f"--like={trained}/run/average.safetensors"
     run("preprocess", *langs, model, f"--dest={tmp_path}/data", "--workers=1")
     said = run("train", tmp_path / "data", "--save-dir", tmp_path / "run", "--hours=10", *OPTIONS[:-1]).stderr
-    assert "20 epochs, after which more of them do not help" in said
+    assert "20 epochs; more do not help" in said
     assert options_of(tmp_path / "run")["max-updates"] == 20
     # Several processes get the clock too, which ends the training if they are slower than the measurement.
     launched: list[str] = []
