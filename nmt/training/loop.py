@@ -377,6 +377,6 @@ class TrainingLoop:
             console.info(f"saved {self.folder.save_average(last)}, the average of the last checkpoints")
 
     def save_state(self) -> None:
-        """Writes a training state if at least one update was made. One rank does it."""
-        if self.state.counters.update:
+        """Writes a training state if there was an update, or a validation of --init-from. One rank does it."""
+        if self.state.counters.update or self.state.validations:
             self.folder.save(checkpoint_of(self.setup, self.state), "state", self.state.counters.update, STATES_KEPT)

@@ -47,8 +47,8 @@ class MetricsFile:
             console.warn_once(f"skipped {lines} of {self.path}, the first is line {damaged[0]}")
         return [record for _, record in found if record is not None]
 
-    def rewind(self, update: int) -> None:
-        """Removes the records of updates after `update`, because a resumed training repeats these updates."""
+    def rewind(self, update: int | None) -> None:
+        """Removes the records of what a resumed training repeats: what came after `update`; None for the beginning."""
         if not os.path.exists(self.path):
             return
         kept = [line for line in self._lines(_MOVE) if not _repeats(_record(line), update)]
@@ -62,8 +62,11 @@ class MetricsFile:
             raise NmtError(f"{self.path} cannot be read ({error.strerror}); {advice}") from error
 
 
-def _repeats(record: dict[str, Any] | None, update: int) -> bool:
-    return record is not None and (record["update"] > update or (update == 0 and record["kind"] == "valid"))
+def _repeats(record: dict[str, Any] | None, update: int | None) -> bool:
+    if record is None:
+        return False
+    # A fine-tuning also begins with a validation.
+    return record["update"] > (update or 0) or (update is None and record["kind"] == "valid")
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

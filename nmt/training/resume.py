@@ -115,7 +115,7 @@ def resume(setup: Setup, state: TrainState, folder: RunFolder) -> bool:
             folder.remove_checkpoints_after(state.counters.update)
             if changed:
                 folder.set_best_aside()
-        folder.metrics.rewind(state.counters.update)
+        folder.metrics.rewind(None if path is None else state.counters.update)
     return path is not None
 
 

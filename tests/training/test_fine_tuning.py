@@ -1,6 +1,7 @@
 """Fine-tuning: data in the vocabulary of a checkpoint, its weights as a beginning, and frozen parts of the model."""
 
 import shutil
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,14 +75,18 @@ def test_the_first_validation_writes_the_best_checkpoint(tuned: Path, tmp_path: 
 
 
 def test_a_resumed_fine_tuning_ends_with_the_weights_of_an_uninterrupted_one(tuned: Path, tmp_path: Path) -> None:
+    """The first start of the resumed one is killed before the first update."""
     said = []
 
     def train_until(folder: Path, update: int) -> None:
         said.append(fine_tune(tuned, folder, f"--max-updates={update}"))
 
+    early = forks.At("nmt.training.loop.train_update")
+    forks.run("train", *begin(tuned, tmp_path / "resumed"), *TUNE, before=early, code=-signal.SIGKILL)
     assert_resumes(train_until, tmp_path, [2, 4, 6])
-    assert "resumed from" in said[-1]
-    assert "starting with" not in said[-1]
+    assert all("resumed from" in log and "starting with" not in log for log in said[1:])
+    assert not list((tmp_path / "resumed").glob("*.earlier"))
+    assert list(valid_losses(tmp_path / "resumed")) == [0, 2, 4, 6]
 
 
 def test_two_ranks_start_from_the_same_weights(trained: Path, tuned: Path, tmp_path: Path) -> None:

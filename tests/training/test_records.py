@@ -63,7 +63,7 @@ def test_a_damaged_line_is_skipped_with_a_warning(path: Path, name: str, capfd: 
 
 def test_a_training_that_starts_anew_removes_even_a_validation_before_the_first_update(path: Path) -> None:
     path.write_bytes(GOOD[0] + b"\n" + record("valid", 0, VALID) + b"\n")
-    MetricsFile(path).rewind(0)
+    MetricsFile(path).rewind(None)
     assert path.read_bytes() == GOOD[0] + b"\n"
 
 
