@@ -153,7 +153,9 @@ class TrainConfig(BatchConfig):
     )
     min_delta: float = validation_option(0.0, "Improvements up to this size do not count for --patience.", at_least=0)
     keep_best: int = checkpoints_option(1, "Best checkpoints to keep, for average-checkpoints --best.", at_least=1)
-    save_minutes: float = checkpoints_option(10.0, "Write a checkpoint every N minutes.", above=0)
+    save_minutes: float = checkpoints_option(
+        10.0, "Write a checkpoint every N minutes of training. Ignored with --save-updates.", above=0
+    )
     save_updates: int | None = checkpoints_option(
         None, "Write a checkpoint every N updates instead of every N minutes.", at_least=1
     )
