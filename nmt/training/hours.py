@@ -11,6 +11,7 @@ from nmt import console
 from nmt.checkpoint_file import read_model_config
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
+from nmt.errors import NmtError
 from nmt.training.dry_run import seconds_per_update
 from nmt.training.loop import plan_epoch
 from nmt.training.ranks import join_ranks
@@ -142,7 +143,13 @@ def _architecture(corpus: Corpus, seconds: float, speed: Callable[[str], float])
     best = _SIZES[0].arch
     for arch, pairs, tokens in _SIZES[1:]:
         # A larger architecture is slower, so the speed of the smaller one can rule it out without another measurement.
-        if corpus.pairs < pairs or speed(best) * seconds < tokens or speed(arch) * seconds < tokens:
+        if corpus.pairs < pairs or speed(best) * seconds < tokens:
+            break
+        try:
+            if speed(arch) * seconds < tokens:
+                break
+        except NmtError as error:
+            console.info(f"{arch} cannot be trained: {error}")
             break
         best = arch
     return best

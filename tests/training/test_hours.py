@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import nmt
 from nmt.config import TrainConfig
 from nmt.data.folder import DataFolder
-from nmt.errors import StoppedError
+from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import model_config
 from nmt.training import hours, loop
 from nmt.training.hours import Choice, Corpus, choose
@@ -89,6 +89,15 @@ def test_the_speed_of_a_large_architecture_is_measured_only_where_it_could_be_ch
 
     choose(WMT14, 3600, {}, speed)
     assert set(asked) == {"transformer_tiny"}
+
+
+def test_an_architecture_that_cannot_be_trained_is_not_chosen() -> None:
+    def speed(arch: str) -> float:
+        if arch == "transformer_base":
+            raise NmtError("--device-tokens 2048 is too small")
+        return GPU[arch]
+
+    assert choose(WMT14, 24 * 3600, {}, speed)["arch"].value == "transformer_tiny"
 
 
 def test_what_is_given_stays_and_the_rest_follows_from_it() -> None:
