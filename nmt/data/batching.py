@@ -194,17 +194,8 @@ def _sorted_by_length(source: Array, target: Array, random: np.random.Generator)
     to epoch.
     """
     shuffled = random.permutation(np.arange(len(source), dtype=np.uint32))
-    # Target length, source length and position in the random order are packed into one number, so that one sort of
-    # these numbers is enough.
     source, target = (np.minimum(lengths[shuffled], _LONGEST_SORTED).astype(np.uint16) for lengths in (source, target))
-    keys = target.astype(np.uint64)
-    keys <<= 16
-    keys |= np.where(target % 2, source, ~source)
-    keys <<= 32
-    keys |= np.arange(len(shuffled), dtype=np.uint32)
-    keys.sort()
-    keys &= 0xFFFFFFFF
-    return shuffled[keys]
+    return shuffled[np.lexsort((np.where(target % 2, source, ~source), target))]
 
 
 def _group_starts(sizes: Array, groups: int, random: np.random.Generator) -> Array:
