@@ -9,9 +9,10 @@ into micro-batches, which does not change its gradient.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
+
+from nmt.data.mixture import Lengths
 
 Array = np.ndarray
 # A new number for every change of how plans are made. A training state refers to a position in an epoch, which has
@@ -19,16 +20,6 @@ Array = np.ndarray
 PLAN_VERSION = 2
 # Longer sentences are sorted as if they had this length, which fits into 16 bits.
 _LONGEST_SORTED = (1 << 16) - 1
-
-
-class Lengths(Protocol):
-    """The number of tokens of each sentence, EOS included, which may be computed on demand."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, sentences: Array, /) -> Array: ...
-    def __array__(self) -> Array: ...
-    @property
-    def total(self) -> int: ...
 
 
 def most_positions(device_tokens: int) -> int:
@@ -138,12 +129,8 @@ class UpdatePlan:
         """Returns the share of positions that are padding, in the first `updates` updates or in all."""
         chosen = range(len(self))[:updates]
         blocks = [block for i in chosen for batch in self.micro_batches(i, device_tokens) for block in batch]
-        tokens = positions = 0
-        for block in blocks:
-            source, target = self.source_lengths[block], self.target_lengths[block]
-            tokens += int(source.sum() + target.sum())
-            positions += len(block) * int(source.max() + target.max())
-        return 1 - tokens / positions
+        sides = [lengths[block] for block in blocks for lengths in (self.source_lengths, self.target_lengths)]
+        return 1 - sum(int(side.sum()) for side in sides) / sum(len(side) * int(side.max()) for side in sides)
 
 
 def make_plan(

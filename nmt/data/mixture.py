@@ -111,9 +111,9 @@ class TokenArray:
         return len(self.order) if self.order else (len(self.offsets) - 1) // self.encodings
 
     @property
-    def lengths(self) -> "StoredLengths":
+    def lengths(self) -> "Lengths":
         """The number of tokens of every sentence, EOS included."""
-        return StoredLengths(self)
+        return Lengths(self)
 
     @property
     def longest(self) -> int:
@@ -144,7 +144,7 @@ class TokenArray:
         return [self.tokens[start:end] for start, end in bounds]
 
 
-class StoredLengths:
+class Lengths:
     """The number of tokens of every sentence, EOS included, computed on demand to save memory."""
 
     def __init__(self, side: TokenArray) -> None:
