@@ -1,13 +1,11 @@
 """The gradient of an update, summed over micro-batches and ranks, and updates that are not finite."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch import Tensor
 
 from nmt import console
 from nmt.data.batching import most_positions
@@ -82,31 +80,6 @@ def _readable_later(flag: Tensor) -> Callable[[], bool]:
         return bool(copy)
 
     return read
-
-
-def first_not_finite(model: nn.Module, passes: Iterable[Sequence[Tensor]]) -> str | None:
-    """Describes the first parameter, activation or gradient that is not finite; returns None if all are finite.
-
-    Args:
-        passes: an iterator that runs the model forward for each item, and yields the gradients of all parameters that
-            are trained.
-    """
-    found = [f"parameter {name}" for name, parameter in model.named_parameters() if not parameter.isfinite().all()]
-    modules = {module: name for name, module in model.named_modules()}
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-
-    def check(module: nn.Module, _: Any, output: Any) -> None:
-        outputs = output if isinstance(output, tuple) else (output,)
-        # A loss of the user may call modules that are not part of the model.
-        if module in modules and not all(x.isfinite().all() for x in outputs if isinstance(x, Tensor)):
-            found.append(f"the output of {modules[module] or 'the loss'}")
-
-    with register_module_forward_hook(check):
-        for gradients in passes:
-            found += [f"the gradient of {n}" for n, g in zip(trained, gradients, strict=True) if not g.isfinite().all()]
-            if found:
-                break
-    return found[0] if found else None
 
 
 # Source and target tokens of some sentence pairs, EOS included.

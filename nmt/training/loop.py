@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from nmt import console
 from nmt.checkpoint import save_checkpoint
@@ -18,7 +19,7 @@ from nmt.data.loader import MicroBatch, Update, updates
 from nmt.errors import NmtError, StoppedError
 from nmt.model.architectures import training_flops
 from nmt.model.device import is_out_of_memory
-from nmt.training.gradients import SkippedUpdates, first_not_finite
+from nmt.training.gradients import SkippedUpdates
 from nmt.training.log import EventFiles, Interval, TrainingTable, show_summary, start_record
 from nmt.training.optimizer import learning_rate
 from nmt.training.records import ranked, stalled_in_words
@@ -148,20 +149,34 @@ def _discard_gradients(setup: Setup, state: TrainState) -> None:
 
 
 def explain_skipped(setup: Setup, state: TrainState, update: int, batches: list[MicroBatch]) -> str | None:
-    """Returns what was not finite in an update of this rank's batches, in words; None if that cannot be found."""
+    """Describes the first parameter, activation or gradient that is not finite in an update of this rank's batches.
 
-    def gradients() -> Iterator[list[Tensor]]:
-        for number, batch in enumerate(batches):
-            _seed_dropout(setup, update, number)
-            yield state.gradients.compute(batch)
+    Returns None if all are finite, or if memory runs out.
+    """
+    found = [f"parameter {name}" for name, weight in state.loss.named_parameters() if not weight.isfinite().all()]
+    modules = {module: name for name, module in state.loss.named_modules()}
+    trained = [name for name, weight in state.loss.named_parameters() if weight.requires_grad]
+
+    def check(module: nn.Module, _: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        # A loss of the user may call modules that are not part of the model.
+        if module in modules and not all(x.isfinite().all() for x in outputs if isinstance(x, Tensor)):
+            found.append(f"the output of {modules[module] or 'the loss'}")
 
     try:
-        with torch.compiler.set_stance("force_eager"):  # compiled layers hide their activations
-            return first_not_finite(state.loss, gradients())
+        # Compiled layers hide their activations.
+        with torch.compiler.set_stance("force_eager"), register_module_forward_hook(check):
+            for number, batch in enumerate(batches):
+                _seed_dropout(setup, update, number)
+                gradients = zip(trained, state.gradients.compute(batch), strict=True)
+                found += [f"the gradient of {name}" for name, gradient in gradients if not gradient.isfinite().all()]
+                if found:
+                    break
     except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):  # the message about the divergence matters more
-            return None
-        raise
+        if not is_out_of_memory(error):
+            raise
+        return None  # the message about the divergence matters more
+    return found[0] if found else None
 
 
 def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
