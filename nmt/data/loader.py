@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -39,10 +39,6 @@ class PieceAlignment:
 
     places_L: Tensor
     shares_L: Tensor
-
-    def to(self, device: torch.device) -> "PieceAlignment":
-        """Returns the alignment with its tensors on the device."""
-        return PieceAlignment(moved(self.places_L, device), moved(self.shares_L, device))
 
 
 def piece_alignment_of(
@@ -76,9 +72,9 @@ class BatchSide:
     ids_F: Tensor
     layout: Layout
 
-    def to(self, device: torch.device) -> "BatchSide":
+    def to(self, device: torch.device) -> Self:
         """Returns the side with its tensors on the device."""
-        return BatchSide(moved(self.ids_F, device), self.layout.to(device))
+        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -107,15 +103,9 @@ class MicroBatch:
         """The number of flat positions of both sides, padding included."""
         return len(self.source.ids_F) + len(self.target.ids_F)
 
-    def to(self, device: torch.device) -> "MicroBatch":
+    def to(self, device: torch.device) -> Self:
         """Returns the batch with its tensors on the device."""
-        return replace(
-            self,
-            source=self.source.to(device),
-            target=self.target.to(device),
-            labels_M=moved(self.labels_M, device),
-            alignments=self.alignments.to(device) if self.alignments else None,
-        )
+        return moved(self, device)
 
     def tensors(self) -> list[Tensor]:
         """Returns all tensors of a packed batch."""

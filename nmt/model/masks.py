@@ -6,9 +6,9 @@ Shapes: see docs/architecture.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -53,14 +53,17 @@ class Layout:
         block = Block(sentences, width, padded=bool((lengths_B < width).any()))
         return cls(positions_F, lengths_B, width, (block,))
 
-    def to(self, device: torch.device) -> Self:
-        """Returns the layout with its tensors on the device."""
-        return replace(self, positions_F=moved(self.positions_F, device), lengths_B=moved(self.lengths_B, device))
 
+def moved(value: Any, device: torch.device) -> Any:
+    """Returns a tensor, or a dataclass with its tensors, on the device.
 
-def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Returns the tensor on the device. A GPU copies from pinned memory without making the CPU wait."""
-    return tensor.to(device) if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    A GPU copies from pinned memory without making the CPU wait. Values of other types stay as they are.
+    """
+    if isinstance(value, Tensor):
+        return value.to(device) if device.type == "cpu" else value.pin_memory().to(device, non_blocking=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: moved(getattr(value, field.name), device) for field in fields(value)})
+    return value
 
 
 # Self-attention restricted to a neighbourhood of r positions (paper §4, Table 1).
