@@ -1,7 +1,6 @@
 """Label-smoothed cross-entropy (paper §5.4), and the loss on given word alignments (Garg et al. 2019)."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from nmt.data.loader import MicroBatch, PieceAlignment
+from nmt.data.loader import MicroBatch
 from nmt.model.attention import DotProduct, padded_blocks
 from nmt.model.device import LOGIT_ROWS
 from nmt.model.masks import Mask, PackedMask
@@ -18,29 +17,6 @@ from nmt.text.subword import PAD
 
 if TYPE_CHECKING:
     from nmt.extensions import Criterion
-
-
-@contextmanager
-def alignment_loss(model: Transformer, alignments: PieceAlignment) -> Iterator[list[Tensor]]:
-    """Yields a list that receives the alignment loss of a padded batch while the model decodes it.
-
-    The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the attention
-    of the first head of layer --guided-alignment at the position that predicts the piece. It is in nats and summed over
-    target pieces.
-    """
-    losses: list[Tensor] = []
-
-    def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-        log_weights = _log_weights(cast(MultiHeadAttention, module), *inputs)
-        losses.append(-(log_weights[alignments.places_L] * alignments.shares_L).sum())
-
-    assert model.config.guided_alignment
-    layer = cast(DecoderLayer, model.decoder[model.config.guided_alignment - 1])
-    hook = layer.cross_attention.register_forward_hook(record)
-    try:
-        yield losses
-    finally:
-        hook.remove()
 
 
 def _log_weights(attention: MultiHeadAttention, x_MD: Tensor, encoded_ND: Tensor, mask: Mask) -> Tensor:
@@ -179,9 +155,18 @@ class TrainingLoss(nn.Module):
 
     def forward(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """Returns the training loss and the negative log-likelihood, each in nats and summed over target tokens."""
-        if batch.alignments is None or self.model.config.guided_alignment is None:
+        alignments, number = batch.alignments, self.model.config.guided_alignment
+        if alignments is None or number is None:
             return self._translation_losses(batch)
-        with alignment_loss(self.model, batch.alignments) as aligned:
+        # The loss of a target piece is the mean of −log α over the source pieces that it is linked to, with α the
+        # attention of the first head of layer --guided-alignment at the position that predicts the piece.
+        aligned: list[Tensor] = []
+
+        def record(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
+            log_weights = _log_weights(cast(MultiHeadAttention, module), *inputs)
+            aligned.append(-(log_weights[alignments.places_L] * alignments.shares_L).sum())
+
+        with cast(DecoderLayer, self.model.decoder[number - 1]).cross_attention.register_forward_hook(record):
             loss, nll = self._translation_losses(batch)
         return loss + self.alignment_weight * aligned[0], nll
 
