@@ -88,17 +88,13 @@ class LayerCache:
     values_BHPU: Tensor
     cross: tuple[CrossCache, ...]
 
-    def put(self, k_BHWK: Tensor, v_BHWU: Tensor, slot: int, slots: int, most: int | None) -> tuple[Tensor, Tensor]:
-        """Writes the newest keys and values into `slot`; returns the first `slots` slots.
-
-        At most `most` slots are ever kept; None for any number.
-        """
+    def put(self, k_BHWK: Tensor, v_BHWU: Tensor, slot: int, slots: int) -> tuple[Tensor, Tensor]:
+        """Writes the newest keys and values into `slot`; returns the first `slots` slots."""
         hypotheses = k_BHWK.shape[2]
         begin, end = slot * hypotheses, slots * hypotheses
         if end > self.keys_BHPK.shape[2]:
-            room = max(end, hypotheses * min(2 * slots, most or 2 * slots))
             self.keys_BHPK, self.values_BHPU = (
-                F.pad(x, (0, 0, 0, room - x.shape[2])) for x in (self.keys_BHPK, self.values_BHPU)
+                F.pad(x, (0, 0, 0, 2 * end - x.shape[2])) for x in (self.keys_BHPK, self.values_BHPU)
             )
         self.keys_BHPK[:, :, begin : begin + hypotheses] = k_BHWK
         self.values_BHPU[:, :, begin : begin + hypotheses] = v_BHWU
@@ -238,7 +234,6 @@ class _Step:
     Attributes:
         slot: the slot of the newest position.
         slots: the number of slots in use.
-        most: the largest number of slots; None if there is no limit.
         self_bias: hides from each hypothesis all rows except those of its ancestors, B1WP.
     """
 
@@ -246,7 +241,6 @@ class _Step:
     beam: int
     slot: int
     slots: int
-    most: int | None
     self_bias: Tensor
 
     def rows(self, x_RHK: Tensor) -> Tensor:
@@ -271,7 +265,7 @@ def step(
     ancestors_BWT = F.pad(cache.ancestors_BWT, (0, max(0, missing)), value=-1)
     ancestors_BWT[:, :, slot] = torch.arange(beam, device=ids_R.device)
     bias_B1WP = _ancestors_bias(ancestors_BWT, cache.layers[0].keys_BHPK.dtype)
-    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], window, bias_B1WP)
+    now = _Step(sentences, beam, slot, ancestors_BWT.shape[2], bias_B1WP)
     in_bf16 = ids_R.device.type == "cpu" and torch.is_autocast_enabled("cpu")
     padded_R = F.pad(ids_R, (0, -len(ids_R) % _CPU_MULTIPLE)) if in_bf16 else ids_R
     x_RD = model.embed_target(padded_R, *_positions(cache, len(padded_R)))
@@ -299,7 +293,7 @@ def _step_layer(layer: DecoderLayer, x_RD: Tensor, cache: LayerCache, now: _Step
 
     def self_attention(x_RD: Tensor) -> Tensor:
         q_BHWK, k_BHWK, v_BHWU = map(now.rows, layer.self_attention.self_projections(x_RD))
-        k_BHPK, v_BHPU = cache.put(k_BHWK, v_BHWU, now.slot, now.slots, now.most)
+        k_BHPK, v_BHPU = cache.put(k_BHWK, v_BHWU, now.slot, now.slots)
         attended_BHWU = layer.self_attention.function(q_BHWK, k_BHPK, v_BHPU, now.self_bias)
         return _output(layer.self_attention, attended_BHWU, len(x_RD))
 
