@@ -1,8 +1,9 @@
 """Vocabulary maps: the target pieces that may translate each source piece, to which decoding restricts the softmax.
 
 The file has the format of CTranslate2's vmap.txt. A line holds source pieces, a tab and target pieces; spaces separate
-the pieces. The target pieces are candidates wherever the source pieces occur next to each other. Those of a line
-without source pieces are always candidates, and so are UNK, BOS and EOS.
+the pieces. If a sentence contains the source pieces of a line next to each other and in this order, the target pieces
+of the line are candidates. Target pieces on a line without source pieces are always candidates. UNK, BOS and EOS are
+too.
 
 Shapes: see docs/architecture.md; B sentences, V target vocabulary, L links.
 """

@@ -15,7 +15,7 @@ from nmt.model.masks import BlockMask, Mask, PackedMask
 
 
 def random_mask(shape: torch.Size, probability: float) -> tuple[Tensor, float]:
-    """Returns a mask on the CPU, 1 for what to keep and 0 for the rest, and the factor that makes up for the rest.
+    """Returns a mask on the CPU, 1 for numbers to keep and 0 for numbers to drop, and the factor that keeps the mean.
 
     The mask is cut from random 16-bit numbers, because torch draws a CPU mask one element at a time. The probability is
     rounded to a multiple of 2^-16, and the factor accounts for the rounding.
@@ -92,7 +92,8 @@ def _scores(q_BHQK: Tensor, k_BHSK: Tensor, bias: Tensor | None, scale: float) -
 def _softmax_(scores: Tensor) -> Tensor:
     """Returns the softmax over the last dimension, in place.
 
-    Training takes it for rows of every length: another rounding would change the course of a training that is resumed.
+    Training uses it for long rows, too. torch's softmax rounds differently, so a training that began with this function
+    would get other numbers when it is resumed.
     """
     scores -= scores.amax(-1, keepdim=True)
     scores.exp_()

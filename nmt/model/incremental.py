@@ -4,9 +4,9 @@ Keys and values are computed once and cached. Those of a step are kept in the ne
 the oldest ones. Row t·W + w of a cache holds hypothesis w at slot t. Reordering moves no keys and values;
 `DecoderCache.ancestors_BWT` records which rows belong to which hypothesis.
 
-Sentences can join between two steps. The slots before a sentence that joins are hidden from it. On a CPU, this changes
-no bit of a sum as long as rows are added one after the other: with at least `_LEAST_ROWS` of them and, with MKL, at
-most about 240.
+Sentences can join between two steps. The slots before a sentence that joins are hidden from it. On a CPU, hidden rows
+do not change the rounding if the matrix product adds rows in order. It does so for at least `_LEAST_ROWS` rows. MKL
+stops doing so at about 240 rows.
 
 Shapes: see docs/architecture.md; B sentences, W hypotheses a sentence, R ≥ B·W rows (padding at the end), T slots,
 P ≥ T·W rows of a cache, S source positions, N flat source positions, D d_model, H heads, K d_k, U d_v, V vocabulary.

@@ -186,7 +186,7 @@ def _seed_dropout(setup: Setup, update: int, micro_batch: int) -> None:
 
 
 class Clock(NamedTuple):
-    """When a training should end, as time.monotonic() tells the time, and how many updates it makes at most."""
+    """The monotonic time at which training should end, and the largest number of updates."""
 
     ends_at: float
     most_updates: int
