@@ -106,7 +106,7 @@ class SearchConfig(Config):
     def _check_sampling(self) -> None:
         """Raises NmtError if options of sampling are given without it, or options of beam search with it."""
         for name, value in self.variants().items():
-            if not self.sample and name in ("samples", "temperature", "top_k", "top_p", "seed"):
+            if not self.sample and name in ("samples", "temperature", "top_k", "top_p"):
                 raise NmtError(f"{flag_name(name)} is {value}, but needs --sample; add it")
         if self.sample and self.n_best > 1:
             raise NmtError(f"--n-best is {self.n_best}, but --sample was given; use --samples {self.n_best} instead")

@@ -306,7 +306,6 @@ def test_each_field_refuses_wrong_values(config: type[Config], declared: Field[A
     (SearchConfig, {"sample": True, "n_best": 3}, "--n-best is 3, but --sample was given; use --samples 3 instead"),
     (SearchConfig, {"sample": True, "beam_groups": 2}, "--beam-groups is 2, but --sample was given; leave out one"),
     (SearchConfig, {"samples": 3}, "--samples is 3, but needs --sample; add it"),
-    (SearchConfig, {"seed": 2}, "--seed is 2, but needs --sample; add it"),
     (SearchConfig, {"top_p": 0.5}, "--top-p is 0.5, but needs --sample; add it"),
     (SearchConfig, {"beam_groups": 3}, "--beam-groups must divide --beam (4), but is 3; change one of the two"),
     (SearchConfig, {"diversity": 0.9}, "--diversity is 0.9, but there is one group; also give --beam-groups"),

@@ -168,5 +168,5 @@ def test_the_service_translates_with_it(model: Path) -> None:
         found = server.post("/alternatives", {"source": "some words", "prefix": "more"}).json["alternatives"]
         assert found[0]["prefix"].startswith("more ")
         said = server.refused("/translate", {"source": "a", "constraints": ["b"]})
-        assert said == "engine ctranslate2 does not support constraints or glossaries; use engine pytorch"
+        assert said == "--engine ctranslate2 does not support constraints or glossaries; use --engine pytorch"
         assert "attention weights need" in server.refused("/attention", {"source": "a", "target": "b"})
