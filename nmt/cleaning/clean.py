@@ -174,10 +174,10 @@ def clean(
         StoppedError: a signal asked the process to end; the same command resumes the work.
         NmtError: the text or an option is wrong, or a file cannot be written.
     """
-    options, runtime = options or JobConfig(), runtime or RuntimeConfig()
+    options = options or JobConfig()
     outputs = _outputs(config)
     excluded = _excluded(config)
-    with job_folder(config.dest, "--dest", _prepared(config, options, runtime, outputs), options) as folder:
+    with job_folder(config.dest, "--dest", _prepared(config, options, outputs), options) as folder:
         if not options.merge:
             with console.Progress("Cleaning", None, "pair") as progress:
                 workers = config.workers if options.cluster else config.workers or 2
@@ -189,15 +189,13 @@ def clean(
         if config.max_copies:
             _drop_copies(reasons, hashes, config.max_copies)
         if config.score_with:
-            _score(config, folder, reasons, summary, runtime, options)
+            _score(config, folder, reasons, summary, runtime or RuntimeConfig(), options)
         _write(folder, reasons, outputs, summary, report)
         folder.finish()
     return summary
 
 
-def _prepared(
-    config: CleanConfig, options: JobConfig, runtime: RuntimeConfig, outputs: Sequence[tuple[str, str]]
-) -> Preparation:
+def _prepared(config: CleanConfig, options: JobConfig, outputs: Sequence[tuple[str, str]]) -> Preparation:
     """Checks what can be checked before the text is read; returns how the job begins."""
     segments = [_paths(prefix, config) for prefix in config.train]
     read = [path for prefix in (*config.train, *config.exclude) for path in _paths(prefix, config)]
@@ -212,7 +210,7 @@ def _prepared(
         segments=segments,
         columns=[f"--train text in {lang}" for lang in config.languages],
         shard_rows=options.shard_lines or _SHARD_PAIRS,
-        settings=_settings(config, runtime),
+        settings=_settings(config),
     )
 
 
@@ -261,14 +259,13 @@ def _excluded(config: CleanConfig) -> np.ndarray:
     return hashes[hashes != 0]
 
 
-def _settings(config: CleanConfig, runtime: RuntimeConfig) -> dict[str, Any]:
+def _settings(config: CleanConfig) -> dict[str, Any]:
     """Returns the settings that affect the result."""
     files = ("dest", "rejected", "page", "workers")
     values = {flag_name(name): value for name, value in config.to_dict().items() if name not in files}
     paths = [path for prefix in config.exclude for path in _paths(prefix, config)]
     digests = {f"content of {path}": digest_of(path) for path in [*paths, *(config.score_with or ())]}
-    scoring = {flag_name(name): value for name, value in runtime.to_dict().items()} if config.score_with else {}
-    return {"version of nmt": __version__, **values, **digests, **scoring}
+    return {"version of nmt": __version__, **values, **digests}
 
 
 class _Part(NamedTuple):

@@ -1,8 +1,10 @@
 """Scores pairs by how well two models, one in each direction, predict them."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -58,12 +60,13 @@ def dual_scores(
         models: checkpoints of the forward and the backward direction.
         folder: what the models find is kept here, so that interrupted work resumes.
     """
-    found = []
+    found, here = [], placed(runtime, options)
+    # With another precision, for example, what the other direction found is not used.
+    digest = sha256(json.dumps(settings_of(here), sort_keys=True).encode()).hexdigest()
     for name, model, files in zip(("forward", "backward"), models, (sides, [*reversed(sides)]), strict=True):
-        output = folder / name
+        output = folder / f"{name}-{digest[:16]}"
         if not output.exists():
             with console.Progress(f"Scoring {name}", None, "pair") as progress, naming(f"--score-with {model}"):
-                here = placed(runtime, options)
                 JobOutput(
                     job=RescoringJob((model,), here, lines=_Entropies("files")),
                     segments=[files],

@@ -31,7 +31,10 @@ class ServeConfig(Config):
         at_most=MOST_PROCESSES,
     )
     batch_tokens: int = server_option(
-        1024, "Source tokens to translate at once. Larger numbers raise throughput but delay short texts.", at_least=1
+        1024,
+        "Source tokens to translate at once. Larger numbers raise throughput but delay short texts.",
+        at_least=1,
+        at_most=1_000_000,
     )
     max_waiting: int = server_option(
         1000, "Sentences that may wait. A request that finds no room gets 503.", at_least=1, at_most=1_000_000

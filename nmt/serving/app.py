@@ -202,11 +202,13 @@ async def _misshapen(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return failure(request.url.path, 400, 'the body is no JSON; send an object such as {"source": "…"}')
-    if first["loc"] == ("body",):
+    if first["loc"] == ("body",) and first["type"] in ("missing", "model_attributes_type"):
         sentence = "the body must be a JSON object, sent with the header Content-Type: application/json"
         return failure(request.url.path, 400, sentence)
     place = ".".join(str(part) for part in first["loc"][1:] if part not in _KINDS)
-    return failure(request.url.path, 400, f"{place} is wrong: {first['msg'][:200]}; /docs describes the fields")
+    return failure(
+        request.url.path, 400, f"{place or 'the body'} is wrong: {first['msg'][:200]}; /docs describes the fields"
+    )
 
 
 async def _refused(request: Request, error: Exception) -> Response:

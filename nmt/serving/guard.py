@@ -166,6 +166,7 @@ async def form_fields(request: Request) -> dict[str, Any]:
 
 def failure(path: str, status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Returns the answer to a request that fails."""
+    message = message.encode(errors="replace").decode()  # it may quote half of a surrogate pair
     return JSONResponse({"message" if path.startswith(_DEEPL) else "error": message}, status, headers)
 
 

@@ -131,7 +131,7 @@ def _choose_schedule(pick: Callable[[str, Any, str], Any], given: Mapping[str, A
     if "save_minutes" not in given:
         pick("save_updates", max(1, updates // _SNAPSHOTS), f"makes about {_SNAPSHOTS} checkpoints")
     last = max(1, min(_AVERAGED, updates // _UPDATES_OF_AN_AVERAGED))
-    last = pick("average_last", last, f"averages the last {console.counted(last, 'checkpoint')}")
+    last = pick("average_last", last, "averages the last checkpoints")
     pick("keep_checkpoints", last, "keeps what is averaged")
     pick("valid_updates", max(1, updates // 10), "validates ten times")
     pick("valid_metric", ("nll",), "takes less time than translating")

@@ -357,8 +357,8 @@ class TrainingLoop:
         started = time.monotonic()
         try:
             found = validate(self.setup, self.state)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
+        except (RuntimeError, MemoryError, NmtError) as error:  # NmtError: a single sentence was too long to translate
+            if not is_out_of_memory(error) and not (error.__cause__ and is_out_of_memory(error.__cause__)):
                 raise
             raise MemoryRanOutError(f"memory ran out in the validation at update {counters.update:,}") from error
         self.state.validations.append(found.scores)

@@ -95,8 +95,8 @@ def with_terms(codec: TextCodec, request: Request, glossary: Glossary | None, lo
     _, text = codec.split_tags(request.source)
     found = glossary.found_in(text, spaces=codec.source_has_spaces)
     if found and is_in_parts(codec, request.source, longest):
-        place = request.place or "a line"
-        console.warn(f"the glossary is not used for {place}, which is too long; raise --max-source-length")
+        advice = "; raise --max-source-length" if request.place else ""  # a server has no such flag
+        console.warn(f"the glossary is not used for {request.place or 'a line'}, which is too long{advice}")
         return request
     return request._replace(constraints=(*request.constraints, *found))
 

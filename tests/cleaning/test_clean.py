@@ -16,6 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.checkpoint import load_checkpoint, save_checkpoint
+from nmt.cleaning.scores import dual_scores
+from nmt.config import JobConfig, RuntimeConfig
 
 OPTIONS = ["--source-lang=en", "--target-lang=de", "--max-other-language=1", "--workers=1"]
 NOUNS = ["house", "tree", "garden", "river", "letter", "window", "teacher", "street"]
@@ -203,10 +205,13 @@ def test_scoring_that_was_killed_resumes(trained: Path, models: list[str], tmp_p
     command = scored(corpus, tmp_path / "killed", models, "--keep=0.5")
     for _ in range(2):  # in the first direction, and then in the second
         forks.run(*command, before=forks.At("nmt.jobs.folder.JobFolder.add", call=2), code=-signal.SIGKILL)
-    assert "--precision" in failed(*command, "--precision=bf16")  # both directions are scored in the same way
     run(*command)
     assert pairs_in(tmp_path / "killed") == pairs_in(tmp_path / "whole")
     assert not list(tmp_path.glob("*.unfinished"))
+    sides = [f"{corpus}.{lang}" for lang in ("en", "de")]
+    for precision in ("fp32", "bf16"):  # both directions are scored in the same way
+        dual_scores(models, sides, tmp_path, RuntimeConfig(device="cpu", precision=precision), JobConfig(), 1)
+    assert [len(list(tmp_path.glob(f"{name}-*"))) for name in ("forward", "backward")] == [2, 2]
 
 
 def test_a_model_that_cannot_score_is_named(trained: Path, models: list[str], tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ def test_libretranslate_lists_and_detects(server: Server) -> None:
     ({"q": []}, "Invalid request: missing q parameter"),
     ({"q": {}}, "Invalid request: q parameter is wrong"),
     ({"q": "\ud800"}, "Invalid request: q parameter is wrong"),
+    ({"format": "\ud800"}, "? format is not supported"),
     ({"source": ""}, "Invalid request: missing source parameter"),
     ({"target": ""}, "Invalid request: missing target parameter"),
     ({"alternatives": "many"}, "Invalid request: alternatives parameter is not a number"),
@@ -199,7 +200,7 @@ def test_libretranslate_lists_and_detects(server: Server) -> None:
 def test_libretranslate_refuses(server: Server, fields: dict[str, Any], said: str) -> None:
     body = {"q": "some words", "source": "en", "target": "de"} | fields
     assert server.refused("/translate", body) == said
-    if not isinstance(body["q"], (list, dict)) and body["q"].isprintable():
+    if all(isinstance(value, str) and value.isprintable() for value in (body["q"], body.get("format", ""))):
         assert form(server, "/translate", *body.items()).json == {"error": said}
 
 

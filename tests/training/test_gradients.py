@@ -16,6 +16,7 @@ from nmt.checkpoint import load_checkpoint, new_model
 from nmt.config import ModelConfig
 from nmt.data.folder import DataFolder
 from nmt.data.loader import make_micro_batch
+from nmt.errors import NmtError
 from nmt.model.device import Runtime
 from nmt.training.gradients import Gradients
 from nmt.training.loss import TrainingLoss
@@ -33,6 +34,10 @@ def gradients_of(data: DataFolder, world: World) -> Gradients:
 
 def fail() -> NoReturn:
     raise torch.OutOfMemoryError("CUDA out of memory (not really)")
+
+
+def fail_for_a_sentence() -> NoReturn:
+    raise NmtError("a sentence is too long") from torch.OutOfMemoryError("CUDA out of memory (not really)")
 
 
 def out_of_memory(update: int) -> forks.At:
@@ -128,9 +133,13 @@ def test_memory_that_runs_out_on_one_of_two_ranks_ends_training_with_its_state_s
     assert "after update 7" in run(*train, "--max-updates=8").stderr
 
 
-def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved(trained: Path, tmp_path: Path) -> None:
-    train = command(trained, tmp_path / "run", "--max-updates=3", "--valid-updates=2")
-    log = forks.run(*train, code=1, before=forks.At("nmt.training.loop.validate", 1, fail)).errors
+@pytest.mark.parametrize("target", ["loop.validate", "validation.Translator.translate"])
+def test_memory_that_runs_out_in_a_validation_ends_training_with_its_state_saved(
+    trained: Path, tmp_path: Path, target: str
+) -> None:
+    train = command(trained, tmp_path / "run", "--max-updates=3", "--valid-updates=2", "--valid-metric=bleu")
+    do = fail if target == "loop.validate" else fail_for_a_sentence
+    log = forks.run(*train, code=1, before=forks.At(f"nmt.training.{target}", 1, do)).errors
     assert (
         f"error: memory ran out in the validation at update 2; training stopped after update 2 with its state saved in "
         f"{tmp_path}/run; start the same command again with a smaller --device-tokens, such as 600"
