@@ -139,8 +139,7 @@ class DocumentFiles(Config):
     output: str | None = files_option(
         None,
         "File to write, or folder if several documents are given; a name with / at the end is a folder, and - is "
-        "standard output. By default, report.html "
-        "becomes report.de.html if the target language is de.",
+        "standard output. By default, report.html becomes report.de.html if the target language is de.",
     )
     format: str | None = files_option(
         None, "Format of the documents, such as html, if their names do not end in it. Standard input needs it."

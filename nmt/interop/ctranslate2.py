@@ -22,10 +22,7 @@ from nmt.interop.common import SILENT, check_supported
 from nmt.interop.model_card import Facts, example, model_card
 from nmt.model.transformer import sinusoids
 from nmt.text.corpus import read_lines
-from nmt.text.subword import BOS, EOS, PAD, UNK
-
-# Pieces that `nmt generate` never writes. An imported model may give them a high probability.
-NEVER = PAD, BOS
+from nmt.text.subword import BOS, EOS, NEVER, UNK
 
 
 def export_ctranslate2(

@@ -25,6 +25,8 @@ import sentencepiece
 from nmt.errors import NmtError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+# Pieces that no translation has. An imported model may give them a high probability.
+NEVER = PAD, BOS
 
 _SPACE = "▁"
 # The share of the training text's characters that have pieces; the other characters are spelt in bytes. With 1.0, every

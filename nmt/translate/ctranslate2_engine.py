@@ -21,7 +21,7 @@ from nmt.interop.model_card import Facts
 from nmt.locks import LOCK, locked
 from nmt.model.device import device_type
 from nmt.search.beam import length_penalty
-from nmt.text.subword import BOS, PAD
+from nmt.text.subword import NEVER
 from nmt.text.words import Given
 from nmt.translate.alignment import alignment_of
 from nmt.translate.formats import Rescored
@@ -83,7 +83,7 @@ class CTranslate2Engine:
         digest = digest_of(path)
         checkpoint = load_checkpoint(path)
         self.path, self.codec = path, checkpoint.codec
-        self._never = [[piece] for piece in self.codec.target.pieces([PAD, BOS])]
+        self._never = [[piece] for piece in self.codec.target.pieces(list(NEVER))]
         self._longest = checkpoint.model_config.learned_positions or LONGEST_EXPORTED
         folder = exported(checkpoint, path, digest, config.vocabulary_map)
         self._device = device_type(runtime)

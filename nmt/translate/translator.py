@@ -28,7 +28,7 @@ from nmt.search import search as search_for
 from nmt.search.api import Required, Scorer, SearchBatch, TokenHypothesis
 from nmt.search.beam import BeamSearch
 from nmt.text.codec import TextCodec
-from nmt.text.subword import BOS, EOS, PAD, with_eos
+from nmt.text.subword import BOS, EOS, NEVER, with_eos
 from nmt.text.words import AlignedWords
 from nmt.translate.alignment import SentencePair, align
 from nmt.translate.requests import (
@@ -331,7 +331,7 @@ class Translator:
             config=search,
             required=[s.required for s in ordered],
             streams=[s.number for s in ordered],
-            never=(PAD, BOS),  # imported models may give BOS a high probability
+            never=NEVER,
             scorer=self._scorer(search.scorer) if search.scorer else None,
         )
         return _EnsembleCache(states, candidates), candidates.restricted(batch) if candidates else batch
