@@ -380,11 +380,8 @@ def _fork_the_fork_server() -> None:
 
     It is otherwise a new interpreter, which would need seconds to import torch.
     """
-    spawn = util.spawnv_passfds
 
-    def fork(path: bytes, arguments: list[Any], passed: Sequence[int]) -> int:
-        if "multiprocessing.forkserver" not in arguments[-1]:  # another helper process of multiprocessing
-            return spawn(path, arguments, passed)
+    def fork(_: bytes, arguments: list[Any], passed: Sequence[int]) -> int:
         if pid := os.fork():
             return pid
         for low, high in pairwise([*sorted({0, 1, 2, *map(int, passed)}), 1 << 16]):
@@ -395,8 +392,8 @@ def _fork_the_fork_server() -> None:
         finally:
             os._exit(0)
 
-    util.spawnv_passfds = fork
     resource_tracker.ensure_running()  # its first start would let signals through to the fork server
+    spawn, util.spawnv_passfds = util.spawnv_passfds, fork
     with held([signal.SIGINT]):  # workers never receive Ctrl-C
         forkserver.ensure_running()
     util.spawnv_passfds = spawn
