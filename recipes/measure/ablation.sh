@@ -65,13 +65,14 @@ cost_of() {
         echo "$(seconds_of "$1") $(seconds_of base)"
     done | awk '{ print $1 / $2 }' | sort -n | sed -n "$(((PAIRS + 1) / 2))p"
 }
-# score_of ROW SPLIT: prints the BLEU of a row's translations.
+# score_of NAME SPLIT: prints the BLEU of translations.
 score_of() {
-    nmt score --reference "$run_dir/$2.de" --hypothesis "$run_dir/$1-$updates.$2" --target-lang de --json |
+    nmt score --reference "$run_dir/$2.de" --hypothesis "$run_dir/$1.$2" --target-lang de --json |
         sed 's/.*"score": \([0-9.]*\).*/\1/'
 }
 for row in "${rows[@]}"; do
-    result=$run_dir/$row-$updates.result
+    name=$row-$updates
+    result=$run_dir/$name.result
     if [ -s "$result" ]; then
         cat "$result"
         continue
@@ -84,12 +85,11 @@ for row in "${rows[@]}"; do
     arguments_of "$row"
     length=$(awk -v n="$updates" -v cost="$cost" 'BEGIN { printf "%d", n / cost }')
     run nmt train "${arguments[@]}" --max-updates "$length" --valid-updates "$length"
-    average=$run_dir/$row-$updates/average.safetensors
-    run nmt average-checkpoints "$run_dir/$row-$updates" --last $((length < 1800 ? 1 : 10)) --output "$average"
+    average=$run_dir/$name/average.safetensors
+    run nmt average-checkpoints "$run_dir/$name" --last $((length < 1800 ? 1 : 10)) --output "$average"
     for split in val held; do
-        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" \
-            --output "$run_dir/$row-$updates.$split"
+        run nmt generate "$average" --beam 4 --alpha 1.0 --input "$run_dir/$split.en" --output "$run_dir/$name.$split"
     done
-    on_val=$(score_of "$row" val) on_held=$(score_of "$row" held)
+    on_val=$(score_of "$name" val) on_held=$(score_of "$name" held)
     echo "$row: $length updates of $cost, BLEU $on_val on val, $on_held held out" | tee "$result"
 done
